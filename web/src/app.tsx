@@ -27,7 +27,7 @@ const ExchangePage = lazyPage(() => import("./archive/ExchangePage"));
 const ConversationsPage = lazyPage(() => import("./archive/ConversationsPage"));
 const Sandboxes = lazyPage(() => import("./sandboxes/SandboxesPage"));
 const SandboxPage = lazyPage(() => import("./sandboxes/SandboxPage"));
-const Wall = lazyPage(() => import("./sandbox-panel/ScreenGrid"));
+const ScreenGrid = lazyPage(() => import("./sandbox-panel/ScreenGrid"));
 const Popout = lazyPage(() => import("./sandbox-panel/PopoutWindow"));
 const Usage = lazyPage(() => import("./usage/UsagePage"));
 const Health = lazyPage(() => import("./usage/HealthPage"));
@@ -74,7 +74,7 @@ export function App() {
                     <Route path="/archive/:id" component={ExchangePage} />
                     <Route path="/sandboxes" component={Sandboxes} />
                     <Route path="/sandboxes/:id/:view?" component={SandboxPage} />
-                    <Route path="/screens" component={Wall} />
+                    <Route path="/screens" component={ScreenGrid} />
                     <Route path="/usage" component={Usage} />
                     <Route path="/status" component={Health} />
                     <Route path="/health">

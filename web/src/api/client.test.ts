@@ -1,7 +1,7 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
-import { fetchRaw, onSignedOut, PROVIDER_KEY } from "./client";
+import { fetchRaw, PROVIDER_KEY_REFUSED, setSignedOutListener } from "./client";
 
 const ANSWERS: Record<string, [number, string]> = {
   "/own": [401, '{"code": "UNAUTHORIZED", "message": "Send an API key."}'],
@@ -22,10 +22,12 @@ beforeAll(async () => {
     response.writeHead(status).end(body);
   });
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
-  const reached = globalThis.fetch;
+  const originalFetch = globalThis.fetch;
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  vi.stubGlobal("fetch", (path: string, { method, headers }: RequestInit) => reached(url + path, { method, headers }));
-  onSignedOut(() => {
+  vi.stubGlobal("fetch", (path: string, { method, headers }: RequestInit) =>
+    originalFetch(url + path, { method, headers }),
+  );
+  setSignedOutListener(() => {
     signedOut += 1;
   });
 });
@@ -36,15 +38,18 @@ afterAll(() => {
 
 const refused = (path: string) => fetchRaw("GET", path).catch((error: unknown) => error);
 
-describe("a refusal", () => {
-  it("of the server signs the user out", async () => {
+describe("a refused request", () => {
+  it("signs the user out if the server refuses the session", async () => {
     expect(await refused("/own")).toMatchObject({ status: 401, code: "UNAUTHORIZED", message: "Send an API key." });
     expect(signedOut).toBe(1);
   });
 
-  it("of a provider's key does not sign the user out", async () => {
+  it("does not sign the user out if a provider refuses its key", async () => {
     const before = signedOut;
-    expect(await refused("/provider")).toMatchObject({ code: PROVIDER_KEY, message: "provider a refused the key" });
+    expect(await refused("/provider")).toMatchObject({
+      code: PROVIDER_KEY_REFUSED,
+      message: "provider a refused the key",
+    });
     expect(signedOut).toBe(before);
   });
 

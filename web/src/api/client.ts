@@ -1,19 +1,19 @@
 /** HTTP requests to the server that serves the console. */
 
-import { readStored, writeStored } from "@/ui/hooks/browser-storage";
+import { readStoredValue, writeStoredValue } from "@/ui/hooks/browser-storage";
 
-export type Query = Record<string, string | number | boolean | null | undefined | readonly (string | number)[]>;
+export type QueryParams = Record<string, string | number | boolean | null | undefined | readonly (string | number)[]>;
 
 export interface RequestOptions {
   /** Sent as JSON, or unchanged if it is a `Blob`, a `FormData` or bytes. */
   body?: unknown;
-  query?: Query;
+  query?: QueryParams;
   headers?: Record<string, string>;
   signal?: AbortSignal;
 }
 
 /** Error code: the provider refused its configured key. */
-export const PROVIDER_KEY = "PROVIDER_KEY_REFUSED";
+export const PROVIDER_KEY_REFUSED = "PROVIDER_KEY_REFUSED";
 
 /** An error response of the server. `status` is 0 if the server could not be reached. */
 export class ApiError extends Error {
@@ -47,27 +47,27 @@ export class ApiError extends Error {
 }
 
 /** Key held in this page's memory when the browser keeps no cookies. */
-let heldKey: string | null = null;
+let inMemoryKey: string | null = null;
 let signedOutListener: () => void = () => {};
 
-export function setHeldKey(key: string | null): void {
-  heldKey = key;
+export function setInMemoryKey(key: string | null): void {
+  inMemoryKey = key;
 }
 
 /**
  * Store the CSRF proof outside of the cookie: other ports of the host receive the cookie, but cannot read the proof.
  */
 export function storeCsrfProof(proof: string | null): void {
-  writeStored("proof", proof);
+  writeStoredValue("proof", proof);
 }
 
 /** Called when the server no longer accepts the session. */
-export function onSignedOut(listener: () => void): void {
+export function setSignedOutListener(listener: () => void): void {
   signedOutListener = listener;
 }
 
 /** URL of a path on this server. */
-export function buildUrl(path: string, query: Query = {}): string {
+export function buildUrl(path: string, query: QueryParams = {}): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
     if (value === null || value === undefined || value === "") continue;
@@ -79,23 +79,24 @@ export function buildUrl(path: string, query: Query = {}): string {
 
 /** Headers that prove that the request comes from this page; other origins cannot send them. */
 export function authHeaders(): Record<string, string> {
-  if (heldKey) return { Authorization: `Bearer ${heldKey}` };
+  if (inMemoryKey) return { Authorization: `Bearer ${inMemoryKey}` };
   // Read each time: another tab may have signed in again.
-  return { "X-Paddock-Console": readStored<string | null>("proof", null) ?? "1" };
+  return { "X-Paddock-Console": readStoredValue<string | null>("proof", null) ?? "1" };
 }
 
 /** Send a request and return the raw response. Throw `ApiError` unless it succeeded. */
 export async function fetchRaw(method: string, path: string, options: RequestOptions = {}): Promise<Response> {
   const { body } = options;
   const headers: Record<string, string> = { ...authHeaders(), ...options.headers };
-  const plain = body === undefined || body instanceof Blob || body instanceof FormData || body instanceof Uint8Array;
-  if (!plain) headers["Content-Type"] = "application/json";
+  const isRawBody =
+    body === undefined || body instanceof Blob || body instanceof FormData || body instanceof Uint8Array;
+  if (!isRawBody) headers["Content-Type"] = "application/json";
   let response: Response;
   try {
     response = await fetch(buildUrl(path, options.query), {
       method,
       headers,
-      body: plain ? (body as BodyInit | undefined) : JSON.stringify(body),
+      body: isRawBody ? (body as BodyInit | undefined) : JSON.stringify(body),
       signal: options.signal,
       credentials: "same-origin",
       cache: "no-store",
@@ -105,9 +106,9 @@ export async function fetchRaw(method: string, path: string, options: RequestOpt
     throw new ApiError(0, "UNREACHABLE", "The server does not answer.");
   }
   if (response.ok || response.status === 304) return response;
-  const refused = await parseErrorResponse(response);
-  if (response.status === 401 && refused.code !== PROVIDER_KEY) signedOutListener();
-  throw refused;
+  const apiError = await parseErrorResponse(response);
+  if (response.status === 401 && apiError.code !== PROVIDER_KEY_REFUSED) signedOutListener();
+  throw apiError;
 }
 
 async function parseErrorResponse(response: Response): Promise<ApiError> {
@@ -118,20 +119,21 @@ async function parseErrorResponse(response: Response): Promise<ApiError> {
   try {
     const document = JSON.parse(text) as Record<string, unknown>;
     // Errors of model requests have the shape of OpenAI's API: `{"error": {"message": …}}`.
-    const said = (typeof document.error === "object" && document.error !== null ? document.error : document) as {
+    const errorObject = (typeof document.error === "object" && document.error !== null ? document.error : document) as {
       code?: unknown;
       message?: unknown;
       params?: unknown;
     };
-    if (typeof said.params === "object" && said.params !== null) params = said.params as Record<string, string>;
-    if (typeof said.code === "string") code = said.code.toUpperCase();
-    if (typeof said.message === "string") message = said.message;
+    if (typeof errorObject.params === "object" && errorObject.params !== null)
+      params = errorObject.params as Record<string, string>;
+    if (typeof errorObject.code === "string") code = errorObject.code.toUpperCase();
+    if (typeof errorObject.message === "string") message = errorObject.message;
   } catch {
     // A proxy answered instead of the server: show its own text.
   }
-  const wait = Number(response.headers.get("Retry-After"));
+  const retryAfterSeconds = Number(response.headers.get("Retry-After"));
   return new ApiError(response.status, code, message, {
-    retryAfter: Number.isFinite(wait) && wait > 0 ? wait : null,
+    retryAfter: Number.isFinite(retryAfterSeconds) && retryAfterSeconds > 0 ? retryAfterSeconds : null,
     requestId: response.headers.get("X-Request-ID"),
     params,
   });
@@ -155,7 +157,7 @@ export const api = {
 };
 
 /** Download a path as a file; also works without cookies. */
-export async function downloadFile(path: string, name: string, query?: Query): Promise<void> {
+export async function downloadFile(path: string, name: string, query?: QueryParams): Promise<void> {
   saveBlob(await api.blob(path, { query }), name);
 }
 

@@ -1,28 +1,34 @@
 import { Radio, ScrollText } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
-import { Code } from "@/ui/content/Code";
+import { CodeBlock } from "@/ui/content/CodeBlock";
 import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
 import { Switch } from "@/ui/controls/Switch";
-import { formatAmount, formatDuration, Time } from "@/ui/format/formats";
+import { formatAmount, formatDuration, RelativeTime } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { Page } from "@/ui/layout/Page";
 import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import { type Column, Table } from "@/ui/layout/Table";
-import { type Exchange, type ExchangeFilter, filtersFromSearch, filtersToQuery, useExchanges } from "./api";
+import {
+  type Exchange,
+  type ExchangeFilter,
+  exchangeFiltersFromUrl,
+  exchangeFiltersToQuery,
+  useExchanges,
+} from "./api";
 import styles from "./archive.module.css";
 import { ExchangeFilters } from "./ExchangeFilters";
-import { ExportMenu } from "./ExportMenu";
-import { OutcomeBadge } from "./OutcomeBadge";
+import { ExchangeOutcomeBadge } from "./ExchangeOutcomeBadge";
+import { ExportConversationsMenu } from "./ExportConversationsMenu";
 import { exchangeMatcher, useExchangeTail } from "./useExchangeTail";
 
 /** All recorded model requests, newest first. Filters are in the URL. */
 export default function ArchivePage() {
   const { t } = useTranslation();
   const [search, setSearch] = useSearchParams();
-  const filters = filtersFromSearch(search);
+  const filters = exchangeFiltersFromUrl(search);
   const exchanges = useExchanges(filters);
   const stored = exchanges.data?.pages.flatMap((page) => page.items) ?? [];
   // The live tail cannot filter by content, and has no meaning with an end time.
@@ -34,14 +40,14 @@ export default function ArchivePage() {
     exchangeMatcher(filters),
     filters,
   );
-  const known = new Set(stored.map((each) => each.id));
-  const items = [...tail.items.filter((each) => !known.has(each.id)), ...stored];
+  const storedIds = new Set(stored.map((each) => each.id));
+  const items = [...tail.items.filter((each) => !storedIds.has(each.id)), ...stored];
   const set = (name: ExchangeFilter | "live", value: string) =>
     setSearch(
-      (now) => {
-        if (value) now.set(name, value);
-        else now.delete(name);
-        return now;
+      (params) => {
+        if (value) params.set(name, value);
+        else params.delete(name);
+        return params;
       },
       { replace: true },
     );
@@ -66,7 +72,7 @@ export default function ArchivePage() {
               </Badge>
             )}
           </span>
-          <ExportMenu query={filtersToQuery(filters)} name="exchanges" />
+          <ExportConversationsMenu query={exchangeFiltersToQuery(filters)} name="exchanges" />
         </>
       }
     >
@@ -119,7 +125,7 @@ function EmptyArchive() {
           <p>
             <Link href="/tasks">{t("archive.runTask")}</Link> · <Link href="/chats">{t("archive.beginChat")}</Link>
           </p>
-          <Code
+          <CodeBlock
             label={t("archive.orPoint")}
             text={`export OPENAI_BASE_URL=${origin}/v1\nexport ANTHROPIC_BASE_URL=${origin}\n`}
             wrap
@@ -140,12 +146,12 @@ function useExchangeColumns(): Column<Exchange>[] {
       id: "asked",
       label: t("archive.column.asked"),
       cell: (each) => (
-        <Link href={`/archive/${each.id}`} className={styles.asked} title={each.preview ?? undefined}>
+        <Link href={`/archive/${each.id}`} className={styles.preview} title={each.preview ?? undefined}>
           <bdi>{each.preview || t("archive.noPreview")}</bdi>
         </Link>
       ),
     },
-    { id: "at", label: t("archive.column.at"), cell: (each) => <Time at={each.at} /> },
+    { id: "at", label: t("archive.column.at"), cell: (each) => <RelativeTime at={each.at} /> },
     {
       id: "model",
       label: t("archive.column.model"),
@@ -156,7 +162,7 @@ function useExchangeColumns(): Column<Exchange>[] {
         </span>
       ),
     },
-    { id: "outcome", label: t("archive.column.outcome"), cell: (each) => <OutcomeBadge exchange={each} /> },
+    { id: "outcome", label: t("archive.column.outcome"), cell: (each) => <ExchangeOutcomeBadge exchange={each} /> },
     { id: "from", label: t("archive.column.from"), minor: true, cell: (each) => <ExchangeOrigin exchange={each} /> },
     {
       id: "tokens",

@@ -3,16 +3,16 @@ import { useTranslation } from "react-i18next";
 import { Link, useParams } from "wouter";
 import { buildUrl } from "@/api/client";
 import { Badge } from "@/ui/controls/Badge";
-import { formatAmount, Time } from "@/ui/format/formats";
+import { formatAmount, RelativeTime } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { Page } from "@/ui/layout/Page";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
+import { ArchivedMessages } from "./ArchivedMessages";
 import { type Conversation, useConversations } from "./api";
 import styles from "./archive.module.css";
-import { ExportMenu } from "./ExportMenu";
-import { Messages } from "./Messages";
-import { lastUserText, textOfParts } from "./message-turns";
+import { ExportConversationsMenu } from "./ExportConversationsMenu";
+import { joinTextParts, lastUserText } from "./message-turns";
 
 const ICONS: Record<Conversation["kind"], LucideIcon> = {
   main: MessagesSquare,
@@ -25,7 +25,7 @@ const ICONS: Record<Conversation["kind"], LucideIcon> = {
 export default function ConversationsPage() {
   const { t } = useTranslation();
   const { id = "" } = useParams<{ id: string }>();
-  const talks = useConversations(id);
+  const conversations = useConversations(id);
   return (
     <Page
       title={t("archive.talks")}
@@ -35,10 +35,10 @@ export default function ConversationsPage() {
           <span className={styles.id}>{id}</span>
         </span>
       }
-      actions={<ExportMenu query={{ sandbox: id }} name={id} />}
+      actions={<ExportConversationsMenu query={{ sandbox: id }} name={id} />}
     >
       <QueryResult
-        query={talks}
+        query={conversations}
         rows={6}
         isEmpty={({ items }) => items.length === 0}
         empty={
@@ -47,37 +47,39 @@ export default function ConversationsPage() {
           </EmptyState>
         }
       >
-        {({ items }) => <ConversationList talks={items} />}
+        {({ items }) => <ConversationList conversations={items} />}
       </QueryResult>
     </Page>
   );
 }
 
-function ConversationList({ talks }: { talks: Conversation[] }) {
+function ConversationList({ conversations }: { conversations: Conversation[] }) {
   const { t } = useTranslation();
   const [search, setSearch] = useSearchParams();
   const chosen =
-    talks.find((talk) => talk.id === search.get("thread")) ?? talks.find((talk) => talk.kind === "main") ?? talks[0];
+    conversations.find((conversation) => conversation.id === search.get("thread")) ??
+    conversations.find((conversation) => conversation.kind === "main") ??
+    conversations[0];
   return (
-    <div className={styles.talks}>
+    <div className={styles.conversations}>
       <nav aria-label={t("archive.talks")}>
         <ul className={styles.threads}>
-          {talks.map((talk) => {
-            const Icon = ICONS[talk.kind];
+          {conversations.map((conversation) => {
+            const Icon = ICONS[conversation.kind];
             return (
-              <li key={talk.id}>
+              <li key={conversation.id}>
                 <button
                   type="button"
-                  aria-current={talk === chosen ? "true" : undefined}
-                  onClick={() => setSearch({ thread: talk.id }, { replace: true })}
+                  aria-current={conversation === chosen ? "true" : undefined}
+                  onClick={() => setSearch({ thread: conversation.id }, { replace: true })}
                 >
                   <Icon size={16} aria-hidden />
                   <span className={styles.threadText}>
                     <span className={styles.threadName}>
-                      {conversationTitle(talk) || t(`archive.kind.${talk.kind}`)}
+                      {conversationTitle(conversation) || t(`archive.kind.${conversation.kind}`)}
                     </span>
                     <span className={styles.soft}>
-                      {t(`archive.kind.${talk.kind}`)} · {t("archive.turns", { count: talk.turns })}
+                      {t(`archive.kind.${conversation.kind}`)} · {t("archive.turns", { count: conversation.turns })}
                     </span>
                   </span>
                 </button>
@@ -86,43 +88,52 @@ function ConversationList({ talks }: { talks: Conversation[] }) {
           })}
         </ul>
       </nav>
-      {chosen && <ConversationThread key={chosen.id} talk={chosen} talks={talks} />}
+      {chosen && <ConversationThread key={chosen.id} conversation={chosen} conversations={conversations} />}
     </div>
   );
 }
 
-function ConversationThread({ talk, talks }: { talk: Conversation; talks: Conversation[] }) {
+function ConversationThread({
+  conversation,
+  conversations,
+}: {
+  conversation: Conversation;
+  conversations: Conversation[];
+}) {
   const { t, i18n } = useTranslation();
-  const parent = talks.find((each) => each.id === talk.parent);
+  const parent = conversations.find((each) => each.id === conversation.parent);
   return (
-    <section className={styles.thread} aria-label={conversationTitle(talk)}>
-      <h2 className="visually-hidden">{conversationTitle(talk)}</h2>
+    <section className={styles.thread} aria-label={conversationTitle(conversation)}>
+      <h2 className="visually-hidden">{conversationTitle(conversation)}</h2>
       <div className={styles.row}>
-        <Badge tone={talk.kind === "main" ? "info" : "neutral"}>{t(`archive.kind.${talk.kind}`)}</Badge>
+        <Badge tone={conversation.kind === "main" ? "info" : "neutral"}>{t(`archive.kind.${conversation.kind}`)}</Badge>
         <span className={styles.soft}>
-          {talk.models.join(", ")} · <Time at={talk.at} /> ·{" "}
+          {conversation.models.join(", ")} · <RelativeTime at={conversation.at} /> ·{" "}
           {t("archive.inOut", {
-            input: formatAmount(talk.usage.input, i18n.language),
-            output: formatAmount(talk.usage.output, i18n.language),
+            input: formatAmount(conversation.usage.input, i18n.language),
+            output: formatAmount(conversation.usage.output, i18n.language),
           })}
-          {typeof talk.cost === "number" && ` · ${formatMoney(talk.cost, i18n.language)}`}
+          {typeof conversation.cost === "number" && ` · ${formatMoney(conversation.cost, i18n.language)}`}
         </span>
         {parent && (
           <Link href={`?thread=${parent.id}`}>{t("archive.branchOf", { name: conversationTitle(parent) })}</Link>
         )}
       </div>
-      <Messages messages={talk.messages} scripted={talk.models.every((model) => model.startsWith("script-"))} />
-      {talk.notes.length > 0 && (
+      <ArchivedMessages
+        messages={conversation.messages}
+        scripted={conversation.models.every((model) => model.startsWith("script-"))}
+      />
+      {conversation.notes.length > 0 && (
         <ul className={styles.notes}>
-          {talk.notes.map((note, index) => (
+          {conversation.notes.map((note, index) => (
             <li key={index}>{note}</li>
           ))}
         </ul>
       )}
       <details>
-        <summary>{t("archive.itsExchanges", { count: talk.exchanges.length })}</summary>
+        <summary>{t("archive.itsExchanges", { count: conversation.exchanges.length })}</summary>
         <ol className={styles.list}>
-          {talk.exchanges.map((id) => (
+          {conversation.exchanges.map((id) => (
             <li key={id}>
               <Link href={`/archive/${id}`}>{id}</Link>
             </li>
@@ -134,10 +145,10 @@ function ConversationThread({ talk, talks }: { talk: Conversation; talks: Conver
 }
 
 /** Title of a conversation: the first user text that is not a system reminder. */
-function conversationTitle(talk: Conversation): string {
-  const asked = talk.messages
+function conversationTitle(conversation: Conversation): string {
+  const firstUserText = conversation.messages
     .filter(({ role }) => role === "user")
-    .flatMap(({ parts }) => parts.map((part) => textOfParts([part]).trim()))
-    .find((words) => words !== "" && !words.startsWith("<"));
-  return (asked ?? lastUserText(talk.messages)).split("\n", 1)[0]?.slice(0, 120) ?? "";
+    .flatMap(({ parts }) => parts.map((part) => joinTextParts([part]).trim()))
+    .find((userText) => userText !== "" && !userText.startsWith("<"));
+  return (firstUserText ?? lastUserText(conversation.messages)).split("\n", 1)[0]?.slice(0, 120) ?? "";
 }

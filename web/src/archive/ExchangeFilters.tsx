@@ -2,7 +2,7 @@ import { X } from "lucide-react";
 import { type ReactNode, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Field, SearchBox, Select, TextInput } from "@/ui/controls/forms";
-import { type ExchangeFilter, type ExchangeFilterValues, OUTCOMES } from "./api";
+import { EXCHANGE_OUTCOMES, type ExchangeFilter, type ExchangeFilterValues } from "./api";
 import styles from "./archive.module.css";
 
 /** Filters set by links rather than typed. */
@@ -47,7 +47,7 @@ export function ExchangeFilters({ filters, onChange }: Props) {
           onChange={(outcome) => onChange("outcome", outcome)}
           options={[
             { value: "", label: t("archive.filter.anyOutcome") },
-            ...OUTCOMES.map((each) => ({ value: each, label: t(`archive.outcome.${each}`) })),
+            ...EXCHANGE_OUTCOMES.map((each) => ({ value: each, label: t(`archive.outcome.${each}`) })),
           ]}
         />
       </div>

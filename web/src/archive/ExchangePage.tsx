@@ -10,19 +10,19 @@ import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
 import { Tabs } from "@/ui/controls/Tabs";
 import { runWithUndo } from "@/ui/controls/toasts";
-import { formatAmount, formatBytes, formatDuration, Time } from "@/ui/format/formats";
+import { formatAmount, formatBytes, formatDuration, RelativeTime } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
-import { serverText } from "@/ui/format/server-text";
+import { translateServerText } from "@/ui/format/server-text";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { Page } from "@/ui/layout/Page";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
+import { ArchivedMessages } from "./ArchivedMessages";
 import { type ChatMessage, type ExchangeDetail, useExchange } from "./api";
 import styles from "./archive.module.css";
-import { ExportMenu } from "./ExportMenu";
-import { Messages } from "./Messages";
-import { isScripted, OutcomeBadge } from "./OutcomeBadge";
-import { RawBody } from "./RawBody";
-import { ReplayDialog } from "./ReplayDialog";
+import { ExchangeOutcomeBadge, isScriptedExchange } from "./ExchangeOutcomeBadge";
+import { ExportConversationsMenu } from "./ExportConversationsMenu";
+import { RawExchangeBody } from "./RawExchangeBody";
+import { ReplayExchangeDialog } from "./ReplayExchangeDialog";
 import { ResponseTiming } from "./ResponseTiming";
 
 /** One model exchange: request, answer, timing and cost. */
@@ -55,7 +55,7 @@ function ExchangeDetails({ exchange }: { exchange: ExchangeDetail }) {
         <span className={styles.crumbs}>
           <Link href="/archive">{t("archive.title")}</Link>
           <span className={styles.id}>{exchange.id}</span>
-          <OutcomeBadge exchange={exchange} />
+          <ExchangeOutcomeBadge exchange={exchange} />
         </span>
       }
       actions={
@@ -63,14 +63,14 @@ function ExchangeDetails({ exchange }: { exchange: ExchangeDetail }) {
           <Button icon={Repeat2} onClick={() => setReplaying(true)}>
             {t("archive.replay.open")}
           </Button>
-          <ExportMenu query={{ number: exchange.number }} name={exchange.id} />
+          <ExportConversationsMenu query={{ number: exchange.number }} name={exchange.id} />
           <DeleteExchangeButton exchange={exchange} />
         </>
       }
     >
       {exchange.error && (
         <p className={styles.problem} role="alert">
-          {serverText(exchange.error)}
+          {translateServerText(exchange.error)}
         </p>
       )}
       <ExchangeFacts exchange={exchange} />
@@ -92,11 +92,11 @@ function ExchangeDetails({ exchange }: { exchange: ExchangeDetail }) {
         <div className={styles.panel}>
           <h2 className="visually-hidden">{t(`archive.tab.${tab}`)}</h2>
           {tab === "messages" && <ExchangeConversation exchange={exchange} />}
-          {(tab === "request" || tab === "response") && <RawBody key={tab} id={exchange.id} which={tab} />}
+          {(tab === "request" || tab === "response") && <RawExchangeBody key={tab} id={exchange.id} side={tab} />}
           {tab === "timing" && <ResponseTiming exchange={exchange} />}
         </div>
       </Tabs>
-      <ReplayDialog exchange={exchange} open={replaying} onClose={() => setReplaying(false)} />
+      <ReplayExchangeDialog exchange={exchange} open={replaying} onClose={() => setReplaying(false)} />
     </Page>
   );
 }
@@ -127,7 +127,7 @@ function ExchangeConversation({ exchange }: { exchange: ExchangeDetail }) {
           </p>
         </FoldableSection>
       )}
-      <Messages messages={messages} scripted={isScripted(exchange)} />
+      <ArchivedMessages messages={messages} scripted={isScriptedExchange(exchange)} />
       {!answer && <p className={styles.problem}>{t("archive.noAnswer")}</p>}
     </>
   );
@@ -138,7 +138,7 @@ function ExchangeFacts({ exchange }: { exchange: ExchangeDetail }) {
   const { usage } = exchange;
   const tokens = (count: number) => formatAmount(count, i18n.language);
   const facts: [string, ReactNode][] = [
-    ["at", <Time key="at" at={exchange.at} />],
+    ["at", <RelativeTime key="at" at={exchange.at} />],
     ["provider", exchange.provider],
     ["providerModel", exchange.providerModel === exchange.model ? null : exchange.providerModel],
     ["format", formatNames(exchange)],

@@ -2,7 +2,7 @@ import { useTranslation } from "react-i18next";
 import { formatBytes, formatDuration } from "@/ui/format/formats";
 import type { ExchangeDetail } from "./api";
 import styles from "./archive.module.css";
-import { arrivalCurve } from "./message-turns";
+import { byteArrivalCurve } from "./message-turns";
 
 const WIDTH = 640;
 const HEIGHT = 140;
@@ -13,7 +13,7 @@ export function ResponseTiming({ exchange }: { exchange: ExchangeDetail }) {
   const { t } = useTranslation();
   const { pieces, total, firstByte } = exchange;
   if (pieces.length === 0) return <p className={styles.soft}>{t("archive.timing.none")}</p>;
-  const points = arrivalCurve(pieces, MAX_POINTS);
+  const points = byteArrivalCurve(pieces, MAX_POINTS);
   const span = Math.max(total, points.at(-1)?.at ?? 0, 1e-6);
   const x = (at: number) => (at / span) * WIDTH;
   const y = (share: number) => HEIGHT - share * (HEIGHT - 8);

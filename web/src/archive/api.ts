@@ -34,19 +34,19 @@ export interface ResultPart {
   callId: string;
   name?: string;
   isError?: boolean;
-  content: Part[];
+  content: MessagePart[];
 }
-export type Part = TextPart | MediaPart | ThinkingPart | CallPart | ResultPart;
+export type MessagePart = TextPart | MediaPart | ThinkingPart | CallPart | ResultPart;
 
 export interface ChatMessage {
   role: "system" | "user" | "assistant";
-  parts: Part[];
+  parts: MessagePart[];
 }
 
 /** The API's type, with the message content that the OpenAPI description leaves open. */
 export type ExchangeDetail = Omit<Schema<"ExchangeResponse">, "messages" | "answer"> & {
   messages?: ChatMessage[];
-  answer?: { id?: string; model?: string; parts: Part[]; finish?: string; notes?: string[] };
+  answer?: { id?: string; model?: string; parts: MessagePart[]; finish?: string; notes?: string[] };
 };
 export interface Conversation {
   id: string;
@@ -84,11 +84,11 @@ export const EXCHANGE_FILTERS = [
 export type ExchangeFilter = (typeof EXCHANGE_FILTERS)[number];
 export type ExchangeFilterValues = Partial<Record<ExchangeFilter, string>>;
 
-export const OUTCOMES = ["ok", "refused", "failed", "cut", "client_gone"] as const;
+export const EXCHANGE_OUTCOMES = ["ok", "refused", "failed", "cut", "client_gone"] as const;
 const PAGE_SIZE = 50;
 
 /** Filters from the URL; local times are sent with their time zone. */
-export function filtersFromSearch(search: URLSearchParams): ExchangeFilterValues {
+export function exchangeFiltersFromUrl(search: URLSearchParams): ExchangeFilterValues {
   const found: ExchangeFilterValues = {};
   for (const name of EXCHANGE_FILTERS) {
     const value = search.get(name)?.trim();
@@ -98,7 +98,7 @@ export function filtersFromSearch(search: URLSearchParams): ExchangeFilterValues
 }
 
 /** Filters as query parameters of the API. */
-export function filtersToQuery(filters: ExchangeFilterValues): Record<string, string> {
+export function exchangeFiltersToQuery(filters: ExchangeFilterValues): Record<string, string> {
   const query: Record<string, string> = { ...filters };
   for (const name of ["since", "until"] as const) {
     const at = filters[name] ? new Date(filters[name]) : null;
@@ -112,7 +112,7 @@ export function useExchanges(filters: ExchangeFilterValues) {
     queryKey: ["archive", "list", filters],
     queryFn: ({ pageParam, signal }) =>
       api.get<Schema<"ExchangePageResponse">>("/v1/exchanges", {
-        query: { ...filtersToQuery(filters), limit: PAGE_SIZE, cursor: pageParam },
+        query: { ...exchangeFiltersToQuery(filters), limit: PAGE_SIZE, cursor: pageParam },
         signal,
       }),
     initialPageParam: null as string | null,

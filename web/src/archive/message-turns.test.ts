@@ -1,15 +1,15 @@
 import { describe, expect, it } from "vitest";
-import { type ChatMessage, filtersFromSearch, filtersToQuery } from "./api";
+import { type ChatMessage, exchangeFiltersFromUrl, exchangeFiltersToQuery } from "./api";
 import {
-  arrivalCurve,
-  groupMessages,
+  byteArrivalCurve,
+  groupMessagesIntoTurns,
   imageDataUrl,
   lastUserText,
   prettyJson,
   systemReminderText,
 } from "./message-turns";
 
-const text = (words: string) => ({ type: "text" as const, text: words });
+const text = (content: string) => ({ type: "text" as const, text: content });
 const call = (id: string) => ({ type: "toolCall" as const, id, name: "Bash", arguments: "{}" });
 const result = (callId: string) => ({ type: "toolResult" as const, callId, content: [text("done")] });
 
@@ -25,7 +25,7 @@ describe("messages", () => {
   ];
 
   it("have results beside calls, and steps grouped", () => {
-    const { turns, results } = groupMessages(messages);
+    const { turns, results } = groupMessagesIntoTurns(messages);
     expect(turns.map(({ role, index, parts }) => [role, index, parts.length])).toEqual([
       ["system", 0, 1],
       ["user", 1, 1],
@@ -65,10 +65,10 @@ describe("messages", () => {
 describe("response bytes", () => {
   it("form a curve with few points that ends at 100 %", () => {
     const pieces = Array.from({ length: 1000 }, (_, index): [number, number] => [index / 10, 5]);
-    const points = arrivalCurve(pieces, 100);
+    const points = byteArrivalCurve(pieces, 100);
     expect(points.length).toBeLessThanOrEqual(101);
     expect(points.at(-1)).toEqual({ at: 99.9, share: 1 });
-    expect(arrivalCurve([], 10)).toEqual([]);
+    expect(byteArrivalCurve([], 10)).toEqual([]);
   });
 
   it("are indented if JSON", () => {
@@ -79,14 +79,16 @@ describe("response bytes", () => {
 
 describe("filters", () => {
   it("are read from the URL", () => {
-    expect(filtersFromSearch(new URLSearchParams("model=fast&text=%20&evil=1&run=run-1"))).toEqual({
+    expect(exchangeFiltersFromUrl(new URLSearchParams("model=fast&text=%20&evil=1&run=run-1"))).toEqual({
       model: "fast",
       run: "run-1",
     });
   });
 
   it("send times with time zone", () => {
-    expect(filtersToQuery({ since: "2026-01-02T03:04" }).since).toBe(new Date("2026-01-02T03:04").toISOString());
-    expect(filtersToQuery({ since: "never" }).since).toBe("never");
+    expect(exchangeFiltersToQuery({ since: "2026-01-02T03:04" }).since).toBe(
+      new Date("2026-01-02T03:04").toISOString(),
+    );
+    expect(exchangeFiltersToQuery({ since: "never" }).since).toBe("never");
   });
 });

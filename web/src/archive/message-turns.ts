@@ -1,12 +1,12 @@
 /** Groups messages for reading: results beside their calls, steps of one answer together. */
 
-import type { CallPart, ChatMessage, Part, ResultPart } from "./api";
+import type { CallPart, ChatMessage, MessagePart, ResultPart } from "./api";
 
 export interface MessageTurn {
   role: ChatMessage["role"];
   /** Index of the first message of the turn. */
   index: number;
-  parts: Exclude<Part, ResultPart>[];
+  parts: Exclude<MessagePart, ResultPart>[];
 }
 
 export interface GroupedMessages {
@@ -19,7 +19,7 @@ export interface GroupedMessages {
  * Tool results are messages of their own in most formats; attach them to their calls. A result without a call becomes a
  * call of an unknown tool. Consecutive messages of one role, such as an agent's steps, become one turn.
  */
-export function groupMessages(messages: ChatMessage[]): GroupedMessages {
+export function groupMessagesIntoTurns(messages: ChatMessage[]): GroupedMessages {
   const results = new Map<string, ResultPart>();
   const calls = new Set<string>();
   for (const { parts } of messages)
@@ -46,7 +46,7 @@ function callForOrphanResult(result: ResultPart): CallPart {
 }
 
 /** Concatenated text of the parts. */
-export function textOfParts(parts: Part[]): string {
+export function joinTextParts(parts: MessagePart[]): string {
   return parts
     .map((part) => (part.type === "text" || part.type === "refusal" ? part.text : ""))
     .filter(Boolean)
@@ -61,15 +61,15 @@ export function systemReminderText(text: string): string | null {
 /** Text of the last user message that has any. */
 export function lastUserText(messages: ChatMessage[]): string {
   for (const { role, parts } of messages.toReversed()) {
-    const own = parts.filter((part) => part.type !== "text" || !systemReminderText(part.text));
-    const words = role === "user" ? textOfParts(own).trim() : "";
-    if (words) return words;
+    const userParts = parts.filter((part) => part.type !== "text" || !systemReminderText(part.text));
+    const userText = role === "user" ? joinTextParts(userParts).trim() : "";
+    if (userText) return userText;
   }
   return "";
 }
 
 /** Data URL of an embedded image; plain image formats only. */
-export function imageDataUrl(part: Part): string | null {
+export function imageDataUrl(part: MessagePart): string | null {
   if (part.type !== "media" || part.kind !== "image" || !part.data) return null;
   const type = part.mediaType ?? "image/png";
   return /^image\/(png|jpeg|gif|webp)$/.test(type) ? `data:${type};base64,${part.data}` : null;
@@ -85,14 +85,15 @@ export function prettyJson(text: string): string {
 }
 
 /** Points of the arrival curve: seconds, and the share of all bytes received. */
-export function arrivalCurve(pieces: [number, number][], most: number): { at: number; share: number }[] {
-  const all = pieces.reduce((total, [, bytes]) => total + bytes, 0);
-  const step = Math.max(1, Math.ceil(pieces.length / most));
+export function byteArrivalCurve(pieces: [number, number][], maxPoints: number): { at: number; share: number }[] {
+  const totalBytes = pieces.reduce((total, [, bytes]) => total + bytes, 0);
+  const step = Math.max(1, Math.ceil(pieces.length / maxPoints));
   const points: { at: number; share: number }[] = [];
-  let seen = 0;
+  let receivedBytes = 0;
   for (const [index, [at, bytes]] of pieces.entries()) {
-    seen += bytes;
-    if (index % step === 0 || index === pieces.length - 1) points.push({ at, share: all > 0 ? seen / all : 0 });
+    receivedBytes += bytes;
+    if (index % step === 0 || index === pieces.length - 1)
+      points.push({ at, share: totalBytes > 0 ? receivedBytes / totalBytes : 0 });
   }
   return points;
 }

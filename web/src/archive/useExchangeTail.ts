@@ -1,7 +1,7 @@
 /** Exchanges as they are recorded. */
 
 import { useEffect, useState } from "react";
-import { follow, type LinkState } from "@/api/streams";
+import { followEventStream, type StreamState } from "@/api/event-stream";
 import type { Exchange, ExchangeFilterValues } from "./api";
 
 const MAX_EXCHANGES = 200;
@@ -10,11 +10,11 @@ const MAX_EXCHANGES = 200;
 export function useExchangeTail(
   on: boolean,
   after: number | null,
-  fits: (exchange: Exchange) => boolean,
+  matches: (exchange: Exchange) => boolean,
   filters: ExchangeFilterValues,
 ) {
   const [items, setItems] = useState<Exchange[]>([]);
-  const [link, setLink] = useState<LinkState>("ended");
+  const [link, setLink] = useState<StreamState>("ended");
   const sandbox = filters.sandbox;
   // biome-ignore lint/correctness/useExhaustiveDependencies: the start position is read only once.
   useEffect(() => {
@@ -25,18 +25,18 @@ export function useExchangeTail(
     let timer: ReturnType<typeof setTimeout> | undefined;
     const show = () => {
       timer = undefined;
-      const fresh = waiting.toReversed();
+      const newExchanges = waiting.toReversed();
       waiting = [];
-      if (!stop.signal.aborted) setItems((now) => [...fresh, ...now].slice(0, MAX_EXCHANGES));
+      if (!stop.signal.aborted) setItems((current) => [...newExchanges, ...current].slice(0, MAX_EXCHANGES));
     };
-    void follow("/v1/exchanges/events", {
+    void followEventStream("/v1/exchanges/events", {
       query: { sandbox },
       after: after ?? undefined,
       signal: stop.signal,
       onState: setLink,
-      onFrame: ({ data }) => {
+      onEvent: ({ data }) => {
         const exchange = JSON.parse(data) as Exchange;
-        if (!fits(exchange)) return;
+        if (!matches(exchange)) return;
         waiting.push(exchange);
         timer ??= setTimeout(show, 250);
       },

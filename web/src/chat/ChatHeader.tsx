@@ -18,12 +18,12 @@ import { changeSession, renameSession } from "@/session/store";
 import type { SessionView } from "@/session/types";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { Menu } from "@/ui/controls/Menu";
-import { SharedBadge, useSharing } from "@/ui/controls/Sharing";
+import { SharedBadge, useSharingMenuItems } from "@/ui/controls/Sharing";
 import { showErrorToast } from "@/ui/controls/toasts";
 import { formatAmount } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
 import styles from "./ChatsPage.module.css";
-import { RenameField } from "./list/SessionRow";
+import { RenameChatField } from "./list/SessionRow";
 import { SessionStateBadge } from "./list/SessionStateBadge";
 import { deleteSessionWithUndo, exportSession, forkSession, sessionTitle } from "./list/session-actions";
 import { SessionSettings } from "./start/SessionSettings";
@@ -44,24 +44,24 @@ interface Props {
 export function ChatHeader({ id, view, mayWrite, onList, settings, onSettings, panel }: Props) {
   const { t, i18n } = useTranslation();
   const [, go] = useLocation();
-  const [naming, setNaming] = useState(false);
+  const [isRenaming, setIsRenaming] = useState(false);
   const session = { id, title: view.title };
-  const sharing = useSharing(`/v1/sessions/${encodeURIComponent(id)}`, view.owned, refreshSessionList);
-  const used = view.usage.input_tokens + view.usage.output_tokens;
+  const sharing = useSharingMenuItems(`/v1/sessions/${encodeURIComponent(id)}`, view.owned, refreshSessionList);
+  const usedTokens = view.usage.input_tokens + view.usage.output_tokens;
   const about = [
     [view.agent, view.model].filter(Boolean).join(" · "),
-    used > 0 && t("chat.tokens", { count: used, tokens: formatAmount(used, i18n.language) }),
+    usedTokens > 0 && t("chat.tokens", { count: usedTokens, tokens: formatAmount(usedTokens, i18n.language) }),
     view.usage.cost ? formatMoney(view.usage.cost, i18n.language) : "",
   ].filter(Boolean);
   return (
     <header className={styles.header}>
       {onList && <IconButton icon={PanelLeftOpen} label={t("chat.openList")} onClick={onList} />}
       <div className={styles.heading}>
-        {naming ? (
-          <RenameField
+        {isRenaming ? (
+          <RenameChatField
             title={view.title}
             onDone={(next) => {
-              setNaming(false);
+              setIsRenaming(false);
               if (next !== null && next !== view.title) renameSession(id, next).catch(showErrorToast);
             }}
           />
@@ -76,7 +76,7 @@ export function ChatHeader({ id, view, mayWrite, onList, settings, onSettings, p
                 icon={Pencil}
                 label={t("chat.rename")}
                 className={styles.pencil}
-                onClick={() => setNaming(true)}
+                onClick={() => setIsRenaming(true)}
               />
             )}
           </div>

@@ -6,21 +6,21 @@ import {
   cancelTurn,
   continueTurn,
   decideApprovals,
-  discard,
+  discardMessage,
   reconnectSession,
-  retry,
-  send,
+  retryMessage,
+  sendMessage,
   useOutbox,
   useSession,
 } from "@/session/store";
 import { pendingApprovals, type SessionView } from "@/session/types";
 import { lazyComponent } from "@/shell/navigation/lazy-component";
-import { useConnection } from "@/shell/status/connection";
+import { useServerConnection } from "@/shell/status/server-connection";
 import { showErrorToast } from "@/ui/controls/toasts";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
-import { useTitle } from "@/ui/layout/Page";
+import { usePageTitle } from "@/ui/layout/Page";
 import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
-import { Split } from "@/ui/layout/Split";
+import { SplitPane } from "@/ui/layout/SplitPane";
 import { PendingApprovalsBar } from "./approvals/PendingApprovalsBar";
 import { ChatHeader } from "./ChatHeader";
 import styles from "./ChatsPage.module.css";
@@ -29,10 +29,10 @@ import { Composer } from "./composer/Composer";
 import type { ComposedMessage } from "./composer/composer-runtime";
 import { LiveAnnouncer } from "./LiveAnnouncer";
 import { forkSession, sessionTitle } from "./list/session-actions";
-import { NarrowTabs } from "./NarrowTabs";
-import { AgentPlan } from "./thread/Plan";
-import { Thread, type ThreadHandle } from "./thread/Thread";
-import { canContinue } from "./thread/thread-rows";
+import { NarrowChatTabs } from "./NarrowChatTabs";
+import { AgentPlan } from "./thread/AgentPlan";
+import { ChatThread, type ChatThreadHandle } from "./thread/ChatThread";
+import { canAgentContinue } from "./thread/thread-rows";
 import { usePanelView } from "./usePanelView";
 
 const SandboxPanel = lazyComponent(async () => ({
@@ -50,8 +50,8 @@ interface Props {
 export function ChatView(props: Props) {
   const { t } = useTranslation();
   const { view, error, caughtUp, link } = useSession(props.id, (state) => state);
-  useTitle(view.title || t("chat.chat"));
-  const resumed = useConnection((state) => state.resumed);
+  usePageTitle(view.title || t("chat.chat"));
+  const resumed = useServerConnection((state) => state.resumed);
   // biome-ignore lint/correctness/useExhaustiveDependencies: signing in again may lift the refusal.
   useEffect(() => {
     if (error) reconnectSession(props.id);
@@ -76,15 +76,15 @@ function OpenChat({ id, narrow, mayWrite, onList, view, lost }: Props & { view: 
   const [tab, setTab] = useState<"chat" | "sandboxes">("chat");
   const [settings, setSettings] = useState(false);
   const outbox = useOutbox(id);
-  const thread = useRef<ThreadHandle>(null);
+  const thread = useRef<ChatThreadHandle>(null);
   const panel = usePanelView(view);
   const waiting = useMemo(() => pendingApprovals(view), [view]);
   const { choose } = panel;
   const agent = useMemo(() => ({ session: id }), [id]);
 
-  const keptNow = useMemo(() => JSON.stringify(keptFilesByName(view.calls)), [view.calls]);
+  const keptFilesJson = useMemo(() => JSON.stringify(keptFilesByName(view.calls)), [view.calls]);
   // Calls change with every piece of output; the context value must not.
-  const kept = useMemo<Record<string, string>>(() => JSON.parse(keptNow), [keptNow]);
+  const keptFiles = useMemo<Record<string, string>>(() => JSON.parse(keptFilesJson), [keptFilesJson]);
 
   const chat: ChatContextValue = useMemo(
     () => ({
@@ -94,23 +94,23 @@ function OpenChat({ id, narrow, mayWrite, onList, view, lost }: Props & { view: 
       sandboxes: view.sandboxes,
       mayWrite,
       decide: async (decisions) => void (await decideApprovals(id, decisions)),
-      kept,
+      keptFiles,
       revision: `${view.turn} ${view.state}`,
-      show: (sandbox, wanted, path) => {
-        choose(sandbox, wanted, path);
+      show: (sandbox, panelView, path) => {
+        choose(sandbox, panelView, path);
         setTab("sandboxes");
       },
       fork: (message) => void forkSession(id, message, go),
-      goOn: () => void continueTurn(id).catch(showErrorToast),
+      continueTurn: () => void continueTurn(id).catch(showErrorToast),
       openSettings: () => setSettings(true),
-      retry: (key) => void retry(id, key),
-      discard: (key) => discard(id, key),
+      retry: (key) => void retryMessage(id, key),
+      discard: (key) => discardMessage(id, key),
     }),
-    [id, view.items, view.kinds, view.sandboxes, view.turn, view.state, kept, mayWrite, choose, go],
+    [id, view.items, view.kinds, view.sandboxes, view.turn, view.state, keptFiles, mayWrite, choose, go],
   );
-  const say = useCallback(
-    (written: ComposedMessage) => {
-      void send(id, written);
+  const sendAndScrollToEnd = useCallback(
+    (composed: ComposedMessage) => {
+      void sendMessage(id, composed);
       thread.current?.toEnd();
     },
     [id],
@@ -128,7 +128,7 @@ function OpenChat({ id, narrow, mayWrite, onList, view, lost }: Props & { view: 
           {t("chat.lost")}
         </p>
       )}
-      <Thread ref={thread} session={id} view={view} outbox={outbox} begin={message} />
+      <ChatThread ref={thread} session={id} view={view} outbox={outbox} initialItem={message} />
       <div className={styles.below}>
         <PendingApprovalsBar waiting={waiting} onShow={(approval) => thread.current?.show(approval.call_id)} />
         <AgentPlan steps={view.plan} state={view.state} />
@@ -137,9 +137,9 @@ function OpenChat({ id, narrow, mayWrite, onList, view, lost }: Props & { view: 
             draft={id}
             view={view}
             placeholder={view.items.length ? t("chat.reply") : t("chat.askAnything")}
-            onSend={say}
+            onSend={sendAndScrollToEnd}
             onStop={stop}
-            onGoOn={canContinue(view) ? chat.goOn : undefined}
+            onContinue={canAgentContinue(view) ? chat.continueTurn : undefined}
           />
         ) : (
           <p className={styles.readOnly}>{t("chat.readOnly")}</p>
@@ -151,18 +151,19 @@ function OpenChat({ id, narrow, mayWrite, onList, view, lost }: Props & { view: 
     <section
       className={styles.sandboxes}
       aria-label={t("chat.sandboxes")}
-      onPointerDownCapture={panel.used}
-      onKeyDownCapture={panel.used}
-      onFocusCapture={panel.focused}
+      onPointerDownCapture={panel.markUsed}
+      onKeyDownCapture={panel.markUsed}
+      onFocusCapture={panel.returnFocus}
     >
       <Suspense fallback={<LoadingBars />}>
         <SandboxPanel sandboxes={panel.sandboxes} chosen={panel.chosen} onChoose={choose} agent={agent} />
       </Suspense>
     </section>
   );
-  const some = panel.sandboxes.length > 0;
-  const { news } = panel;
-  const seeAgent = news && view.state === "running" ? () => choose(news.sandbox, news.view) : null;
+  const hasSandboxes = panel.sandboxes.length > 0;
+  const { unseenActivity } = panel;
+  const showAgentActivity =
+    unseenActivity && view.state === "running" ? () => choose(unseenActivity.sandbox, unseenActivity.view) : null;
   const header = (
     <ChatHeader
       id={id}
@@ -171,7 +172,7 @@ function OpenChat({ id, narrow, mayWrite, onList, view, lost }: Props & { view: 
       onList={onList}
       settings={settings}
       onSettings={setSettings}
-      panel={some && !narrow ? { shown: panel.shown, toggle: panel.toggle, follow: seeAgent } : null}
+      panel={hasSandboxes && !narrow ? { shown: panel.shown, toggle: panel.toggle, follow: showAgentActivity } : null}
     />
   );
   return (
@@ -180,20 +181,21 @@ function OpenChat({ id, narrow, mayWrite, onList, view, lost }: Props & { view: 
         {header}
         <div className={styles.body}>
           {narrow ? (
-            <NarrowTabs
+            <NarrowChatTabs
               label={sessionTitle(view)}
               tab={tab}
               onChange={(next) => {
                 setTab(next);
-                if (next === "sandboxes" && panel.news) choose(panel.news.sandbox, panel.news.view);
+                if (next === "sandboxes" && panel.unseenActivity)
+                  choose(panel.unseenActivity.sandbox, panel.unseenActivity.view);
               }}
               chat={column}
-              sandboxes={some ? sandboxPanel : null}
-              news={{ chat: waiting.length > 0, sandboxes: panel.news !== null }}
+              sandboxes={hasSandboxes ? sandboxPanel : null}
+              unseen={{ chat: waiting.length > 0, sandboxes: panel.unseenActivity !== null }}
             />
           ) : (
             // The chat keeps its place in the page when the panel opens or closes, so that typing is not interrupted.
-            <Split name="chat" left={column} right={some && panel.shown ? sandboxPanel : null} share={44} />
+            <SplitPane name="chat" left={column} right={hasSandboxes && panel.shown ? sandboxPanel : null} share={44} />
           )}
         </div>
       </div>
@@ -212,6 +214,7 @@ function keptFilesByName(calls: SessionView["calls"]): Record<string, string> {
 
 function countAuthors(items: SessionView["items"]): number {
   const names = new Set<string>();
-  for (const item of items) if (item.type === "said" && item.message.role === "user") names.add(item.message.by ?? "");
+  for (const item of items)
+    if (item.type === "message" && item.message.role === "user") names.add(item.message.by ?? "");
   return names.size;
 }

@@ -3,12 +3,12 @@ import { Suspense, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useLocation, useParams } from "wouter";
 import { loadAllTexts } from "@/i18n";
-import { send, startSession, useSessions } from "@/session/store";
+import { sendMessage, startSession, useSessions } from "@/session/store";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { lazyComponent } from "@/shell/navigation/lazy-component";
 import { IconButton } from "@/ui/controls/Button";
 import { useStoredState } from "@/ui/hooks/browser-storage";
-import { useTitle } from "@/ui/layout/Page";
+import { usePageTitle } from "@/ui/layout/Page";
 import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import styles from "./ChatsPage.module.css";
 import { SessionList } from "./list/SessionList";
@@ -31,11 +31,11 @@ export default function ChatsPage() {
   const { id } = useParams<{ id?: string }>();
   const [, go] = useLocation();
   const narrow = useMediaQuery(NARROW_QUERY);
-  const [listed, setListed] = useStoredState("chat.list", true);
+  const [isListShown, setIsListShown] = useStoredState("chat.list", true);
   const [drawer, setDrawer] = useState(false);
   const me = useCurrentUser();
   const mayWrite = me.data ? hasScope(me.data, "sessions:write") : true;
-  const onList = narrow ? () => setDrawer(true) : listed ? undefined : () => setListed(true);
+  const onList = narrow ? () => setDrawer(true) : isListShown ? undefined : () => setIsListShown(true);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: navigating away closes the list.
   useEffect(() => setDrawer(false), [id]);
@@ -44,9 +44,9 @@ export default function ChatsPage() {
   return (
     <div className={styles.page}>
       <ChatShortcuts current={id} />
-      {!narrow && listed && (
+      {!narrow && isListShown && (
         <div className={styles.side}>
-          <SessionList current={id} mayWrite={mayWrite} onFold={() => setListed(false)} />
+          <SessionList current={id} mayWrite={mayWrite} onFold={() => setIsListShown(false)} />
         </div>
       )}
       {narrow && (
@@ -70,10 +70,10 @@ export default function ChatsPage() {
             )}
             {mayWrite ? (
               <NewChat
-                onStart={async (setup, written) => {
-                  const made = await startSession(startSessionBody(setup));
-                  go(`/chats/${made.id}`);
-                  void send(made.id, written);
+                onStart={async (setup, composed) => {
+                  const session = await startSession(startSessionBody(setup));
+                  go(`/chats/${session.id}`);
+                  void sendMessage(session.id, composed);
                 }}
               />
             ) : (
@@ -95,7 +95,7 @@ function ChatShortcuts({ current }: { current: string | undefined }) {
 function ChatsUnavailable() {
   const { t } = useTranslation();
   const { error } = useSessions();
-  useTitle(t("chat.chats"));
+  usePageTitle(t("chat.chats"));
   return error ? <ErrorState error={error} /> : <LoadingBars />;
 }
 

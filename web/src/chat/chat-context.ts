@@ -2,7 +2,7 @@
 
 import { createContext, useContext } from "react";
 import type { View } from "@/sandbox-panel/SandboxPanel";
-import type { Decision } from "@/session/store";
+import type { ApprovalDecision } from "@/session/store";
 import type { SandboxView } from "@/session/types";
 
 export interface ChatContextValue {
@@ -14,14 +14,14 @@ export interface ChatContextValue {
   sandboxes: Readonly<Record<string, SandboxView>>;
   /** Whether the user may write and decide in this chat. */
   mayWrite: boolean;
-  decide: (decisions: Decision[]) => Promise<void>;
+  decide: (decisions: ApprovalDecision[]) => Promise<void>;
   /** Files saved in the chat: name to SHA-256 of the newest version. */
-  kept: Readonly<Record<string, string>>;
+  keptFiles: Readonly<Record<string, string>>;
   /** Changes when the agent may have changed files. */
   revision: string;
   show: (sandbox: string, view: View, path?: string) => void;
   fork: (message: string) => void;
-  goOn: () => void;
+  continueTurn: () => void;
   openSettings: () => void;
   retry: (outgoing: string) => void;
   discard: (outgoing: string) => void;
@@ -29,7 +29,7 @@ export interface ChatContextValue {
 
 export const ChatContext = createContext<ChatContextValue | null>(null);
 
-export function useChat(): ChatContextValue {
+export function useChatContext(): ChatContextValue {
   const chat = useContext(ChatContext);
   if (!chat) throw new Error("There is no chat around this.");
   return chat;

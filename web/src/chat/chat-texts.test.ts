@@ -2,26 +2,26 @@ import { describe, expect, it } from "vitest";
 import en from "@/i18n/en/chat.json";
 import zh from "@/i18n/zh/chat.json";
 
-type Words = { [name: string]: string | Words };
+type TextTree = { [name: string]: string | TextTree };
 
-function flat(words: Words, before = ""): Record<string, string> {
-  return Object.entries(words).reduce<Record<string, string>>((all, [name, value]) => {
+function flattenTexts(texts: TextTree, before = ""): Record<string, string> {
+  return Object.entries(texts).reduce<Record<string, string>>((all, [name, value]) => {
     if (typeof value === "string") return Object.assign(all, { [before + name]: value });
-    return Object.assign(all, flat(value, `${before}${name}.`));
+    return Object.assign(all, flattenTexts(value, `${before}${name}.`));
   }, {});
 }
 
-const holes = (text: string | undefined) =>
+const placeholders = (text: string | undefined) =>
   [...(text ?? "").matchAll(/\{\{(\w+)\}\}/g)].map((found) => found[1]).sort();
 
 describe("texts of chats", () => {
-  const english = flat(en);
-  const chinese = flat(zh);
+  const english = flattenTexts(en);
+  const chinese = flattenTexts(zh);
 
   it("exist in Chinese with the same placeholders", () => {
     for (const [name, text] of Object.entries(english)) {
       expect(chinese, name).toHaveProperty([name]);
-      expect(holes(chinese[name]), name).toEqual(holes(text));
+      expect(placeholders(chinese[name]), name).toEqual(placeholders(text));
     }
   });
 
@@ -35,13 +35,14 @@ describe("texts of chats", () => {
       .filter(([path]) => !path.includes(".test."))
       .map(([, text]) => text)
       .join("\n");
-    const asked = new Set([...code.matchAll(/"chat\.([\w.]+)"/g)].map((found) => found[1] ?? ""));
-    const rooted = [...code.matchAll(/`chat\.([\w.]+?)[._]?\$\{/g)].map((found) => found[1] ?? "");
-    const bare = new Set(Object.keys(english).map((name) => name.replace(/_(one|other)$/, "")));
+    const usedKeys = new Set([...code.matchAll(/"chat\.([\w.]+)"/g)].map((found) => found[1] ?? ""));
+    const keyPrefixes = [...code.matchAll(/`chat\.([\w.]+?)[._]?\$\{/g)].map((found) => found[1] ?? "");
+    const baseKeys = new Set(Object.keys(english).map((name) => name.replace(/_(one|other)$/, "")));
     const keys = /^(read|draft|setup|list|plan)(\.|$)/;
-    expect([...asked].filter((name) => !bare.has(name) && !keys.test(name))).toEqual([]);
-    const unused = [...bare].filter(
-      (name) => !asked.has(name) && !rooted.some((root) => name.startsWith(`${root}.`) || name.startsWith(`${root}_`)),
+    expect([...usedKeys].filter((name) => !baseKeys.has(name) && !keys.test(name))).toEqual([]);
+    const unused = [...baseKeys].filter(
+      (name) =>
+        !usedKeys.has(name) && !keyPrefixes.some((root) => name.startsWith(`${root}.`) || name.startsWith(`${root}_`)),
     );
     expect(unused).toEqual([]);
   });

@@ -11,10 +11,10 @@ export interface PanelChoice {
 /** How long a manual choice of view takes precedence over the agent's activity. */
 export const MANUAL_CHOICE_MS = 10_000;
 
-export interface FollowInput {
+export interface PanelFollowInput {
   attention: AgentAttention | null;
   /** Number of the last handled agent activity. */
-  handled: number;
+  handledNumber: number;
   chosen: PanelChoice | null;
   /** Time of the person's last action in the panel; 0 if never. */
   usedAt: number;
@@ -23,18 +23,25 @@ export interface FollowInput {
   now: number;
 }
 
-export type FollowAction =
+export type PanelFollowAction =
   | { type: "none" }
   | { type: "show"; chosen: PanelChoice }
-  | { type: "tell"; chosen: PanelChoice };
+  | { type: "notify"; chosen: PanelChoice };
 
 /** Show the agent's view, notify about it, or do nothing. */
-export function decideFollow({ attention, handled, chosen, usedAt, typing, now }: FollowInput): FollowAction {
-  if (!attention || attention.number <= handled) return { type: "none" };
-  const wanted: PanelChoice = { sandbox: attention.sandbox, view: attention.view };
-  if (chosen && chosen.sandbox === wanted.sandbox && chosen.view === wanted.view) return { type: "none" };
+export function decidePanelFollow({
+  attention,
+  handledNumber,
+  chosen,
+  usedAt,
+  typing,
+  now,
+}: PanelFollowInput): PanelFollowAction {
+  if (!attention || attention.number <= handledNumber) return { type: "none" };
+  const agentChoice: PanelChoice = { sandbox: attention.sandbox, view: attention.view };
+  if (chosen && chosen.sandbox === agentChoice.sandbox && chosen.view === agentChoice.view) return { type: "none" };
   const busy = typing || (usedAt > 0 && now - usedAt < MANUAL_CHOICE_MS);
-  return busy ? { type: "tell", chosen: wanted } : { type: "show", chosen: wanted };
+  return busy ? { type: "notify", chosen: agentChoice } : { type: "show", chosen: agentChoice };
 }
 
 /** Whether the element takes text input. */

@@ -3,7 +3,7 @@
 import i18next from "i18next";
 import { initReactI18next } from "react-i18next";
 import { loadServerMessages } from "@/ui/format/server-text";
-import { readStored, writeStored } from "@/ui/hooks/browser-storage";
+import { readStoredValue, writeStoredValue } from "@/ui/hooks/browser-storage";
 
 export const LANGUAGES = { en: "English", zh: "简体中文" } as const;
 export type Language = keyof typeof LANGUAGES;
@@ -24,7 +24,7 @@ const chinese = import.meta.glob<Texts>("./zh/*.json", { import: "default" });
 
 /** Each namespace has its own file, and its keys start with the namespace: `chat.send`. */
 function joinNamespaces(files: Record<string, Texts>): Texts {
-  return Object.fromEntries(Object.entries(files).map(([path, words]) => [path.replace(/^.*\/|\.json$/g, ""), words]));
+  return Object.fromEntries(Object.entries(files).map(([path, texts]) => [path.replace(/^.*\/|\.json$/g, ""), texts]));
 }
 
 async function loadNamespaces(files: Record<string, () => Promise<Texts>>): Promise<Texts> {
@@ -45,12 +45,12 @@ async function loadLanguage(language: Language): Promise<void> {
 }
 
 function preferredLanguage(): Language {
-  const chosen = readStored<Language | null>("language", null);
+  const chosen = readStoredValue<Language | null>("language", null);
   if (chosen && chosen in LANGUAGES) return chosen;
   return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
 
-export async function startLanguage(): Promise<void> {
+export async function initLanguage(): Promise<void> {
   await i18next.use(initReactI18next).init({
     lng: "en",
     fallbackLng: "en",
@@ -63,7 +63,7 @@ export async function startLanguage(): Promise<void> {
 
 /** Change the language of this browser. */
 export async function chooseLanguage(language: Language): Promise<void> {
-  writeStored("language", language);
+  writeStoredValue("language", language);
   await applyLanguage(language);
 }
 

@@ -1,9 +1,9 @@
 /** Finds the text keys that source code uses. Used by tests only. */
 
 /** All texts of a tree, by full key. */
-export function flattenTexts(words: object, prefix = ""): Map<string, string> {
+export function flattenTexts(texts: object, prefix = ""): Map<string, string> {
   const found = new Map<string, string>();
-  for (const [name, value] of Object.entries(words)) {
+  for (const [name, value] of Object.entries(texts)) {
     const key = prefix ? `${prefix}.${name}` : name;
     if (value !== null && typeof value === "object")
       for (const [inner, text] of flattenTexts(value, key)) found.set(inner, text);
@@ -13,12 +13,12 @@ export function flattenTexts(words: object, prefix = ""): Map<string, string> {
 }
 
 /** Placeholders and tags of a text: `{{count}}`, `<c>`. */
-export function placeholders(text: string): string[] {
+export function textPlaceholders(text: string): string[] {
   return [...new Set(text.match(/\{\{\s*[\w.]+\s*\}\}|<\/?\w+\/?>/g) ?? [])].sort();
 }
 
 /** Key without its plural suffix. */
-export function baseKey(key: string): string {
+export function pluralBaseKey(key: string): string {
   return key.replace(/_(zero|one|two|few|many|other)$/, "");
 }
 
@@ -36,36 +36,36 @@ export interface UsedKeys {
 const PLACEHOLDER = "\0";
 const QUOTED = /"((?:[^"\\\n]|\\.)*)"/g;
 
-export function findUsedKeys(source: string, rooms: string[]): UsedKeys {
-  const begins = new RegExp(`^(${rooms.join("|")})\\.`);
+export function findUsedKeys(source: string, namespaces: string[]): UsedKeys {
+  const namespacePattern = new RegExp(`^(${namespaces.join("|")})\\.`);
   const literal = new Set<string>();
   const quoted = new Set<string>();
-  for (const [, text = ""] of source.matchAll(QUOTED)) if (begins.test(text)) quoted.add(text);
+  for (const [, text = ""] of source.matchAll(QUOTED)) if (namespacePattern.test(text)) quoted.add(text);
   for (const [, inner = ""] of source.matchAll(/\bt\(((?:[^()`]|\([^()]*\))*?)[,)]/g))
-    for (const [, text = ""] of inner.matchAll(QUOTED)) if (begins.test(text)) literal.add(text);
+    for (const [, text = ""] of inner.matchAll(QUOTED)) if (namespacePattern.test(text)) literal.add(text);
   for (const [, text = ""] of source.matchAll(/i18nKey="([^"]+)"/g)) literal.add(text);
   return {
     literal,
     quoted,
-    gaps: findTemplateKeys(source, rooms, "\\bt\\(\\s*").map(templatePattern),
-    patterns: findTemplateKeys(source, rooms).map(templatePattern),
+    gaps: findTemplateKeys(source, namespaces, "\\bt\\(\\s*").map(templatePattern),
+    patterns: findTemplateKeys(source, namespaces).map(templatePattern),
   };
 }
 
 /** Template literals that start with a namespace; placeholders become NUL characters. */
-function findTemplateKeys(source: string, rooms: string[], before = ""): string[] {
+function findTemplateKeys(source: string, namespaces: string[], before = ""): string[] {
   const found: string[] = [];
-  for (const match of source.matchAll(new RegExp(`${before}\`(?=(${rooms.join("|")})\\.)`, "g"))) {
+  for (const match of source.matchAll(new RegExp(`${before}\`(?=(${namespaces.join("|")})\\.)`, "g"))) {
     let text = "";
     let depth = 0;
     for (let at = match.index + match[0].length; at < source.length && (depth > 0 || source[at] !== "`"); at += 1) {
-      const letter = source[at];
-      if (depth > 0) depth += letter === "{" ? 1 : letter === "}" ? -1 : 0;
-      else if (letter === "$" && source[at + 1] === "{") {
+      const character = source[at];
+      if (depth > 0) depth += character === "{" ? 1 : character === "}" ? -1 : 0;
+      else if (character === "$" && source[at + 1] === "{") {
         text += PLACEHOLDER;
         depth = 1;
         at += 1;
-      } else text += letter;
+      } else text += character;
     }
     if (text.includes(PLACEHOLDER)) found.push(text);
   }

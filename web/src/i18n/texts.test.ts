@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { baseKey, findUsedKeys, flattenTexts, placeholders } from "./text-keys";
+import { findUsedKeys, flattenTexts, pluralBaseKey, textPlaceholders } from "./text-keys";
 
-type Words = Record<string, unknown>;
-const english = import.meta.glob<Words>("./en/*.json", { eager: true, import: "default" });
-const chinese = import.meta.glob<Words>("./zh/*.json", { eager: true, import: "default" });
+type Texts = Record<string, unknown>;
+const english = import.meta.glob<Texts>("./en/*.json", { eager: true, import: "default" });
+const chinese = import.meta.glob<Texts>("./zh/*.json", { eager: true, import: "default" });
 const sources = import.meta.glob<string>(
   ["../**/*.{ts,tsx}", "!../**/*.test.{ts,tsx}", "!../api/schema.ts", "!./text-keys.ts"],
   {
@@ -17,42 +17,46 @@ const sources = import.meta.glob<string>(
 const ONLY_CHINESE =
   /^(chat\.kindAbout|chat\.kindTitle|runs\.reason|runs\.template|runs\.because|errors\.code|errors\.text)\./;
 
-const roomOf = (path: string) => path.replace(/^.*\/|\.json$/g, "");
-const rooms = Object.keys(english).map(roomOf).sort();
-const words = (files: Record<string, Words>, room: string) =>
-  flattenTexts(Object.entries(files).find(([path]) => roomOf(path) === room)?.[1] ?? {}, room);
-const everything = Object.values(sources).join("\n");
-const all = findUsedKeys(everything, rooms);
-const known = new Set(rooms.flatMap((room) => [...words(english, room).keys()].flatMap((key) => [key, baseKey(key)])));
+const namespaceOf = (path: string) => path.replace(/^.*\/|\.json$/g, "");
+const namespaces = Object.keys(english).map(namespaceOf).sort();
+const namespaceTexts = (files: Record<string, Texts>, namespace: string) =>
+  flattenTexts(Object.entries(files).find(([path]) => namespaceOf(path) === namespace)?.[1] ?? {}, namespace);
+const allSource = Object.values(sources).join("\n");
+const usedKeys = findUsedKeys(allSource, namespaces);
+const knownKeys = new Set(
+  namespaces.flatMap((namespace) =>
+    [...namespaceTexts(english, namespace).keys()].flatMap((key) => [key, pluralBaseKey(key)]),
+  ),
+);
 
 /** Plural forms differ between languages, so they count as one. */
 const byBase = (found: Map<string, string>) => {
   const bases = new Map<string, Set<string>>();
   for (const [key, text] of found) {
-    const marks = bases.get(baseKey(key)) ?? new Set();
-    for (const mark of placeholders(text)) marks.add(mark);
-    bases.set(baseKey(key), marks);
+    const marks = bases.get(pluralBaseKey(key)) ?? new Set();
+    for (const mark of textPlaceholders(text)) marks.add(mark);
+    bases.set(pluralBaseKey(key), marks);
   }
   return bases;
 };
 
 describe("the texts", () => {
   it("exist for the same namespaces in every language", () => {
-    expect(Object.keys(chinese).map(roomOf).sort()).toEqual(rooms);
+    expect(Object.keys(chinese).map(namespaceOf).sort()).toEqual(namespaces);
   });
   it("exist for every key that the source uses", () => {
-    expect([...all.literal].filter((key) => !known.has(key))).toEqual([]);
+    expect([...usedKeys.literal].filter((key) => !knownKeys.has(key))).toEqual([]);
   });
   it("exist for every key template", () => {
-    const keys = [...known, ...rooms.flatMap((room) => [...words(chinese, room).keys()])];
-    const empty = all.gaps.filter((pattern) => !keys.some((key) => pattern.test(key)));
+    const keys = [...knownKeys, ...namespaces.flatMap((namespace) => [...namespaceTexts(chinese, namespace).keys()])];
+    const empty = usedKeys.gaps.filter((pattern) => !keys.some((key) => pattern.test(key)));
     expect(empty.map(String)).toEqual([]);
   });
 });
 
-describe.each(rooms)("the texts of %s", (room) => {
-  const en = words(english, room);
-  const zh = words(chinese, room);
+describe.each(namespaces)("the texts of %s", (namespace) => {
+  const en = namespaceTexts(english, namespace);
+  const zh = namespaceTexts(chinese, namespace);
   it("have the same keys and placeholders in both languages", () => {
     const [one, other] = [
       byBase(en),
@@ -67,13 +71,13 @@ describe.each(rooms)("the texts of %s", (room) => {
   it("have singular and plural", () => {
     for (const found of [en, zh])
       for (const key of found.keys())
-        if (key.endsWith("_one")) expect(found.has(`${baseKey(key)}_other`), key).toBe(true);
+        if (key.endsWith("_one")) expect(found.has(`${pluralBaseKey(key)}_other`), key).toBe(true);
   });
   it("are all used", () => {
     const unused = [...en.keys()].filter((key) => {
       // The suffix may be a plural form or an i18next context.
-      const names = [key, baseKey(key), key.replace(/_[a-z]+$/, "")];
-      return !names.some((name) => all.quoted.has(name) || all.patterns.some((each) => each.test(name)));
+      const names = [key, pluralBaseKey(key), key.replace(/_[a-z]+$/, "")];
+      return !names.some((name) => usedKeys.quoted.has(name) || usedKeys.patterns.some((each) => each.test(name)));
     });
     expect(unused).toEqual([]);
   });

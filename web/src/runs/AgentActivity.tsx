@@ -9,17 +9,17 @@ import {
   TranscriptTurn,
 } from "@/ui/content/Transcript";
 import { Button } from "@/ui/controls/Button";
-import { Time } from "@/ui/format/formats";
+import { RelativeTime } from "@/ui/format/formats";
 import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import styles from "./run.module.css";
-import type { FeedItem } from "./run-feed";
+import type { RunFeedItem } from "./run-feed";
 import { useRetryReason, useTranslatedReason } from "./run-reason";
 import type { RunFeedLink } from "./useRunFeed";
 
 /** Items rendered at first; earlier ones on demand. */
 const INITIAL_ITEMS = 300;
 
-/** What the agent says and does, newest last. Sticks to the end while the end is in view. */
+/** The agent's messages and actions, newest last. Sticks to the end while the end is in view. */
 export function AgentActivity({ feed, link, error }: RunFeedLink) {
   const { t } = useTranslation();
   const [shown, setShown] = useState(INITIAL_ITEMS);
@@ -31,11 +31,11 @@ export function AgentActivity({ feed, link, error }: RunFeedLink) {
   useEffect(() => {
     const mark = end.current;
     if (!mark) return;
-    const watch = new IntersectionObserver(([entry]) => {
+    const observer = new IntersectionObserver(([entry]) => {
       atEnd.current = entry?.isIntersecting ?? false;
     });
-    watch.observe(mark);
-    return () => watch.disconnect();
+    observer.observe(mark);
+    return () => observer.disconnect();
   }, []);
   // biome-ignore lint/correctness/useExhaustiveDependencies: scroll when content is added.
   useEffect(() => {
@@ -52,7 +52,12 @@ export function AgentActivity({ feed, link, error }: RunFeedLink) {
       )}
       {groups.map((group) =>
         group.agent ? (
-          <TranscriptTurn key={group.id} by="assistant" scripted={group.scripted} aside={<Time at={group.at} />}>
+          <TranscriptTurn
+            key={group.id}
+            by="assistant"
+            scripted={group.scripted}
+            metadata={<RelativeTime at={group.at} />}
+          >
             {group.items.map((item) => (
               <FeedItemView key={item.id} item={item} ended={feed.ended} />
             ))}
@@ -86,30 +91,30 @@ interface ActivityGroup {
   /** Whether the group belongs to the agent. */
   agent: boolean;
   scripted: boolean;
-  items: FeedItem[];
+  items: RunFeedItem[];
 }
 
 /** A message of the agent starts a group; its thoughts and calls belong to it. */
-function groupFeedItems(items: FeedItem[]): ActivityGroup[] {
+function groupFeedItems(items: RunFeedItem[]): ActivityGroup[] {
   const groups: ActivityGroup[] = [];
   for (const item of items) {
     const agent = item.type === "text" || item.type === "thinking" || item.type === "call";
     const last = groups.at(-1);
     const before = last?.items.at(-1)?.type;
-    const begins = item.type === "thinking" || (item.type === "text" && before !== "thinking");
-    if (last?.agent && agent && !begins) last.items.push(item);
+    const startsGroup = item.type === "thinking" || (item.type === "text" && before !== "thinking");
+    if (last?.agent && agent && !startsGroup) last.items.push(item);
     else {
       const scripted = (item.type === "text" || item.type === "thinking") && item.scripted;
-      const called = item.type === "call" && item.call.scripted;
-      groups.push({ id: item.id, at: item.at, agent, scripted: scripted || called, items: [item] });
+      const isScriptedCall = item.type === "call" && item.call.scripted;
+      groups.push({ id: item.id, at: item.at, agent, scripted: scripted || isScriptedCall, items: [item] });
     }
   }
   return groups;
 }
 
-function FeedItemView({ item, ended }: { item: FeedItem; ended: boolean }) {
+function FeedItemView({ item, ended }: { item: RunFeedItem; ended: boolean }) {
   const { t } = useTranslation();
-  const inWords = useTranslatedReason();
+  const translateReason = useTranslatedReason();
   const retryReason = useRetryReason();
   switch (item.type) {
     case "text":
@@ -151,7 +156,7 @@ function FeedItemView({ item, ended }: { item: FeedItem; ended: boolean }) {
     case "cancelling":
       return (
         <p className={styles.note}>
-          <Ban size={16} aria-hidden /> {t("runs.cancelAsked", { reason: inWords(item.reason) })}
+          <Ban size={16} aria-hidden /> {t("runs.cancelAsked", { reason: translateReason(item.reason) })}
         </p>
       );
   }

@@ -12,17 +12,17 @@ import { Page } from "@/ui/layout/Page";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
 import { isRunOver, type Run, type RunDetail, useRuns } from "./api";
 import styles from "./compare.module.css";
+import { RunStateBadge } from "./RunStateBadge";
 import {
-  type BestFigures,
-  bestFigures,
+  type BestRunMetrics,
+  bestRunMetrics,
   formatPercent,
-  matrixCell,
+  matrixCellName,
   runSeconds,
   runTokens,
   workspacePath,
 } from "./run-metrics";
-import { StateBadge } from "./StateBadge";
-import { useCurrentTime } from "./useNow";
+import { useCurrentTime } from "./useCurrentTime";
 
 /** Runs of one group side by side: a column per run, metrics as rows, best values highlighted. */
 export default function CompareRuns() {
@@ -56,8 +56,8 @@ export default function CompareRuns() {
 function SideBySideTable({ runs }: { runs: Run[] }) {
   const { t, i18n } = useTranslation();
   const now = useCurrentTime(runs.some((run) => !isRunOver(run.state)));
-  const best = bestFigures(runs);
-  const whole = useQueries({
+  const best = bestRunMetrics(runs);
+  const details = useQueries({
     queries: runs.map((run) => ({
       queryKey: ["runs", "one", run.id, run.state],
       queryFn: ({ signal }: { signal: AbortSignal }) => api.get<RunDetail>(`/v1/runs/${run.id}`, { signal }),
@@ -67,29 +67,29 @@ function SideBySideTable({ runs }: { runs: Run[] }) {
   }).map((query) => query.data);
   const files = [
     ...new Set(
-      whole.flatMap((run) => [
+      details.flatMap((run) => [
         ...(run?.result?.deliverables ?? []).map((each) => each.path),
         ...(run?.result?.missing ?? []).map((each) => workspacePath(each.path)),
       ]),
     ),
   ];
-  const checks = [...new Set(whole.flatMap((run) => run?.result?.checks.map((check) => check.name) ?? []))];
+  const checks = [...new Set(details.flatMap((run) => run?.result?.checks.map((check) => check.name) ?? []))];
   const number = (
     value: number | null | undefined,
-    shown: (value: number) => string,
-    of: keyof BestFigures,
+    format: (value: number) => string,
+    metric: keyof BestRunMetrics,
   ): ReactNode =>
     value === null || value === undefined ? (
       <span aria-hidden>–</span>
-    ) : best[of] === value ? (
+    ) : best[metric] === value ? (
       <span className={styles.best} title={t("runs.best")}>
-        {shown(value)} <Trophy size={14} aria-label={t("runs.best")} />
+        {format(value)} <Trophy size={14} aria-label={t("runs.best")} />
       </span>
     ) : (
-      shown(value)
+      format(value)
     );
   const rows: [string, (run: Run, index: number) => ReactNode][] = [
-    [t("runs.column.state"), (run) => <StateBadge run={run} />],
+    [t("runs.column.state"), (run) => <RunStateBadge run={run} />],
     [t("runs.column.agent"), (run) => run.agent ?? "–"],
     [t("runs.fact.model"), (run) => (run.scripted ? t("runs.byScript") : (run.model ?? "–"))],
     [
@@ -116,7 +116,7 @@ function SideBySideTable({ runs }: { runs: Run[] }) {
             <td />
             {runs.map((run) => (
               <th key={run.id} scope="col">
-                <Link href={`/runs/${run.id}`}>{matrixCell(run)}</Link>
+                <Link href={`/runs/${run.id}`}>{matrixCellName(run)}</Link>
               </th>
             ))}
           </tr>
@@ -132,7 +132,7 @@ function SideBySideTable({ runs }: { runs: Run[] }) {
           ))}
           <ComparisonSection label={t("runs.tab.checks")} names={checks} runs={runs}>
             {(name, index) => {
-              const check = whole[index]?.result?.checks.find((each) => each.name === name);
+              const check = details[index]?.result?.checks.find((each) => each.name === name);
               if (!check) return <span aria-hidden>–</span>;
               return (
                 <Badge tone={check.passed ? "good" : "danger"}>
@@ -143,14 +143,14 @@ function SideBySideTable({ runs }: { runs: Run[] }) {
           </ComparisonSection>
           <ComparisonSection label={t("runs.tab.deliverables")} names={files} runs={runs} mono>
             {(name, index, run) => {
-              const file = whole[index]?.result?.deliverables.find((each) => each.path === name);
+              const file = details[index]?.result?.deliverables.find((each) => each.path === name);
               if (file)
                 return (
                   <Link href={buildUrl(`/runs/${run.id}`, { tab: "deliverables", path: name })}>
                     {formatBytes(file.size)}
                   </Link>
                 );
-              const missing = whole[index]?.result?.missing.some((each) => workspacePath(each.path) === name);
+              const missing = details[index]?.result?.missing.some((each) => workspacePath(each.path) === name);
               return missing ? <Badge tone="danger">{t("runs.missing")}</Badge> : <span aria-hidden>–</span>;
             }}
           </ComparisonSection>

@@ -8,12 +8,12 @@ import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
 import { showErrorToast } from "@/ui/controls/toasts";
 import { formatBytes } from "@/ui/format/formats";
-import { serverText } from "@/ui/format/server-text";
+import { translateServerText } from "@/ui/format/server-text";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { EmptyState } from "@/ui/layout/query-states";
 import { deliverablePath, isRunOver, type RunDetail } from "./api";
 import styles from "./run.module.css";
-import { siblingPath, workspacePath } from "./run-metrics";
+import { resolveSiblingPath, workspacePath } from "./run-metrics";
 
 /** Output files of a run, to view and download, and the missing ones. */
 export function Deliverables({ run }: { run: RunDetail }) {
@@ -25,8 +25,8 @@ export function Deliverables({ run }: { run: RunDetail }) {
   const chosen = items.find((each) => each.path === search.get("path")) ?? items[0];
   const path = chosen?.path ?? "";
   const load = useCallback(
-    async (most: number, signal: AbortSignal) => {
-      const headers = { Range: `bytes=0-${most - 1}` };
+    async (maxBytes: number, signal: AbortSignal) => {
+      const headers = { Range: `bytes=0-${maxBytes - 1}` };
       return (await fetchRaw("GET", deliverablePath(run.id, path), { headers, signal })).blob();
     },
     [run.id, path],
@@ -34,7 +34,7 @@ export function Deliverables({ run }: { run: RunDetail }) {
   const paths = items.map((each) => each.path).join("\n");
   const pictures = useCallback(
     (source: string) => {
-      const found = siblingPath(path, source);
+      const found = resolveSiblingPath(path, source);
       return found !== null && paths.split("\n").includes(found) ? deliverablePath(run.id, found) : null;
     },
     [run.id, path, paths],
@@ -62,9 +62,9 @@ export function Deliverables({ run }: { run: RunDetail }) {
                 aria-current={each.path === path ? "true" : undefined}
                 onClick={() =>
                   setSearch(
-                    (now) => {
-                      now.set("path", each.path);
-                      return now;
+                    (params) => {
+                      params.set("path", each.path);
+                      return params;
                     },
                     { replace: true },
                   )
@@ -73,7 +73,7 @@ export function Deliverables({ run }: { run: RunDetail }) {
                 <span className={styles.path}>{each.path}</span>
                 <span className={styles.soft}>{formatBytes(each.size)}</span>
               </button>
-              {each.note && <p className={styles.odd}>{serverText(each.note)}</p>}
+              {each.note && <p className={styles.odd}>{translateServerText(each.note)}</p>}
             </li>
           ))}
           {missing.map((each) => (
@@ -84,7 +84,7 @@ export function Deliverables({ run }: { run: RunDetail }) {
                 <Badge tone={each.required ? "danger" : "neutral"}>
                   {each.required ? t("runs.missing") : t("runs.missingOptional")}
                 </Badge>
-                <p className={styles.soft}>{serverText(each.reason)}</p>
+                <p className={styles.soft}>{translateServerText(each.reason)}</p>
               </div>
             </li>
           ))}

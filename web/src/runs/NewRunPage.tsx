@@ -4,7 +4,7 @@ import { Link } from "wouter";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { Page } from "@/ui/layout/Page";
 import { ErrorState, LoadingBars } from "@/ui/layout/query-states";
-import { useTask, useTaskSchema, useTemplate } from "./api";
+import { useTask, useTaskSchema, useTaskTemplate } from "./api";
 
 // Lazy: only the form needs the YAML parser.
 const TaskForm = lazy(() => import("./form/TaskForm"));
@@ -17,10 +17,10 @@ export default function NewRunPage() {
   const name = file ? null : search.get("template");
   const schema = useTaskSchema();
   const task = useTask(file);
-  const template = useTemplate(name);
-  const wanted = file ? task : name ? template : null;
-  const error = schema.error ?? wanted?.error;
-  if (schema.data && (!wanted || wanted.data))
+  const template = useTaskTemplate(name);
+  const sourceQuery = file ? task : name ? template : null;
+  const error = schema.error ?? sourceQuery?.error;
+  if (schema.data && (!sourceQuery || sourceQuery.data))
     return (
       <TaskForm
         key={file ?? name ?? ""}
@@ -32,7 +32,7 @@ export default function NewRunPage() {
   return (
     <Page title={t("runs.form.title")} about={<Link href="/tasks">{t("runs.tasks.title")}</Link>}>
       {error ? (
-        <ErrorState error={error} retry={() => void (schema.error ? schema : (wanted ?? schema)).refetch()} />
+        <ErrorState error={error} retry={() => void (schema.error ? schema : (sourceQuery ?? schema)).refetch()} />
       ) : (
         <LoadingBars rows={8} />
       )}

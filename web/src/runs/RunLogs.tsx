@@ -26,9 +26,9 @@ export function RunLogs({ run }: { run: RunDetail }) {
   }, [log.text]);
   const choose = (key: string, value: string) =>
     setSearch(
-      (now) => {
-        now.set(key, value);
-        return now;
+      (params) => {
+        params.set(key, value);
+        return params;
       },
       { replace: true },
     );
@@ -61,7 +61,7 @@ export function RunLogs({ run }: { run: RunDetail }) {
           </div>
         )}
         <span className={styles.logNote}>
-          {log.cut ? t("runs.log.cut") : log.whole || isRunOver(run.state) ? "" : t("runs.log.live")}
+          {log.cut ? t("runs.log.cut") : log.isComplete || isRunOver(run.state) ? "" : t("runs.log.live")}
         </span>
         <Button
           size="small"
@@ -84,7 +84,7 @@ export function RunLogs({ run }: { run: RunDetail }) {
         >
           {log.text}
         </pre>
-      ) : log.whole ? (
+      ) : log.isComplete ? (
         <EmptyState title={t("runs.log.none")}>{t("runs.log.noneHint")}</EmptyState>
       ) : (
         !log.error && <LoadingBars />

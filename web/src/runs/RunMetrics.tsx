@@ -1,13 +1,13 @@
 import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
-import { formatAmount, formatDuration, Time } from "@/ui/format/formats";
+import { formatAmount, formatDuration, RelativeTime } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
 import { isRunOver, type RunDetail } from "./api";
 import styles from "./run.module.css";
 import type { RunFeed } from "./run-feed";
 import { formatPercent, runSeconds } from "./run-metrics";
-import { useCurrentTime } from "./useNow";
+import { useCurrentTime } from "./useCurrentTime";
 
 /** Metrics of a run, updated while it is running. */
 export function RunMetrics({ run, feed }: { run: RunDetail; feed: RunFeed }) {
@@ -40,7 +40,7 @@ export function RunMetrics({ run, feed }: { run: RunDetail; feed: RunFeed }) {
     ["cost", traffic?.requests && cost !== null && cost !== undefined ? formatMoney(cost, i18n.language) : null],
     ["attempt", run.attempt > 1 ? String(run.attempt) : null],
     ["sandbox", sandbox ? <SandboxLink key="sandbox" sandbox={sandbox} gone={over} /> : null],
-    ["asked", <Time key="at" at={run.createdAt} />],
+    ["asked", <RelativeTime key="at" at={run.createdAt} />],
   ];
   return (
     <dl className={styles.facts}>

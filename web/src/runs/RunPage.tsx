@@ -6,7 +6,7 @@ import { buildUrl, downloadFile } from "@/api/client";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { Menu } from "@/ui/controls/Menu";
-import { SharedBadge, useSharing } from "@/ui/controls/Sharing";
+import { SharedBadge, useSharingMenuItems } from "@/ui/controls/Sharing";
 import { type Tab, Tabs } from "@/ui/controls/Tabs";
 import { showErrorToast } from "@/ui/controls/toasts";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
@@ -15,16 +15,16 @@ import { QueryResult } from "@/ui/layout/query-states";
 import { AgentActivity } from "./AgentActivity";
 import { useRunActions } from "./actions";
 import { isRunOver, type RunDetail, useRun } from "./api";
-import { CheckResults } from "./Checks";
+import { CheckResults } from "./CheckResults";
 import { Deliverables } from "./Deliverables";
 import { RunLogs } from "./RunLogs";
 import { RunMetrics } from "./RunMetrics";
 import { RunSandbox, useRunSandbox } from "./RunSandbox";
 import { RunStages } from "./RunStages";
+import { RunStateBadge } from "./RunStateBadge";
 import styles from "./run.module.css";
 import type { BuildProgress } from "./run-feed";
 import { useRunExplanation } from "./run-reason";
-import { StateBadge } from "./StateBadge";
 import { TaskYaml } from "./TaskYaml";
 import { useRunFeed } from "./useRunFeed";
 
@@ -48,18 +48,18 @@ type TabId = "activity" | "output" | "sandbox" | "deliverables" | "checks" | "ta
 function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
   const { t } = useTranslation();
   const [search, setSearch] = useSearchParams();
-  const followed = useRunFeed(run.id);
+  const runFeed = useRunFeed(run.id);
   const over = isRunOver(run.state);
-  const sandbox = useRunSandbox(followed.feed.sandbox ?? run.sandboxId ?? null, over);
-  const why = useRunExplanation(run, followed.feed.stages.at(-1)?.stage ?? run.stage);
-  const { ended } = followed.feed;
+  const sandbox = useRunSandbox(runFeed.feed.sandbox ?? run.sandboxId ?? null, over);
+  const explanation = useRunExplanation(run, runFeed.feed.stages.at(-1)?.stage ?? run.stage);
+  const { ended } = runFeed.feed;
   // The last event says that the run ended; fetch its result at once.
   useEffect(() => {
     if (ended && !over) refetch();
   }, [ended, over, refetch]);
 
   const result = run.result;
-  const passed = result?.checks.filter((check) => check.passed).length ?? 0;
+  const passedChecks = result?.checks.filter((check) => check.passed).length ?? 0;
   const count = (value: number | string) => <span className={styles.count}>{value}</span>;
   const tabs: Tab<TabId>[] = [
     { id: "activity", label: t("runs.tab.activity") },
@@ -69,7 +69,7 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
     {
       id: "checks",
       label: t("runs.tab.checks"),
-      badge: result && result.checks.length > 0 && count(`${passed}/${result.checks.length}`),
+      badge: result && result.checks.length > 0 && count(`${passedChecks}/${result.checks.length}`),
     },
     { id: "task", label: t("runs.tab.task") },
   ];
@@ -87,11 +87,11 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
       actions={<RunActions run={run} refetch={refetch} />}
     >
       <div className={styles.outcome}>
-        <StateBadge run={run} />
+        <RunStateBadge run={run} />
         <SharedBadge owned={run} />
         <p>
-          <ReasonWithLink text={why} />
-          {run.result?.code === "MODEL_NOT_FOUND" && !why.includes(PROVIDER_DOCS) && (
+          <ReasonWithLink text={explanation} />
+          {run.result?.code === "MODEL_NOT_FOUND" && !explanation.includes(PROVIDER_DOCS) && (
             <>
               {" "}
               <Link href="/settings/models">{t("runs.form.toModels")}</Link>
@@ -99,9 +99,9 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
           )}
         </p>
       </div>
-      {!over && followed.feed.build && <ImageBuildStatus build={followed.feed.build} />}
-      <RunStages run={run} feed={followed.feed} />
-      <RunMetrics run={run} feed={followed.feed} />
+      {!over && runFeed.feed.build && <ImageBuildStatus build={runFeed.feed.build} />}
+      <RunStages run={run} feed={runFeed.feed} />
+      <RunMetrics run={run} feed={runFeed.feed} />
       <div className={styles.tabs}>
         <Tabs
           label={t("runs.tabs")}
@@ -109,9 +109,9 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
           value={tab}
           onChange={(chosen) =>
             setSearch(
-              (now) => {
-                now.set("tab", chosen);
-                return now;
+              (params) => {
+                params.set("tab", chosen);
+                return params;
               },
               { replace: true },
             )
@@ -119,9 +119,9 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
         >
           <div className={styles.panel}>
             <h2 className="visually-hidden">{t(`runs.tab.${tab}`)}</h2>
-            {tab === "activity" && <AgentActivity {...followed} />}
+            {tab === "activity" && <AgentActivity {...runFeed} />}
             {tab === "output" && <RunLogs run={run} />}
-            {tab === "sandbox" && sandbox && <RunSandbox sandbox={sandbox} run={run} feed={followed.feed} />}
+            {tab === "sandbox" && sandbox && <RunSandbox sandbox={sandbox} run={run} feed={runFeed.feed} />}
             {tab === "deliverables" && <Deliverables run={run} />}
             {tab === "checks" && <CheckResults run={run} />}
             {tab === "task" && <TaskYaml run={run} />}
@@ -166,7 +166,7 @@ function RunActions({ run, refetch }: { run: RunDetail; refetch: () => void }) {
   const { cancel, retry, remove } = useRunActions();
   const writes = hasScope(me.data, "runs:write");
   const over = isRunOver(run.state);
-  const sharing = useSharing(`/v1/runs/${encodeURIComponent(run.id)}`, run, refetch);
+  const sharing = useSharingMenuItems(`/v1/runs/${encodeURIComponent(run.id)}`, run, refetch);
   return (
     <>
       <Button icon={ScrollText} onClick={() => go(buildUrl("/archive", { run: run.id }))}>

@@ -5,7 +5,7 @@ import { isRunOver, type RunDetail } from "./api";
 import styles from "./run.module.css";
 import type { RunFeed } from "./run-feed";
 import { stageOutcome } from "./run-metrics";
-import { useCurrentTime } from "./useNow";
+import { useCurrentTime } from "./useCurrentTime";
 
 const STAGE_ORDER = ["admit", "sandbox", "inputs", "start", "watch", "collect", "verify", "release"] as const;
 
@@ -14,29 +14,29 @@ export function RunStages({ run, feed }: { run: RunDetail; feed: RunFeed }) {
   const { t } = useTranslation();
   const over = isRunOver(run.state);
   const now = useCurrentTime(!over);
-  const told = Object.fromEntries(feed.stages.map((each) => [each.stage, each]));
+  const stagesByName = Object.fromEntries(feed.stages.map((each) => [each.stage, each]));
   // No event reports the queue except leaving it.
   const [first] = feed.stages;
-  if (first && feed.attempt === 1) told.admit ??= { stage: "admit", at: run.createdAt, endedAt: first.at };
+  if (first && feed.attempt === 1) stagesByName.admit ??= { stage: "admit", at: run.createdAt, endedAt: first.at };
   const current = over ? null : (feed.stages.at(-1)?.stage ?? run.stage);
-  const reached = (STAGE_ORDER as readonly (string | null)[]).indexOf(current);
-  const taken = (stage: string): number | null => {
-    const known = run.result?.stages[stage];
-    if (known !== undefined) return known;
+  const currentIndex = (STAGE_ORDER as readonly (string | null)[]).indexOf(current);
+  const stageSeconds = (stage: string): number | null => {
+    const recordedSeconds = run.result?.stages[stage];
+    if (recordedSeconds !== undefined) return recordedSeconds;
     if (over) return null;
-    const item = told[stage];
+    const item = stagesByName[stage];
     return item ? ((item.endedAt ? Date.parse(item.endedAt) : now) - Date.parse(item.at)) / 1000 : null;
   };
-  const stateOf = (stage: string, place: number) => {
+  const stateOf = (stage: string, index: number) => {
     if (over) return stageOutcome(run, stage);
     if (stage === current) return "current";
-    return taken(stage) !== null || place < reached ? "done" : "ahead";
+    return stageSeconds(stage) !== null || index < currentIndex ? "done" : "ahead";
   };
   return (
     <ol className={styles.stages} aria-label={t("runs.stages")}>
-      {STAGE_ORDER.map((stage, place) => {
-        const seconds = taken(stage);
-        const state = stateOf(stage, place);
+      {STAGE_ORDER.map((stage, index) => {
+        const seconds = stageSeconds(stage);
+        const state = stateOf(stage, index);
         return (
           <li key={stage} className={styles[state]} aria-current={state === "current" ? "step" : undefined}>
             <span className={styles.dot} aria-hidden>

@@ -8,7 +8,7 @@ import { Badge } from "@/ui/controls/Badge";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { SearchBox, Select } from "@/ui/controls/forms";
 import { Menu } from "@/ui/controls/Menu";
-import { formatAmount, formatDuration, Time } from "@/ui/format/formats";
+import { formatAmount, formatDuration, RelativeTime } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { Page } from "@/ui/layout/Page";
@@ -16,10 +16,10 @@ import { EmptyState, QueryResult } from "@/ui/layout/query-states";
 import { type Column, Table } from "@/ui/layout/Table";
 import { useRunActions } from "./actions";
 import { isRunOver, RUN_STATES, type Run, useRuns } from "./api";
+import { RunStateBadge } from "./RunStateBadge";
 import { formatPercent, runSeconds, runTokens } from "./run-metrics";
 import styles from "./runs.module.css";
-import { StateBadge } from "./StateBadge";
-import { useCurrentTime } from "./useNow";
+import { useCurrentTime } from "./useCurrentTime";
 
 /** All runs, newest first. Filters are in the URL. */
 export default function RunsPage() {
@@ -37,11 +37,11 @@ export default function RunsPage() {
   const writes = hasScope(me.data, "runs:write");
   const narrow = (name: string, value: string) =>
     setSearch(
-      (now) => {
-        now.delete("page");
-        if (value) now.set(name, value);
-        else now.delete(name);
-        return now;
+      (params) => {
+        params.delete("page");
+        if (value) params.set(name, value);
+        else params.delete(name);
+        return params;
       },
       { replace: true },
     );
@@ -105,28 +105,28 @@ export default function RunsPage() {
       >
         {({ items, pagination }) => {
           const rows = items.filter((run) => !hidden.has(run.id));
-          const picked = rows.filter((run) => chosen.has(run.id));
+          const selectedRuns = rows.filter((run) => chosen.has(run.id));
           return (
             <>
-              {picked.length > 0 && (
-                <section className={styles.bulk} aria-label={t("runs.bulk", { count: picked.length })}>
-                  <span>{t("runs.bulk", { count: picked.length })}</span>
+              {selectedRuns.length > 0 && (
+                <section className={styles.bulk} aria-label={t("runs.bulk", { count: selectedRuns.length })}>
+                  <span>{t("runs.bulk", { count: selectedRuns.length })}</span>
                   <Button
                     size="small"
                     icon={Ban}
-                    disabled={picked.every((run) => isRunOver(run.state))}
-                    onClick={() => void runActions.cancel(picked, false)}
+                    disabled={selectedRuns.every((run) => isRunOver(run.state))}
+                    onClick={() => void runActions.cancel(selectedRuns, false)}
                   >
                     {t("runs.cancel")}
                   </Button>
-                  <Button size="small" icon={RotateCcw} onClick={() => void runActions.retry(picked)}>
+                  <Button size="small" icon={RotateCcw} onClick={() => void runActions.retry(selectedRuns)}>
                     {t("runs.retry")}
                   </Button>
                   <Button
                     size="small"
                     icon={Trash2}
-                    disabled={!picked.some((run) => isRunOver(run.state))}
-                    onClick={() => runActions.remove(picked, () => setChosen(new Set()))}
+                    disabled={!selectedRuns.some((run) => isRunOver(run.state))}
+                    onClick={() => runActions.remove(selectedRuns, () => setChosen(new Set()))}
                   >
                     {t("common.delete")}
                   </Button>
@@ -250,7 +250,7 @@ function useRunColumns(): Column<Run>[] {
         </span>
       ),
     },
-    { id: "state", label: t("runs.column.state"), cell: (run) => <StateBadge run={run} /> },
+    { id: "state", label: t("runs.column.state"), cell: (run) => <RunStateBadge run={run} /> },
     { id: "agent", label: t("runs.column.agent"), minor: true, cell: (run) => run.agent ?? dash },
     {
       id: "score",
@@ -291,6 +291,6 @@ function useRunColumns(): Column<Run>[] {
         return cost === null || cost === undefined ? dash : formatMoney(cost, i18n.language);
       },
     },
-    { id: "at", label: t("runs.column.at"), minor: true, cell: (run) => <Time at={run.createdAt} /> },
+    { id: "at", label: t("runs.column.at"), minor: true, cell: (run) => <RelativeTime at={run.createdAt} /> },
   ];
 }

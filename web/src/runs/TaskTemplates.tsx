@@ -9,13 +9,13 @@ import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
 import { showErrorToast } from "@/ui/controls/toasts";
 import { QueryResult } from "@/ui/layout/query-states";
-import { runTemplate, useTemplates } from "./api";
+import { runTaskTemplate, useTaskTemplates } from "./api";
 import styles from "./runs.module.css";
 
 /** Sample tasks: each can be run with one click or opened in the form. */
 export function TaskTemplates({ writes }: { writes: boolean }) {
   const { t } = useTranslation();
-  const templates = useTemplates();
+  const templates = useTaskTemplates();
   return (
     <section aria-labelledby="templates">
       <h2 id="templates" className={styles.sectionTitle}>
@@ -46,7 +46,7 @@ function TemplateCard({ template, writes }: { template: Schema<"TaskTemplateSumm
   const { t } = useTranslation();
   const [, go] = useLocation();
   const run = useMutation({
-    mutationFn: () => runTemplate(template.name),
+    mutationFn: () => runTaskTemplate(template.name),
     onSuccess: ({ runs }) => runs[0] && go(`/runs/${runs[0].id}`),
     onError: showErrorToast,
   });

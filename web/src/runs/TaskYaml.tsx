@@ -1,6 +1,6 @@
 import { useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
-import { Code } from "@/ui/content/Code";
+import { CodeBlock } from "@/ui/content/CodeBlock";
 import { ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import type { RunDetail } from "./api";
 import styles from "./run.module.css";
@@ -11,14 +11,14 @@ export function TaskYaml({ run }: { run: RunDetail }) {
   const [text, setText] = useState<string | null>(null);
   const [error, setError] = useState<unknown>(null);
   useEffect(() => {
-    let here = true;
+    let mounted = true;
     // Lazy: only this needs the YAML library.
     Promise.all([import("./form/task-yaml"), import("./form/readable-task")]).then(
-      ([{ taskToYaml: write }, { readableTask: friendly }]) => here && setText(write(friendly(run.task))),
-      (problem: unknown) => here && setError(problem),
+      ([{ taskToYaml: write }, { toReadableTask: toReadable }]) => mounted && setText(write(toReadable(run.task))),
+      (problem: unknown) => mounted && setError(problem),
     );
     return () => {
-      here = false;
+      mounted = false;
     };
   }, [run.task]);
   if (error) return <ErrorState error={error} />;
@@ -26,7 +26,7 @@ export function TaskYaml({ run }: { run: RunDetail }) {
   return (
     <div className={styles.task}>
       <p className={styles.soft}>{t("runs.taskHint")}</p>
-      <Code text={text} label="YAML" fileName={`${run.name.split("/")[0]}.yaml`} />
+      <CodeBlock text={text} label="YAML" fileName={`${run.name.split("/")[0]}.yaml`} />
     </div>
   );
 }

@@ -4,14 +4,14 @@ import { Link, useLocation } from "wouter";
 import { buildUrl } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
-import { Code } from "@/ui/content/Code";
+import { CodeBlock } from "@/ui/content/CodeBlock";
 import { TextWithCode } from "@/ui/content/TextWithCode";
 import { Button } from "@/ui/controls/Button";
-import { serverText } from "@/ui/format/server-text";
+import { translateServerText } from "@/ui/format/server-text";
 import { Page } from "@/ui/layout/Page";
 import { QueryResult } from "@/ui/layout/query-states";
 import { useTasks } from "./api";
-import { parseFileProblems } from "./form/task-problems";
+import { parseTaskFileProblems } from "./form/task-problems";
 import styles from "./runs.module.css";
 import { TaskTemplates } from "./TaskTemplates";
 
@@ -57,7 +57,7 @@ export default function TasksPage() {
           <p>
             <TextWithCode text={t("runs.tasks.offerHint")} />
           </p>
-          <Code text={TASKS_CONFIG} label="paddock.yaml" fileName="paddock.yaml" />
+          <CodeBlock text={TASKS_CONFIG} label="paddock.yaml" fileName="paddock.yaml" />
         </details>
       )}
     </Page>
@@ -73,14 +73,14 @@ function TaskCard({ task, writes }: { task: Schema<"TaskFileResponse">; writes: 
       <p className={styles.file}>{task.file}</p>
       {task.error ? (
         <ul className={styles.wrong}>
-          {parseFileProblems(task.error).map(({ file, line, field, message }, index) => (
+          {parseTaskFileProblems(task.error).map(({ file, line, field, message }, index) => (
             <li key={index}>
               <FileWarning size={16} aria-hidden />{" "}
               {[
                 file === task.file ? "" : file,
                 line === null ? "" : t("runs.form.line", { line }),
                 field,
-                serverText(message),
+                translateServerText(message),
               ]
                 .filter(Boolean)
                 .join(": ")}

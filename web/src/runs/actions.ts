@@ -18,22 +18,22 @@ export function useRunActions() {
   const refresh = () => client.invalidateQueries({ queryKey: ["runs"] });
 
   const cancel = async (runs: Run[], hard: boolean) => {
-    const asked = await Promise.allSettled(
+    const results = await Promise.allSettled(
       runs.filter((run) => !isRunOver(run.state)).map((run) => cancelRun(run.id, hard)),
     );
-    const failed = asked.find((each) => each.status === "rejected");
+    const failed = results.find((each) => each.status === "rejected");
     if (failed) showErrorToast(failed.reason);
-    else showToast(t("runs.cancelling", { count: asked.length }));
+    else showToast(t("runs.cancelling", { count: results.length }));
     await refresh();
   };
 
   /** A single retried run is opened; for several, only their number is shown. */
   const retry = async (runs: Run[]) => {
     try {
-      const made = await Promise.all(runs.map((run) => retryRun(run.id)));
-      const [first] = made;
-      if (made.length === 1 && first) go(`/runs/${first.id}`);
-      else showToast(t("runs.retried", { count: made.length }), { tone: "good" });
+      const retried = await Promise.all(runs.map((run) => retryRun(run.id)));
+      const [first] = retried;
+      if (retried.length === 1 && first) go(`/runs/${first.id}`);
+      else showToast(t("runs.retried", { count: retried.length }), { tone: "good" });
     } catch (error) {
       showErrorToast(error);
     }
@@ -53,10 +53,10 @@ export function useRunActions() {
       },
       {
         hide: () => {
-          useHiddenRuns.setState(({ ids: now }) => ({ ids: new Set([...now, ...ids]) }));
+          useHiddenRuns.setState(({ ids: hiddenIds }) => ({ ids: new Set([...hiddenIds, ...ids]) }));
           after?.();
         },
-        show: () => useHiddenRuns.setState(({ ids: now }) => ({ ids: without(now) })),
+        show: () => useHiddenRuns.setState(({ ids: hiddenIds }) => ({ ids: without(hiddenIds) })),
       },
     );
   };

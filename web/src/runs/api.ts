@@ -3,7 +3,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import type { SchemaNode } from "./form/schema-fields";
+import type { SchemaNode } from "./form/task-schema-fields";
 
 export type Run = Schema<"RunSummaryResponse">;
 export type RunDetail = Schema<"RunResponse">;
@@ -35,9 +35,9 @@ export interface RunFilters {
   page: number;
 }
 
-export const PAGE_SIZE = 50;
+export const RUN_PAGE_SIZE = 50;
 
-export function useRuns({ states, name, group, page }: RunFilters, pageSize = PAGE_SIZE) {
+export function useRuns({ states, name, group, page }: RunFilters, pageSize = RUN_PAGE_SIZE) {
   return useQuery({
     queryKey: ["runs", "list", states, name, group, page, pageSize],
     queryFn: ({ signal }) =>
@@ -64,14 +64,14 @@ export function useTasks() {
 }
 
 /** Sample tasks that ship with Paddock. */
-export function useTemplates() {
+export function useTaskTemplates() {
   return useQuery({
     queryKey: ["runs", "templates"],
     queryFn: ({ signal }) => api.get<Schema<"TaskTemplateListResponse">>("/v1/tasks/templates", { signal }),
   });
 }
 
-export function useTemplate(name: string | null) {
+export function useTaskTemplate(name: string | null) {
   return useQuery({
     queryKey: ["runs", "template", name],
     queryFn: ({ signal }) =>
@@ -82,7 +82,7 @@ export function useTemplate(name: string | null) {
 }
 
 /** Run a template with its scripted model. */
-export function runTemplate(template: string): Promise<Schema<"CreateRunsResponse">> {
+export function runTaskTemplate(template: string): Promise<Schema<"CreateRunsResponse">> {
   return api.post<Schema<"CreateRunsResponse">>(
     "/v1/runs",
     { template },

@@ -23,7 +23,7 @@ describe("the commands of a run", () => {
     expect(runCommands(after, agent)).toMatchObject([{ state: "failed", result: "no rule", exit: null, seconds: 1 }]);
   });
 
-  it("are those of the current attempt", () => {
+  it("include only the current attempt", () => {
     const feed = feedOf(
       ["run.tool_call", CALL],
       ["run.retrying", { reason: "x" }],
@@ -33,15 +33,17 @@ describe("the commands of a run", () => {
   });
 
   it("are the entrypoint and its output without an agent", () => {
-    const plain = task({ entrypoint: "sh count.sh" });
-    const begun: [string, Record<string, unknown>][] = [
+    const entrypointTask = task({ entrypoint: "sh count.sh" });
+    const startedEvents: [string, Record<string, unknown>][] = [
       ["run.stage", { stage: "watch" }],
       ["run.output", { stream: "stdout", text: "1\n" }],
     ];
-    expect(runCommands(feedOf(...begun), plain)).toMatchObject([
-      { text: "sh count.sh", state: "running", output: "1\n", heard: 2, result: null },
+    expect(runCommands(feedOf(...startedEvents), entrypointTask)).toMatchObject([
+      { text: "sh count.sh", state: "running", output: "1\n", outputLength: 2, result: null },
     ]);
-    expect(runCommands(feedOf(...begun, ["run.ended", {}]), plain)).toMatchObject([{ state: "done", result: "1\n" }]);
-    expect(runCommands(EMPTY_FEED, plain)).toEqual([]);
+    expect(runCommands(feedOf(...startedEvents, ["run.ended", {}]), entrypointTask)).toMatchObject([
+      { state: "done", result: "1\n" },
+    ]);
+    expect(runCommands(EMPTY_FEED, entrypointTask)).toEqual([]);
   });
 });

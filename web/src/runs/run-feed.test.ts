@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { applyRunEvents, EMPTY_FEED, type RunEvent } from "./run-feed";
 
-function events(...said: [string, Record<string, unknown>][]): RunEvent[] {
-  return said.map(([type, data], index) => ({
+function events(...entries: [string, Record<string, unknown>][]): RunEvent[] {
+  return entries.map(([type, data], index) => ({
     number: index + 1,
     type,
     at: `2026-01-01T00:00:${String(index).padStart(2, "0")}Z`,
@@ -37,7 +37,7 @@ describe("a run's feed", () => {
     expect(feed).toMatchObject({ sandbox: "sb-1", image: "host", model: "fast", ended: true, last: 14 });
   });
 
-  it("knows when each stage ended", () => {
+  it("records when each stage ended", () => {
     expect(applyRunEvents(EMPTY_FEED, all).stages).toEqual([
       { stage: "sandbox", at: "2026-01-01T00:00:02Z", endedAt: "2026-01-01T00:00:04Z" },
       { stage: "watch", at: "2026-01-01T00:00:04Z", endedAt: "2026-01-01T00:00:13Z" },
@@ -45,23 +45,23 @@ describe("a run's feed", () => {
   });
 
   it("shows build progress as one stage", () => {
-    const said = events(
+    const buildEvents = events(
       ["run.queued", { name: "hello" }],
       ["run.stage", { stage: "admit", image: "agent-codex", step: "unpack", fraction: 0.2 }],
       ["run.stage", { stage: "admit", image: "agent-codex", step: "install", fraction: null }],
       ["run.started", { attempt: 1 }],
     );
-    const building = applyRunEvents(EMPTY_FEED, said.slice(0, 3));
+    const building = applyRunEvents(EMPTY_FEED, buildEvents.slice(0, 3));
     expect(building.build).toEqual({ image: "agent-codex", step: "install", fraction: null });
     expect(building.stages.map((each) => each.stage)).toEqual(["admit"]);
-    expect(applyRunEvents(building, said).build).toBeNull();
+    expect(applyRunEvents(building, buildEvents).build).toBeNull();
   });
 
   it("is the same for any batching and duplicates", () => {
-    const whole = applyRunEvents(EMPTY_FEED, all);
+    const fullFeed = applyRunEvents(EMPTY_FEED, all);
     for (let cut = 0; cut <= all.length; cut += 1) {
       expect(applyRunEvents(applyRunEvents(EMPTY_FEED, all.slice(0, cut)), all.slice(Math.max(0, cut - 2)))).toEqual(
-        whole,
+        fullFeed,
       );
     }
   });

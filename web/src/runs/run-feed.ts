@@ -7,22 +7,22 @@ export interface RunEvent {
   data: Record<string, unknown>;
 }
 
-export type FeedItem =
+export type RunFeedItem =
   | { type: "text" | "thinking"; id: number; at: string; text: string; scripted: boolean }
-  | { type: "call"; id: number; at: string; call: CallItem }
+  | { type: "call"; id: number; at: string; call: RunCallItem }
   | { type: "output"; id: number; at: string; stream: string; text: string }
   | { type: "error"; id: number; at: string; text: string }
-  | { type: "attempt"; id: number; at: string; attempt: number; cause: EndCause; wait: number }
+  | { type: "attempt"; id: number; at: string; attempt: number; cause: RunEndCause; wait: number }
   | { type: "cancelling"; id: number; at: string; reason: string };
 
 /** Why an attempt ended: the server's sentence, and its code and values for translations. */
-export interface EndCause {
+export interface RunEndCause {
   reason: string;
   code: string;
   params: Record<string, string>;
 }
 
-export interface CallItem {
+export interface RunCallItem {
   id: string;
   name: string;
   args: unknown;
@@ -33,7 +33,7 @@ export interface CallItem {
   endedAt: string | null;
 }
 
-export interface StageItem {
+export interface RunStageItem {
   stage: string;
   at: string;
   endedAt: string | null;
@@ -58,12 +58,12 @@ export interface RunFigures {
 export interface RunFeed {
   /** Number of the last applied event. */
   last: number;
-  items: FeedItem[];
+  items: RunFeedItem[];
   attempt: number;
   scripted: boolean;
   model: string | null;
   /** Stages of the current or last attempt. */
-  stages: StageItem[];
+  stages: RunStageItem[];
   build: BuildProgress | null;
   sandbox: string | null;
   image: string | null;
@@ -195,9 +195,9 @@ function closeStage(feed: RunFeed, at: string): void {
 
 /** Attach a result to its call; a result without a call gets an item of its own. */
 function attachResult(feed: RunFeed, id: number, at: string, callId: string, result: string, failed: boolean): void {
-  const place = feed.items.findLastIndex((item) => item.type === "call" && item.call.id === callId);
-  const found = feed.items[place];
-  if (found?.type === "call") feed.items[place] = { ...found, call: { ...found.call, result, failed, endedAt: at } };
+  const index = feed.items.findLastIndex((item) => item.type === "call" && item.call.id === callId);
+  const found = feed.items[index];
+  if (found?.type === "call") feed.items[index] = { ...found, call: { ...found.call, result, failed, endedAt: at } };
   else
     feed.items.push({
       type: "call",

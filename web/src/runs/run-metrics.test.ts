@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import type { Run, RunDetail } from "./api";
 import {
-  bestFigures,
+  bestRunMetrics,
   failedStage,
-  matrixCell,
+  matrixCellName,
+  resolveSiblingPath,
   runSeconds,
-  siblingPath,
   stageOutcome,
   workspacePath,
 } from "./run-metrics";
@@ -80,22 +80,22 @@ describe("figures", () => {
   });
 
   it("resolve sibling files only", () => {
-    expect(siblingPath("out/report.md", "chart.png")).toBe("out/chart.png");
-    expect(siblingPath("out/report.md", "../a%20b.png")).toBe("a b.png");
-    expect(siblingPath("report.md", "https://example.org/x.png")).toBeNull();
-    expect(siblingPath("report.md", "//example.org/x.png")).toBeNull();
+    expect(resolveSiblingPath("out/report.md", "chart.png")).toBe("out/chart.png");
+    expect(resolveSiblingPath("out/report.md", "../a%20b.png")).toBe("a b.png");
+    expect(resolveSiblingPath("report.md", "https://example.org/x.png")).toBeNull();
+    expect(resolveSiblingPath("report.md", "//example.org/x.png")).toBeNull();
     expect(workspacePath("/workspace/a/b")).toBe("a/b");
     expect(workspacePath("/etc/hosts")).toBe("/etc/hosts");
   });
 
   it("show the matrix values", () => {
-    expect(matrixCell(run({ name: "hello/codex/fast" }))).toBe("codex / fast");
-    expect(matrixCell(run({}))).toBe("hello");
+    expect(matrixCellName(run({ name: "hello/codex/fast" }))).toBe("codex / fast");
+    expect(matrixCellName(run({}))).toBe("hello");
   });
 
   it("mark best values of successful runs that differ", () => {
-    const best = bestFigures([ended(1, 9, 0.2), ended(0.5, 4, 0.1), ended(0, 1, 0.001, "failed")]);
+    const best = bestRunMetrics([ended(1, 9, 0.2), ended(0.5, 4, 0.1), ended(0, 1, 0.001, "failed")]);
     expect(best).toEqual({ score: 1, seconds: 4, tokens: null, cost: 0.1 });
-    expect(bestFigures([ended(1, 9, null)])).toEqual({ score: null, seconds: null, tokens: null, cost: null });
+    expect(bestRunMetrics([ended(1, 9, null)])).toEqual({ score: null, seconds: null, tokens: null, cost: null });
   });
 });

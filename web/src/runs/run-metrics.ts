@@ -58,7 +58,7 @@ export function workspacePath(path: string): string {
 }
 
 /** File that a relative link in another file points to; null for external addresses. */
-export function siblingPath(path: string, source: string): string | null {
+export function resolveSiblingPath(path: string, source: string): string | null {
   try {
     const found = new URL(source, `run://files/${path.split("/").map(encodeURIComponent).join("/")}`);
     if (found.protocol !== "run:" || found.host !== "files") return null;
@@ -73,11 +73,11 @@ export function formatPercent(score: number, language: string): string {
 }
 
 /** Matrix values of a run's name `TASK/AGENT/MODEL`, without the task. */
-export function matrixCell(run: Run): string {
+export function matrixCellName(run: Run): string {
   return run.name.split("/").slice(1).join(" / ") || run.name;
 }
 
-export interface BestFigures {
+export interface BestRunMetrics {
   score: number | null;
   seconds: number | null;
   tokens: number | null;
@@ -85,7 +85,7 @@ export interface BestFigures {
 }
 
 /** Best metrics among successful runs; null if fewer than two can be compared. */
-export function bestFigures(runs: Run[]): BestFigures {
+export function bestRunMetrics(runs: Run[]): BestRunMetrics {
   const good = runs.filter((run) => run.state === "succeeded");
   const best = (values: (number | null | undefined)[], pick: (...all: number[]) => number) => {
     const known = values.filter((value) => value !== null && value !== undefined);

@@ -1,7 +1,7 @@
 import { useTranslation } from "react-i18next";
 import { translateKey } from "@/ui/format/error-text";
 import { isRunOver, type RunDetail, type RunResult } from "./api";
-import type { EndCause } from "./run-feed";
+import type { RunEndCause } from "./run-feed";
 import { workspacePath } from "./run-metrics";
 
 /** Translates the reasons why runs ended. */
@@ -14,46 +14,46 @@ const REASON_PATTERNS: Record<string, string> = {
 export function useTranslatedReason(): (reason: string) => string {
   const { t } = useTranslation();
   return (reason) => {
-    const known = REASON_PATTERNS[reason.replace(/^it was cancelled: /, "")];
-    const said = known ? t(`runs.reason.${known}`, { defaultValue: reason }) : reason;
-    return said.replace(/[.。\s]+$/, "");
+    const key = REASON_PATTERNS[reason.replace(/^it was cancelled: /, "")];
+    const text = key ? t(`runs.reason.${key}`, { defaultValue: reason }) : reason;
+    return text.replace(/[.。\s]+$/, "");
   };
 }
 
 /** The reason why an attempt ended, if the language has a text for its code. */
-function useTranslatedCause(): (cause: EndCause) => string | null {
+function useTranslatedCause(): (cause: RunEndCause) => string | null {
   const { t } = useTranslation();
-  const inWords = useTranslatedReason();
+  const translateReason = useTranslatedReason();
   return ({ code, reason, params }) => {
-    const because = translateKey(`runs.because.${code}`, reason, params);
-    const detail = params.detail ? t("runs.why.detail", { detail: inWords(params.detail) }) : "";
-    return because && [because, detail].filter(Boolean).join(" ");
+    const causeText = translateKey(`runs.because.${code}`, reason, params);
+    const detail = params.detail ? t("runs.why.detail", { detail: translateReason(params.detail) }) : "";
+    return causeText && [causeText, detail].filter(Boolean).join(" ");
   };
 }
 
 /** Explain why another attempt begins, as part of a sentence. */
-export function useRetryReason(): (cause: EndCause) => string {
-  const inWords = useTranslatedReason();
-  const translated = useTranslatedCause();
-  return (cause) => inWords(translated(cause) ?? cause.reason);
+export function useRetryReason(): (cause: RunEndCause) => string {
+  const translateReason = useTranslatedReason();
+  const translateCause = useTranslatedCause();
+  return (cause) => translateReason(translateCause(cause) ?? cause.reason);
 }
 
 /** Explain the run's state in a sentence or two. `stage` is the current one, if known. */
 export function useRunExplanation(run: RunDetail, stage: string): string {
   const { t } = useTranslation();
-  const inWords = useTranslatedReason();
-  const translated = useTranslatedCause();
+  const translateReason = useTranslatedReason();
+  const translateCause = useTranslatedCause();
   const { result } = run;
   /** The translated reason, if the language has a text for its code. */
-  const inLanguage = (ended: RunResult): string | null => {
-    const because = translated(ended);
-    if (because) return because;
+  const translateResult = (ended: RunResult): string | null => {
+    const causeText = translateCause(ended);
+    if (causeText) return causeText;
     const { code, endedBy, reason, params } = ended;
     const error = endedBy === "setup" ? translateKey(`errors.code.${code}`, reason, params) : null;
     return error ? `${t("runs.endedBy.setup")}${error}` : null;
   };
   if (!isRunOver(run.state)) {
-    if (run.cancelling) return t("runs.why.cancelling", { reason: inWords(run.cancelling) });
+    if (run.cancelling) return t("runs.why.cancelling", { reason: translateReason(run.cancelling) });
     if (run.state === "queued")
       return run.notBefore ? t("runs.why.waitsUntil", { attempt: run.attempt }) : t("runs.why.queued");
     return t(`runs.now.${stage}`);
@@ -66,10 +66,10 @@ export function useRunExplanation(run: RunDetail, stage: string): string {
     missing.length > 0 && t("runs.why.missing", { count: missing.length, names: missing.join(", ") }),
     failed.length > 0 && t("runs.why.checks", { count: failed.length, names: failed.join(", ") }),
   ].filter(Boolean);
-  const told = more.length === 0 ? inLanguage(result) : null;
-  if (told) return told;
+  const translatedResult = more.length === 0 ? translateResult(result) : null;
+  if (translatedResult) return translatedResult;
   // Use the server's own text where it is more specific.
-  const plain = result.endedBy === "exit" || result.endedBy === "verified";
-  if (more.length === 0 && !plain) more.push(t("runs.why.said", { reason: inWords(result.reason) }));
+  const reasonIsObvious = result.endedBy === "exit" || result.endedBy === "verified";
+  if (more.length === 0 && !reasonIsObvious) more.push(t("runs.why.said", { reason: translateReason(result.reason) }));
   return [sentence, ...more].join(" ");
 }

@@ -3,12 +3,12 @@
 import { useEffect, useState } from "react";
 import { createStore, useStore } from "zustand";
 import type { ApiError } from "@/api/client";
-import { follow, type LinkState } from "@/api/streams";
+import { followEventStream, type StreamState } from "@/api/event-stream";
 import { applyRunEvents, EMPTY_FEED, type RunEvent, type RunFeed } from "./run-feed";
 
 export interface RunFeedLink {
   feed: RunFeed;
-  link: LinkState;
+  link: StreamState;
   error: ApiError | null;
 }
 
@@ -32,10 +32,10 @@ export function useRunFeed(run: string | null): RunFeedLink {
     };
     store.setState({ feed: EMPTY_FEED, link: "connecting", error: null });
     if (run === null) return;
-    void follow(`/v1/runs/${encodeURIComponent(run)}/events`, {
+    void followEventStream(`/v1/runs/${encodeURIComponent(run)}/events`, {
       signal: stop.signal,
-      ends: true,
-      onFrame: ({ data }) => {
+      endsOnClose: true,
+      onEvent: ({ data }) => {
         waiting.push(JSON.parse(data) as RunEvent);
         timer ??= setTimeout(show, BATCH_MS);
       },

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "react";
 import { ApiError, fetchRaw } from "@/api/client";
-import { sleep } from "@/api/streams";
+import { sleep } from "@/api/event-stream";
 import { stripControlSequences } from "@/ui/content/terminal-text";
 
 /** Maximum characters kept for display; the newest ones. */
@@ -14,24 +14,24 @@ export interface RunLog {
   /** Whether the beginning was dropped. */
   cut: boolean;
   /** Whether the log is complete. */
-  whole: boolean;
+  isComplete: boolean;
   error: unknown;
 }
 
-const EMPTY_LOG: RunLog = { text: "", cut: false, whole: false, error: null };
+const EMPTY_LOG: RunLog = { text: "", cut: false, isComplete: false, error: null };
 
 export function useRunLog(run: string, name: "agent.out" | "agent.err", attempt: number): RunLog {
   const [log, setLog] = useState<RunLog>(EMPTY_LOG);
   useEffect(() => {
     const stop = new AbortController();
     setLog(EMPTY_LOG);
-    void streamLog(run, name, attempt, stop.signal, (more) => setLog((now) => ({ ...now, ...more(now) })));
+    void streamLog(run, name, attempt, stop.signal, (more) => setLog((current) => ({ ...current, ...more(current) })));
     return () => stop.abort();
   }, [run, name, attempt]);
   return log;
 }
 
-type LogUpdate = (more: (now: RunLog) => Partial<RunLog>) => void;
+type LogUpdate = (more: (current: RunLog) => Partial<RunLog>) => void;
 
 async function streamLog(
   run: string,
@@ -40,25 +40,25 @@ async function streamLog(
   signal: AbortSignal,
   change: LogUpdate,
 ): Promise<void> {
-  let seen = 0;
+  let offset = 0;
   while (!signal.aborted) {
     try {
-      const query = { follow: true, after: seen, attempt };
+      const query = { follow: true, after: offset, attempt };
       const response = await fetchRaw("GET", `/v1/runs/${encodeURIComponent(run)}/logs/${name}`, { query, signal });
       const reader = response.body?.getReader();
       const decoder = new TextDecoder();
       for (;;) {
         const piece = await reader?.read();
         if (!piece || piece.done) break;
-        seen += piece.value.length;
+        offset += piece.value.length;
         const more = stripControlSequences(decoder.decode(piece.value, { stream: true }));
-        change((now) => ({
-          text: (now.text + more).slice(-MAX_CHARACTERS),
-          cut: now.cut || now.text.length + more.length > MAX_CHARACTERS,
+        change((current) => ({
+          text: (current.text + more).slice(-MAX_CHARACTERS),
+          cut: current.cut || current.text.length + more.length > MAX_CHARACTERS,
           error: null,
         }));
       }
-      change(() => ({ whole: true }));
+      change(() => ({ isComplete: true }));
       return;
     } catch (error) {
       if (signal.aborted) return;

@@ -8,15 +8,15 @@ export function ImageBuildProgress({ building }: { building: BuildProgress }) {
   const { t } = useTranslation();
   const label = useId();
   const { image, fraction } = building;
-  const known = typeof fraction === "number";
+  const hasFraction = typeof fraction === "number";
   return (
     <span className={styles.building} title={building.step}>
       <span id={label}>
-        {known
+        {hasFraction
           ? t("chat.doing.buildingFar", { image, percent: Math.round(fraction * 100) })
           : t("chat.doing.building", { image })}
       </span>{" "}
-      <progress value={known ? fraction : undefined} max={1} aria-labelledby={label} />
+      <progress value={hasFraction ? fraction : undefined} max={1} aria-labelledby={label} />
     </span>
   );
 }

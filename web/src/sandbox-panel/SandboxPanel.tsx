@@ -2,22 +2,22 @@ import { Box, Code, Globe, type LucideIcon, Monitor, MonitorX, Smartphone } from
 import { useTranslation } from "react-i18next";
 import type { SandboxView } from "@/session/types";
 import { EmptyState } from "@/ui/layout/query-states";
-import { displayName } from "./files/sandbox-paths";
+import { safeDisplayName } from "./files/sandbox-paths";
 import styles from "./SandboxPanel.module.css";
 import { SandboxViews } from "./SandboxViews";
-import { useKinds } from "./sandbox-queries";
-import { availableView, type View } from "./sandbox-views";
+import { useSandboxKinds } from "./sandbox-queries";
+import { availableView, type SandboxViewName } from "./sandbox-views";
 import type { AgentSource } from "./terminal/agent-commands";
 import { clearUrlChoice } from "./useUrlChoice";
 
-export type { View } from "./sandbox-views";
+export type { SandboxViewName as View } from "./sandbox-views";
 
 export interface SandboxPanelProps {
   /** Sandboxes to show, in tab order. */
   sandboxes: SandboxView[];
   /** Chosen sandbox and view; null if none. */
-  chosen: { sandbox: string; view: View } | null;
-  onChoose: (sandbox: string, view: View) => void;
+  chosen: { sandbox: string; view: SandboxViewName } | null;
+  onChoose: (sandbox: string, view: SandboxViewName) => void;
   /** The agent that works in the sandboxes, for its terminal and its tool calls. */
   agent?: AgentSource;
 }
@@ -33,7 +33,7 @@ const ICONS: Record<string, LucideIcon> = {
 /** Tab per sandbox, each with its views. */
 export function SandboxPanel({ sandboxes, chosen, onChoose, agent }: SandboxPanelProps) {
   const { t } = useTranslation();
-  const kinds = useKinds().data;
+  const kinds = useSandboxKinds().data;
   const sandbox = sandboxes.find((each) => each.id === chosen?.sandbox) ?? sandboxes[0];
   if (!sandbox)
     return (
@@ -47,7 +47,7 @@ export function SandboxPanel({ sandboxes, chosen, onChoose, agent }: SandboxPane
     sandbox.kind,
     screenOf(sandbox.kind),
   );
-  const choose = (sandbox: string, next: View) => {
+  const choose = (sandbox: string, next: SandboxViewName) => {
     clearUrlChoice();
     onChoose(sandbox, next);
   };
@@ -92,7 +92,7 @@ export function SandboxPanel({ sandboxes, chosen, onChoose, agent }: SandboxPane
 
 /** Kind of the sandbox, with the end of its id if several have the same kind. */
 function tabName(sandbox: SandboxView, sandboxes: SandboxView[]): string {
-  const kind = displayName(sandbox.kind || sandbox.id);
+  const kind = safeDisplayName(sandbox.kind || sandbox.id);
   const several = sandboxes.filter((each) => each.kind === sandbox.kind).length > 1;
   return several && sandbox.kind ? `${kind} ${sandbox.id.slice(-4)}` : kind;
 }

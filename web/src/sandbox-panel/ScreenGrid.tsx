@@ -7,13 +7,13 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { Badge } from "@/ui/controls/Badge";
 import { Select } from "@/ui/controls/forms";
-import { Time } from "@/ui/format/formats";
+import { RelativeTime } from "@/ui/format/formats";
 import { useStoredState } from "@/ui/hooks/browser-storage";
 import { Page } from "@/ui/layout/Page";
 import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
-import { displayName } from "./files/sandbox-paths";
+import { safeDisplayName } from "./files/sandbox-paths";
 import styles from "./SandboxPanel.module.css";
-import { type Sandbox, sandboxKind, useKinds } from "./sandbox-queries";
+import { type Sandbox, sandboxKind, useSandboxKinds } from "./sandbox-queries";
 import { type ShownScreen, useScreenGrid } from "./useScreenGrid";
 
 const WIDTHS = { small: 320, medium: 480, large: 960 } as const;
@@ -25,23 +25,23 @@ const FIRST_PICTURE_MS = 4_000;
 export default function ScreenGrid() {
   const { t } = useTranslation();
   const [size, setSize] = useStoredState<TileSize>("wall.size", "medium");
-  const wall = useScreenGrid(WIDTHS[size] ?? WIDTHS.medium);
+  const grid = useScreenGrid(WIDTHS[size] ?? WIDTHS.medium);
   const names = useQuery({
     queryKey: ["sandboxPanel", "running"],
     queryFn: ({ signal }) =>
       api.get<Schema<"SandboxListResponse">>("/v1/sandboxes", { query: { state: "Running", pageSize: 100 }, signal }),
     refetchInterval: 10_000,
   });
-  const [patient, setPatient] = useState(true);
+  const [isFirstWait, setIsFirstWait] = useState(true);
   useEffect(() => {
-    const timer = setTimeout(() => setPatient(false), FIRST_PICTURE_MS);
+    const timer = setTimeout(() => setIsFirstWait(false), FIRST_PICTURE_MS);
     return () => clearTimeout(timer);
   }, []);
-  const kinds = useKinds().data;
+  const kinds = useSandboxKinds().data;
   const running = names.data?.items;
-  const awaited =
+  const isAwaitingPictures =
     running?.some((each) => kinds?.find(({ name }) => name === sandboxKind(each))?.screen ?? !kinds) ?? true;
-  const screens = Object.values(wall.screens).sort((one, other) => (one.sandbox < other.sandbox ? -1 : 1));
+  const screens = Object.values(grid.screens).sort((one, other) => (one.sandbox < other.sandbox ? -1 : 1));
   return (
     <Page
       title={t("sandboxPanel.wall.title")}
@@ -58,22 +58,22 @@ export default function ScreenGrid() {
         />
       }
     >
-      {wall.link === "lost" && !wall.error && (
+      {grid.link === "lost" && !grid.error && (
         <p className={styles.lost} role="status">
           <WifiOff size={16} aria-hidden /> {t("sandboxPanel.wall.lost")}
         </p>
       )}
-      {wall.error ? (
-        <ErrorState error={wall.error} />
+      {grid.error ? (
+        <ErrorState error={grid.error} />
       ) : screens.length ? (
-        <ul className={styles.wall} data-size={size}>
+        <ul className={styles.grid} data-size={size}>
           {screens.map((screen) => (
             <li key={screen.sandbox}>
               <ScreenTile screen={screen} sandbox={names.data?.items.find((each) => each.id === screen.sandbox)} />
             </li>
           ))}
         </ul>
-      ) : awaited && (patient || wall.link !== "live") ? (
+      ) : isAwaitingPictures && (isFirstWait || grid.link !== "live") ? (
         <LoadingBars />
       ) : (
         <EmptyState
@@ -91,7 +91,7 @@ export default function ScreenGrid() {
 function ScreenTile({ screen, sandbox }: { screen: ShownScreen; sandbox: Sandbox | undefined }) {
   const { t } = useTranslation();
   const kind = sandbox ? sandboxKind(sandbox) : "";
-  const name = displayName(sandbox?.metadata.name ?? screen.sandbox);
+  const name = safeDisplayName(sandbox?.metadata.name ?? screen.sandbox);
   return (
     <Link href={`/sandboxes/${screen.sandbox}/desktop`} className={styles.tile}>
       <img
@@ -102,9 +102,9 @@ function ScreenTile({ screen, sandbox }: { screen: ShownScreen; sandbox: Sandbox
       />
       <span className={styles.tileFoot}>
         <bdi className={styles.tileName}>{name}</bdi>
-        {kind && <Badge>{displayName(kind)}</Badge>}
+        {kind && <Badge>{safeDisplayName(kind)}</Badge>}
         <span className={styles.soft}>
-          <Time at={new Date(screen.at).toISOString()} />
+          <RelativeTime at={new Date(screen.at).toISOString()} />
         </span>
       </span>
     </Link>

@@ -3,12 +3,12 @@ import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useSession } from "@/session/store";
 import type { CallView, SandboxView } from "@/session/types";
-import { Code } from "@/ui/content/Code";
+import { CodeBlock } from "@/ui/content/CodeBlock";
 import { finalTerminalText } from "@/ui/content/terminal-text";
 import { Button } from "@/ui/controls/Button";
-import { formatDuration, Time } from "@/ui/format/formats";
+import { formatDuration, RelativeTime } from "@/ui/format/formats";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
-import { displayName } from "./files/sandbox-paths";
+import { safeDisplayName } from "./files/sandbox-paths";
 import styles from "./SandboxPanel.module.css";
 import type { AgentSource } from "./terminal/agent-commands";
 import { type ToolRun, toolRunsFromCalls, toolRunsFromEvents } from "./tool-runs";
@@ -45,27 +45,27 @@ const INITIAL_ROWS = 100;
 
 function ToolRunList({ runs }: { runs: ToolRun[] }) {
   const { t } = useTranslation();
-  const [most, setMost] = useState(INITIAL_ROWS);
+  const [maxRows, setMaxRows] = useState(INITIAL_ROWS);
   if (!runs.length)
     return (
       <EmptyState icon={ListChecks} title={t("sandboxPanel.output.none")}>
         {t("sandboxPanel.output.noneHint")}
       </EmptyState>
     );
-  const seen = runs.slice(-most).reverse();
+  const visibleRuns = runs.slice(-maxRows).reverse();
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas must be reachable by keyboard.
     <section className={styles.output} aria-label={t("sandboxPanel.views.output")} tabIndex={0}>
-      <ol className={styles.deeds}>
-        {seen.map((run) => (
+      <ol className={styles.toolRuns}>
+        {visibleRuns.map((run) => (
           <li key={run.id}>
             <ToolRunRow run={run} />
           </li>
         ))}
       </ol>
-      {most < runs.length && (
-        <Button size="small" onClick={() => setMost(most + INITIAL_ROWS)}>
-          {t("sandboxPanel.output.earlier", { count: runs.length - most })}
+      {maxRows < runs.length && (
+        <Button size="small" onClick={() => setMaxRows(maxRows + INITIAL_ROWS)}>
+          {t("sandboxPanel.output.earlier", { count: runs.length - maxRows })}
         </Button>
       )}
     </section>
@@ -86,42 +86,44 @@ function ToolRunRow({ run }: { run: ToolRun }) {
     <>
       <Icon
         size={16}
-        className={styles[`deed-${run.state}`]}
+        className={styles[`toolRun-${run.state}`]}
         role="img"
         aria-label={t(`sandboxPanel.output.${run.state}`)}
       />
-      <span className={styles.tool}>{displayName(run.tool)}</span>
-      <bdi className={styles.summary}>{displayName(run.summary)}</bdi>
+      <span className={styles.tool}>{safeDisplayName(run.tool)}</span>
+      <bdi className={styles.summary}>{safeDisplayName(run.summary)}</bdi>
       <span className={styles.when}>
-        {run.seconds !== null && <span>{formatDuration(run.seconds)}</span>} <Time at={run.at} />
+        {run.seconds !== null && <span>{formatDuration(run.seconds)}</span>} <RelativeTime at={run.at} />
       </span>
     </>
   );
   return (
     <>
       {run.call ? (
-        <details className={styles.deed}>
+        <details className={styles.toolRun}>
           <summary>{head}</summary>
           <CallDetails call={run.call} />
         </details>
       ) : (
-        <div className={styles.deed}>{head}</div>
+        <div className={styles.toolRun}>{head}</div>
       )}
-      {run.leftOut > 0 && <p className={styles.soft}>{t("sandboxPanel.output.leftOut", { count: run.leftOut })}</p>}
+      {run.omittedCalls > 0 && (
+        <p className={styles.soft}>{t("sandboxPanel.output.leftOut", { count: run.omittedCalls })}</p>
+      )}
     </>
   );
 }
 
 function CallDetails({ call }: { call: CallView }) {
   const { t } = useTranslation();
-  const said = call.result?.content
-    .map((part) => (part.type === "text" ? part.text : `[${displayName(part.name)}]`))
+  const resultText = call.result?.content
+    .map((part) => (part.type === "text" ? part.text : `[${safeDisplayName(part.name)}]`))
     .join("\n");
   return (
     <div className={styles.details}>
-      <Code wrap label={t("sandboxPanel.output.arguments")} text={JSON.stringify(call.arguments, null, 2) ?? ""} />
-      {said !== undefined && <Code wrap label={t("sandboxPanel.output.result")} text={said} />}
-      {call.output && <Code wrap label={t("sandboxPanel.output.soFar")} text={finalTerminalText(call.output)} />}
+      <CodeBlock wrap label={t("sandboxPanel.output.arguments")} text={JSON.stringify(call.arguments, null, 2) ?? ""} />
+      {resultText !== undefined && <CodeBlock wrap label={t("sandboxPanel.output.result")} text={resultText} />}
+      {call.output && <CodeBlock wrap label={t("sandboxPanel.output.soFar")} text={finalTerminalText(call.output)} />}
     </div>
   );
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { type CachedView, updateCachedViews } from "./cached-views";
+import { type CachedSandboxView, updateCachedViews } from "./cached-views";
 
-const desktop = (sandbox: string): CachedView => ({ sandbox, view: "desktop" });
+const desktop = (sandbox: string): CachedSandboxView => ({ sandbox, view: "desktop" });
 const all = () => true;
 
 describe("updateCachedViews", () => {
@@ -16,7 +16,9 @@ describe("updateCachedViews", () => {
   });
 
   it("drops ended sandboxes, and more than six views", () => {
-    const before = ["a", "b", "c", "d", "e", "f", "g"].map((sandbox): CachedView => ({ sandbox, view: "files" }));
+    const before = ["a", "b", "c", "d", "e", "f", "g"].map(
+      (sandbox): CachedSandboxView => ({ sandbox, view: "files" }),
+    );
     expect(updateCachedViews(before, null, (each) => each.sandbox !== "a")).toHaveLength(6);
     expect(updateCachedViews(before, { sandbox: "b", view: "files" }, (each) => each.sandbox === "b")).toHaveLength(1);
   });

@@ -1,28 +1,28 @@
 /** Decides which views stay mounted, so that switching back is immediate. */
 
-import type { View } from "./sandbox-views";
+import type { SandboxViewName } from "./sandbox-views";
 
-export interface CachedView {
+export interface CachedSandboxView {
   sandbox: string;
-  view: View;
+  view: SandboxViewName;
 }
 
 const MAX_VIEWS = 6;
-const MOST_DESKTOPS = 3;
+const MAX_DESKTOPS = 3;
 
 /** Views to keep, newest first. Fewer desktops are kept, as they cost most. */
 export function updateCachedViews(
-  before: CachedView[],
-  now: CachedView | null,
-  here: (kept: CachedView) => boolean,
-): CachedView[] {
-  const others = before.filter((each) => here(each) && !(now && isSameView(each, now)));
+  before: CachedSandboxView[],
+  current: CachedSandboxView | null,
+  isAvailable: (view: CachedSandboxView) => boolean,
+): CachedSandboxView[] {
+  const others = before.filter((each) => isAvailable(each) && !(current && isSameView(each, current)));
   let desktops = 0;
-  return (now ? [now, ...others] : others)
-    .filter((each) => each.view !== "desktop" || ++desktops <= MOST_DESKTOPS)
+  return (current ? [current, ...others] : others)
+    .filter((each) => each.view !== "desktop" || ++desktops <= MAX_DESKTOPS)
     .slice(0, MAX_VIEWS);
 }
 
-export function isSameView(one: CachedView, other: CachedView): boolean {
+export function isSameView(one: CachedSandboxView, other: CachedSandboxView): boolean {
   return one.sandbox === other.sandbox && one.view === other.view;
 }

@@ -1,7 +1,7 @@
-import type { View } from "./sandbox-views";
+import type { SandboxViewName } from "./sandbox-views";
 
 /** Show a view in its own window, reusing an open one. */
-export function openPopout(sandbox: string, view: View): void {
+export function openPopout(sandbox: string, view: SandboxViewName): void {
   const { pathname, search } = window.location;
   const query = view === "terminal" || view === "files" ? search : "";
   const address = `/popout/${encodeURIComponent(sandbox)}/${view}${query}`;

@@ -1,19 +1,21 @@
 /** When and whether to reconnect. */
 
-const FIRST_PAUSE = 500;
-const LONGEST_PAUSE = 15_000;
+const MIN_RETRY_DELAY_MS = 500;
+const MAX_RETRY_DELAY_MS = 15_000;
 
-/** Pause in milliseconds after `failures` in a row, with jitter so that pages do not reconnect at once. */
-export function reconnectPause(failures: number, random = Math.random()): number {
-  return Math.round(Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** Math.max(0, failures - 1)) * (0.75 + random / 2));
+/** Delay in milliseconds after `failures` in a row, with jitter so that pages do not reconnect at once. */
+export function reconnectDelayMs(failures: number, random = Math.random()): number {
+  return Math.round(
+    Math.min(MAX_RETRY_DELAY_MS, MIN_RETRY_DELAY_MS * 2 ** Math.max(0, failures - 1)) * (0.75 + random / 2),
+  );
 }
 
-export type CloseAction = "over" | "again" | "mend";
+export type SocketCloseAction = "stop" | "reconnect" | "fail";
 
-/** What to do after a WebSocket close code of the server. */
-export function closeAction(code: number): CloseAction {
-  if (code === 1000) return "over";
+/** Action after a WebSocket close code of the server. */
+export function socketCloseAction(code: number): SocketCloseAction {
+  if (code === 1000) return "stop";
   // The message was invalid or not allowed; reconnecting would not help.
-  if (code === 1002 || code === 1003 || code === 1008 || code === 1009) return "mend";
-  return "again";
+  if (code === 1002 || code === 1003 || code === 1008 || code === 1009) return "fail";
+  return "reconnect";
 }

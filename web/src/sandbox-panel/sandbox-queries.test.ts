@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { ApiError } from "@/api/client";
-import { type Sandbox, sandboxCondition, sandboxView } from "./sandbox-queries";
+import { type Sandbox, sandboxCondition, sandboxViewFromResponse } from "./sandbox-queries";
 
 const sandbox = (state: Sandbox["status"]["state"], message?: string): Sandbox => ({
   id: "sb-1",
@@ -12,7 +12,7 @@ const sandbox = (state: Sandbox["status"]["state"], message?: string): Sandbox =
 });
 
 describe("sandboxCondition", () => {
-  const ready = sandboxView(sandbox("Running"));
+  const ready = sandboxViewFromResponse(sandbox("Running"));
 
   it("is the server's state", () => {
     expect(sandboxCondition(ready, sandbox("Running"), null).state).toBe("ready");

@@ -8,7 +8,7 @@ import type { SandboxView } from "@/session/types";
 
 export type Sandbox = Schema<"SandboxResponse">;
 
-export function sandboxPath(id: string): string {
+export function sandboxApiPath(id: string): string {
   return `/v1/sandboxes/${encodeURIComponent(id)}`;
 }
 
@@ -17,12 +17,12 @@ export function sandboxKind(sandbox: Sandbox): string {
 }
 
 /** A sandbox without a session, as `SandboxPanel` shows it. */
-export function sandboxView(sandbox: Sandbox): SandboxView {
+export function sandboxViewFromResponse(sandbox: Sandbox): SandboxView {
   const { state, message, reason } = sandbox.status;
   return {
     id: sandbox.id,
     kind: sandboxKind(sandbox),
-    state: viewState(state),
+    state: sandboxViewState(state),
     reason: message ?? reason ?? null,
     building: null,
     desktop: "none",
@@ -33,7 +33,7 @@ export function sandboxView(sandbox: Sandbox): SandboxView {
   };
 }
 
-function viewState(state: Sandbox["status"]["state"]): SandboxView["state"] {
+function sandboxViewState(state: Sandbox["status"]["state"]): SandboxView["state"] {
   if (state === "Failed") return "broken";
   if (state === "Terminated" || state === "Stopping") return "released";
   return state === "Pending" ? "starting" : "ready";
@@ -43,13 +43,13 @@ function viewState(state: Sandbox["status"]["state"]): SandboxView["state"] {
 export function useSandbox(id: string, active = true) {
   return useQuery({
     queryKey: ["sandboxPanel", id, "sandbox"],
-    queryFn: ({ signal }) => api.get<Sandbox>(sandboxPath(id), { signal }),
+    queryFn: ({ signal }) => api.get<Sandbox>(sandboxApiPath(id), { signal }),
     refetchInterval: active ? 5_000 : false,
     enabled: active,
   });
 }
 
-export function useKinds() {
+export function useSandboxKinds() {
   return useQuery({
     queryKey: ["sandboxPanel", "kinds"],
     queryFn: async ({ signal }) => (await api.get<Schema<"KindListResponse">>("/v1/kinds", { signal })).items,
@@ -62,17 +62,17 @@ export interface SandboxCondition {
   reason: string | null;
 }
 
-/** Condition from the session's view and the server's: whichever knows that the sandbox has ended is right. */
+/** Condition from the session's view and the server's: if either has ended, so has the sandbox. */
 export function sandboxCondition(view: SandboxView, sandbox: Sandbox | undefined, error: unknown): SandboxCondition {
   if (view.state === "broken") return { state: "broken", reason: view.reason };
   if (view.state === "released") return { state: "gone", reason: view.reason };
   if (error instanceof ApiError && error.status === 404) return { state: "gone", reason: null };
   if (!sandbox) return { state: view.state, reason: null };
-  const seen = sandboxView(sandbox);
-  if (seen.state === "broken") return { state: "broken", reason: seen.reason };
-  if (seen.state === "released") return { state: "gone", reason: seen.reason };
+  const serverView = sandboxViewFromResponse(sandbox);
+  if (serverView.state === "broken") return { state: "broken", reason: serverView.reason };
+  if (serverView.state === "released") return { state: "gone", reason: serverView.reason };
   if (sandbox.status.state === "Paused" || sandbox.status.state === "Pausing") return { state: "paused", reason: null };
-  return { state: seen.state, reason: null };
+  return { state: serverView.state, reason: null };
 }
 
 export function useSandboxCondition(sandbox: SandboxView, active: boolean): SandboxCondition {
@@ -84,8 +84,8 @@ export function useSandboxCondition(sandbox: SandboxView, active: boolean): Sand
 /** Refetch when the session reports a change. */
 export function useRefreshOnChange(sandbox: SandboxView): void {
   const queries = useQueryClient();
-  const news = `${sandbox.state} ${sandbox.desktop} ${sandbox.holder} ${sandbox.terminals.join()}`;
+  const changeKey = `${sandbox.state} ${sandbox.desktop} ${sandbox.holder} ${sandbox.terminals.join()}`;
   useEffect(() => {
-    if (news) void queries.invalidateQueries({ queryKey: ["sandboxPanel", sandbox.id] });
-  }, [queries, sandbox.id, news]);
+    if (changeKey) void queries.invalidateQueries({ queryKey: ["sandboxPanel", sandbox.id] });
+  }, [queries, sandbox.id, changeKey]);
 }

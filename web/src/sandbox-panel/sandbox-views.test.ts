@@ -1,12 +1,12 @@
 import { describe, expect, it } from "vitest";
-import { availableView, isView, viewsOf } from "./sandbox-views";
+import { availableView, isSandboxViewName, viewsForKind } from "./sandbox-views";
 
 describe("views", () => {
   it("depend on the kind and the server's facts", () => {
-    expect(viewsOf("linux")[0]).toBe("desktop");
-    expect(viewsOf("code")).not.toContain("desktop");
-    expect(viewsOf("code", true)).toContain("desktop");
-    expect(viewsOf("mine", false)).not.toContain("desktop");
+    expect(viewsForKind("linux")[0]).toBe("desktop");
+    expect(viewsForKind("code")).not.toContain("desktop");
+    expect(viewsForKind("code", true)).toContain("desktop");
+    expect(viewsForKind("mine", false)).not.toContain("desktop");
   });
 
   it("fall back to an available one", () => {
@@ -16,6 +16,10 @@ describe("views", () => {
   });
 
   it("are distinguished from other words", () => {
-    expect([isView("files"), isView("nothing"), isView(undefined)]).toEqual([true, false, false]);
+    expect([isSandboxViewName("files"), isSandboxViewName("nothing"), isSandboxViewName(undefined)]).toEqual([
+      true,
+      false,
+      false,
+    ]);
   });
 });

@@ -3,11 +3,11 @@ import { parseScreenPicture } from "./screen-picture";
 
 function message(head: string, jpeg: number[]): ArrayBuffer {
   const bytes = new TextEncoder().encode(head);
-  const whole = new Uint8Array(4 + bytes.length + jpeg.length);
-  new DataView(whole.buffer).setUint32(0, bytes.length);
-  whole.set(bytes, 4);
-  whole.set(jpeg, 4 + bytes.length);
-  return whole.buffer;
+  const frame = new Uint8Array(4 + bytes.length + jpeg.length);
+  new DataView(frame.buffer).setUint32(0, bytes.length);
+  frame.set(bytes, 4);
+  frame.set(jpeg, 4 + bytes.length);
+  return frame.buffer;
 }
 
 describe("parseScreenPicture", () => {

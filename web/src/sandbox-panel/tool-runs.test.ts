@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { CallView } from "@/session/types";
-import { argumentSummary, toolRunsFromCalls, toolRunsFromEvents } from "./tool-runs";
+import { summarizeArguments, toolRunsFromCalls, toolRunsFromEvents } from "./tool-runs";
 
 const call = (id: string, more: Partial<CallView>): CallView => ({
   id,
@@ -9,14 +9,14 @@ const call = (id: string, more: Partial<CallView>): CallView => ({
   name: `linux_${id}`,
   kind: "linux",
   tool: id,
-  written: "",
+  argumentsJson: "",
   arguments: null,
   malformed: null,
   progress: "done",
   sandbox: "sb-1",
   approval: null,
   output: "",
-  heard: 0,
+  outputLength: 0,
   result: null,
   at: "2026-01-01T00:00:00Z",
   runningAt: null,
@@ -50,15 +50,15 @@ describe("toolRunsFromEvents", () => {
       event("sandbox.running", {}),
       event("tool.called", { name: "press_keys", seconds: 0.2, failed: true, left_out: 3 }),
     ]);
-    expect(runs).toMatchObject([{ id: "7", tool: "press_keys", state: "failed", seconds: 0.2, leftOut: 3 }]);
+    expect(runs).toMatchObject([{ id: "7", tool: "press_keys", state: "failed", seconds: 0.2, omittedCalls: 3 }]);
   });
 });
 
-describe("argumentSummary", () => {
+describe("summarizeArguments", () => {
   it("uses the most useful argument", () => {
-    expect(argumentSummary({ timeout: 3, command: "\nls -l\nrm x" })).toBe("ls -l");
-    expect(argumentSummary({ x: 10, y: 20 })).toBe("10");
-    expect(argumentSummary({})).toBe("");
-    expect(argumentSummary({ text: "x".repeat(500) })).toHaveLength(160);
+    expect(summarizeArguments({ timeout: 3, command: "\nls -l\nrm x" })).toBe("ls -l");
+    expect(summarizeArguments({ x: 10, y: 20 })).toBe("10");
+    expect(summarizeArguments({})).toBe("");
+    expect(summarizeArguments({ text: "x".repeat(500) })).toHaveLength(160);
   });
 });

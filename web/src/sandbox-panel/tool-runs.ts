@@ -15,7 +15,7 @@ export interface ToolRun {
   /** Call of the session, for details. */
   call: CallView | null;
   /** Number of omitted calls before it. */
-  leftOut: number;
+  omittedCalls: number;
 }
 
 /** Calls of a session that ran in a sandbox, oldest first. */
@@ -29,9 +29,9 @@ export function toolRunsFromCalls(calls: Record<string, CallView>, sandbox: stri
         at: call.runningAt ?? call.at,
         seconds: call.result?.seconds ?? null,
         state: !call.result ? "running" : call.result.refused ? "refused" : call.result.failed ? "failed" : "done",
-        summary: argumentSummary(call.arguments),
+        summary: summarizeArguments(call.arguments),
         call,
-        leftOut: 0,
+        omittedCalls: 0,
       }),
     )
     .sort((one, other) => (one.at < other.at ? -1 : one.at > other.at ? 1 : 0));
@@ -50,7 +50,7 @@ export function toolRunsFromEvents(events: SandboxEvent[]): ToolRun[] {
         state: data.failed ? "failed" : "done",
         summary: "",
         call: null,
-        leftOut: typeof data.left_out === "number" ? data.left_out : 0,
+        omittedCalls: typeof data.left_out === "number" ? data.left_out : 0,
       }),
     );
 }
@@ -58,11 +58,11 @@ export function toolRunsFromEvents(events: SandboxEvent[]): ToolRun[] {
 const SUMMARY_ARGUMENTS = ["command", "code", "path", "url", "text", "query", "source", "name"];
 
 /** The most useful argument, cut to one line. */
-export function argumentSummary(given: Record<string, unknown> | null): string {
-  if (!given) return "";
-  const name = SUMMARY_ARGUMENTS.find((each) => typeof given[each] === "string") ?? Object.keys(given)[0];
+export function summarizeArguments(args: Record<string, unknown> | null): string {
+  if (!args) return "";
+  const name = SUMMARY_ARGUMENTS.find((each) => typeof args[each] === "string") ?? Object.keys(args)[0];
   if (name === undefined) return "";
-  const value = given[name];
+  const value = args[name];
   const text = typeof value === "string" ? value : JSON.stringify(value);
   const line = (text ?? "").split("\n").find((each) => each.trim()) ?? "";
   return line.length > 160 ? `${line.slice(0, 159)}…` : line;

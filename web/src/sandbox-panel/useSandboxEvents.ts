@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useRef } from "react";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { sandboxPath } from "./sandbox-queries";
+import { sandboxApiPath } from "./sandbox-queries";
 
 export type SandboxEvent = Schema<"EventResponse">;
 
@@ -21,20 +21,20 @@ export function useSandboxEvents(sandbox: string, types: readonly string[], acti
   return useQuery({
     queryKey: ["sandboxPanel", sandbox, "events"],
     queryFn: async ({ signal }) => {
-      const place = read.current;
+      const cursor = read.current;
       for (let page = 0; page < MAX_PAGES; page += 1) {
-        const found = await api.get<Schema<"EventPageResponse">>(`${sandboxPath(sandbox)}/events`, {
-          query: { after: place.next, limit: PAGE_SIZE },
+        const found = await api.get<Schema<"EventPageResponse">>(`${sandboxApiPath(sandbox)}/events`, {
+          query: { after: cursor.next, limit: PAGE_SIZE },
           headers: { Accept: "application/json" },
           signal,
         });
-        place.next = found.next;
-        place.events = [...place.events, ...found.items.filter((event) => types.includes(event.type))].slice(
+        cursor.next = found.next;
+        cursor.events = [...cursor.events, ...found.items.filter((event) => types.includes(event.type))].slice(
           -MAX_EVENTS,
         );
         if (found.items.length < PAGE_SIZE) break;
       }
-      return place.events;
+      return cursor.events;
     },
     enabled: active,
     refetchInterval: active ? 4_000 : false,

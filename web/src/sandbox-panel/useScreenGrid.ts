@@ -2,9 +2,9 @@
 
 import { useEffect, useState } from "react";
 import { ApiError } from "@/api/client";
-import { openSocket } from "@/api/socket";
-import { sleep } from "@/api/streams";
-import { closeAction, reconnectPause } from "./reconnect-policy";
+import { sleep } from "@/api/event-stream";
+import { openSocket } from "@/api/open-socket";
+import { reconnectDelayMs, socketCloseAction } from "./reconnect-policy";
 import { parseScreenPicture } from "./screen-picture";
 
 export interface ShownScreen {
@@ -26,14 +26,14 @@ export interface ScreenGridState {
 /** Wait while the page is hidden. */
 function waitUntilVisible(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    const look = () => {
+    const resolveIfVisible = () => {
       if (document.hidden && !signal.aborted) return;
-      document.removeEventListener("visibilitychange", look);
+      document.removeEventListener("visibilitychange", resolveIfVisible);
       resolve();
     };
-    document.addEventListener("visibilitychange", look);
-    signal.addEventListener("abort", look);
-    look();
+    document.addEventListener("visibilitychange", resolveIfVisible);
+    signal.addEventListener("abort", resolveIfVisible);
+    resolveIfVisible();
   });
 }
 
@@ -58,21 +58,21 @@ export function useScreenGrid(width: number): ScreenGridState {
       sources.set(found.sandbox, source);
       // The previous picture is shown until this one is drawn.
       if (before) setTimeout(() => URL.revokeObjectURL(before), 2_000);
-      const { sandbox, width: wide, height, at } = found;
-      const next = { sandbox, source, width: wide, height, at: at * 1000 };
-      setState((now) => ({ ...now, screens: { ...now.screens, [sandbox]: next } }));
+      const { sandbox, width: pictureWidth, height, at } = found;
+      const next = { sandbox, source, width: pictureWidth, height, at: at * 1000 };
+      setState((current) => ({ ...current, screens: { ...current.screens, [sandbox]: next } }));
     };
-    const hear = (text: string) => {
-      const words = JSON.parse(text) as { type: string; sandbox?: string };
-      if (words.type !== "gone" || !words.sandbox) return;
-      const gone = words.sandbox;
-      drop(gone);
-      setState((now) => ({
-        ...now,
-        screens: Object.fromEntries(Object.entries(now.screens).filter(([id]) => id !== gone)),
+    const receiveText = (text: string) => {
+      const message = JSON.parse(text) as { type: string; sandbox?: string };
+      if (message.type !== "gone" || !message.sandbox) return;
+      const removed = message.sandbox;
+      drop(removed);
+      setState((current) => ({
+        ...current,
+        screens: Object.fromEntries(Object.entries(current.screens).filter(([id]) => id !== removed)),
       }));
     };
-    const once = async (): Promise<number> => {
+    const connectOnce = async (): Promise<number> => {
       const opened = await openSocket("/v1/screens", { width, fps: 1 });
       socket = opened;
       opened.binaryType = "arraybuffer";
@@ -84,7 +84,7 @@ export function useScreenGrid(width: number): ScreenGridState {
           setState({ ...EMPTY_STATE, link: "live" });
         });
         opened.addEventListener("message", ({ data }: MessageEvent<ArrayBuffer | string>) => {
-          if (typeof data === "string") hear(data);
+          if (typeof data === "string") receiveText(data);
           else show(data);
         });
         opened.addEventListener("close", ({ code }) => resolve(code));
@@ -94,30 +94,30 @@ export function useScreenGrid(width: number): ScreenGridState {
       let failures = 0;
       while (!stop.signal.aborted) {
         await waitUntilVisible(stop.signal);
-        const began = Date.now();
+        const startedAt = Date.now();
         try {
-          const code = await once();
+          const code = await connectOnce();
           if (stop.signal.aborted) return;
           if (document.hidden) continue;
-          if (closeAction(code) === "mend") throw new ApiError(400, "INVALID_FRAME", `WebSocket ${code}`);
+          if (socketCloseAction(code) === "fail") throw new ApiError(400, "INVALID_FRAME", `WebSocket ${code}`);
         } catch (error) {
           if (stop.signal.aborted) return;
           if (error instanceof ApiError && error.status >= 400 && error.status < 500)
-            return setState((now) => ({ ...now, link: "lost", error }));
+            return setState((current) => ({ ...current, link: "lost", error }));
         }
-        setState((now) => ({ ...now, link: "lost" }));
-        failures = Date.now() - began > 10_000 ? 1 : failures + 1;
-        await sleep(reconnectPause(failures), stop.signal);
+        setState((current) => ({ ...current, link: "lost" }));
+        failures = Date.now() - startedAt > 10_000 ? 1 : failures + 1;
+        await sleep(reconnectDelayMs(failures), stop.signal);
       }
     };
     // A hidden grid would cost the sandboxes and the network for nothing.
-    const seen = () => {
+    const closeWhenHidden = () => {
       if (document.hidden) socket?.close(1000);
     };
-    document.addEventListener("visibilitychange", seen);
+    document.addEventListener("visibilitychange", closeWhenHidden);
     void run();
     return () => {
-      document.removeEventListener("visibilitychange", seen);
+      document.removeEventListener("visibilitychange", closeWhenHidden);
       stop.abort();
       socket?.close(1000);
       for (const sandbox of [...sources.keys()]) drop(sandbox);

@@ -26,23 +26,23 @@ export function clearUrlChoice(): void {
 export function useUrlChoice(
   name: ParameterName,
   active: boolean,
-  otherwise: string,
+  defaultValue: string,
 ): [string, (value: string) => void] {
   const search = useSearch();
-  const linked = active ? new URLSearchParams(search).get(name) : null;
-  const [value, setValue] = useState(linked ?? otherwise);
+  const urlValue = active ? new URLSearchParams(search).get(name) : null;
+  const [value, setValue] = useState(urlValue ?? defaultValue);
   // A link or the back button may change it.
-  const [seen, setSeen] = useState(linked);
-  if (linked !== seen) {
-    setSeen(linked);
-    if (linked !== null && linked !== wellFormedText(value)) setValue(linked);
+  const [previousUrlValue, setPreviousUrlValue] = useState(urlValue);
+  if (urlValue !== previousUrlValue) {
+    setPreviousUrlValue(urlValue);
+    if (urlValue !== null && urlValue !== wellFormedText(value)) setValue(urlValue);
   }
   useEffect(() => {
     if (active)
-      updateUrl((now) => {
-        if (value === otherwise) now.delete(name);
-        else now.set(name, value);
+      updateUrl((params) => {
+        if (value === defaultValue) params.delete(name);
+        else params.set(name, value);
       });
-  }, [active, value, name, otherwise]);
+  }, [active, value, name, defaultValue]);
   return [value, setValue];
 }

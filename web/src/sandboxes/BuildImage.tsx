@@ -7,7 +7,7 @@ import type { Schema } from "@/api/types";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { Button } from "@/ui/controls/Button";
 import { errorText } from "@/ui/format/error-text";
-import { serverText } from "@/ui/format/server-text";
+import { translateServerText } from "@/ui/format/server-text";
 import { SANDBOXES_QUERY } from "./actions";
 import styles from "./SandboxesPage.module.css";
 
@@ -65,7 +65,7 @@ export function BuildImage({ image, recipe }: { image: string; recipe: boolean }
   const error = start.error
     ? errorText(start.error)
     : build?.state === "failed" && build.error
-      ? serverText(build.error)
+      ? translateServerText(build.error)
       : null;
   return (
     <div className={styles.build}>

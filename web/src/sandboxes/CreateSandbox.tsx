@@ -11,7 +11,13 @@ import { showToast } from "@/ui/controls/toasts";
 import { ErrorState } from "@/ui/layout/query-states";
 import { SANDBOXES_QUERY } from "./actions";
 import { BuildImage } from "./BuildImage";
-import { type CreateSandboxForm, createSandboxBody, EMPTY_FORM, invalidFields, LIFETIMES } from "./create-form";
+import {
+  type CreateSandboxForm,
+  createSandboxBody,
+  EMPTY_SANDBOX_FORM,
+  invalidSandboxFields,
+  SANDBOX_LIFETIMES,
+} from "./create-form";
 import styles from "./SandboxesPage.module.css";
 import { useSnapshotNames } from "./useSnapshotNames";
 
@@ -21,7 +27,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
   const queries = useQueryClient();
   const [, navigate] = useLocation();
   const form = useId();
-  const [values, setValues] = useState<CreateSandboxForm>({ ...EMPTY_FORM, snapshot });
+  const [values, setValues] = useState<CreateSandboxForm>({ ...EMPTY_SANDBOX_FORM, snapshot });
   const change = (name: keyof CreateSandboxForm) => (value: string) =>
     setValues((before) => ({ ...before, [name]: value }));
   const kinds = useQuery({
@@ -32,7 +38,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
     queryKey: [SANDBOXES_QUERY, "images"],
     queryFn: ({ signal }) => api.get<Schema<"ImageListResponse">>("/v1/images", { signal }),
   });
-  const made = useMutation({
+  const creation = useMutation({
     mutationFn: () => api.post<Schema<"SandboxResponse">>("/v1/sandboxes", createSandboxBody(values)),
     onSuccess: (sandbox) => {
       showToast(t("sandboxes.create.done"), { tone: "good" });
@@ -41,13 +47,13 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
     },
   });
   const snapshots = useSnapshotNames(Boolean(values.snapshot));
-  const wrong = invalidFields(values);
+  const invalid = invalidSandboxFields(values);
   const kind = kinds.data?.items.find((each) => each.name === values.kind);
   const missing = kind?.built === false && !values.image ? kind : null;
   const names = [...new Set((images.data?.items ?? []).filter((each) => each.current).map((each) => each.name))].sort();
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    if (Object.keys(wrong).length === 0) made.mutate();
+    if (Object.keys(invalid).length === 0) creation.mutate();
   };
   return (
     <Dialog
@@ -61,8 +67,8 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
             tone="accent"
             type="submit"
             form={form}
-            busy={made.isPending}
-            disabled={Object.keys(wrong).length > 0 || missing !== null}
+            busy={creation.isPending}
+            disabled={Object.keys(invalid).length > 0 || missing !== null}
           >
             {t("sandboxes.create.go")}
           </Button>
@@ -108,14 +114,14 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
           </>
         )}
         <div className={styles.pair}>
-          <Field label={t("sandboxes.create.cpu")} error={wrong.cpu && t("sandboxes.create.cpuWrong")}>
+          <Field label={t("sandboxes.create.cpu")} error={invalid.cpu && t("sandboxes.create.cpuWrong")}>
             <TextInput
               value={values.cpu}
               placeholder={String(kind?.limits.cpu ?? 2)}
               onChange={(event) => change("cpu")(event.target.value)}
             />
           </Field>
-          <Field label={t("sandboxes.create.memory")} error={wrong.memory && t("sandboxes.create.memoryWrong")}>
+          <Field label={t("sandboxes.create.memory")} error={invalid.memory && t("sandboxes.create.memoryWrong")}>
             <TextInput
               value={values.memory}
               placeholder={kind?.limits.memory ? `${kind.limits.memory / 2 ** 30}Gi` : "2Gi"}
@@ -127,17 +133,20 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
           <Select
             value={values.life}
             onChange={change("life")}
-            options={LIFETIMES.map((life) => ({ value: life, label: t(`sandboxes.lives.${life || "default"}`) }))}
+            options={SANDBOX_LIFETIMES.map((life) => ({
+              value: life,
+              label: t(`sandboxes.lives.${life || "default"}`),
+            }))}
           />
         </Field>
         <Field
           label={t("sandboxes.create.name")}
           hint={t("sandboxes.create.nameHint")}
-          error={wrong.name && t("sandboxes.create.nameWrong")}
+          error={invalid.name && t("sandboxes.create.nameWrong")}
         >
           <TextInput value={values.name} onChange={(event) => change("name")(event.target.value)} />
         </Field>
-        {made.error && <ErrorState error={made.error} />}
+        {creation.error && <ErrorState error={creation.error} />}
       </form>
     </Dialog>
   );

@@ -1,12 +1,12 @@
 import { useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { ApiError } from "@/api/client";
-import { follow, type LinkState } from "@/api/streams";
+import { followEventStream, type StreamState } from "@/api/event-stream";
 import type { Schema } from "@/api/types";
-import { useConnection } from "@/shell/status/connection";
+import { useServerConnection } from "@/shell/status/server-connection";
 import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import { sandboxApiPath } from "./actions";
-import { eventText } from "./event-text";
+import { formatEventData } from "./format-event-data";
 import styles from "./SandboxesPage.module.css";
 
 type Event = Schema<"EventResponse">;
@@ -16,17 +16,17 @@ const MAX_EVENTS = 1_000;
 export function SandboxEvents({ id, gone }: { id: string; gone: boolean }) {
   const { t, i18n } = useTranslation();
   const [events, setEvents] = useState<Event[]>([]);
-  const [link, setLink] = useState<{ state: LinkState; error?: ApiError }>({ state: "connecting" });
-  const resumed = useConnection((state) => state.resumed);
+  const [link, setLink] = useState<{ state: StreamState; error?: ApiError }>({ state: "connecting" });
+  const resumed = useServerConnection((state) => state.resumed);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: `resumed` retries a refused request.
   useEffect(() => {
     const stop = new AbortController();
     setEvents([]);
-    void follow(`${sandboxApiPath(id)}/events`, {
+    void followEventStream(`${sandboxApiPath(id)}/events`, {
       signal: stop.signal,
-      ends: true,
-      onFrame: ({ data }) => setEvents((before) => [JSON.parse(data) as Event, ...before].slice(0, MAX_EVENTS)),
+      endsOnClose: true,
+      onEvent: ({ data }) => setEvents((before) => [JSON.parse(data) as Event, ...before].slice(0, MAX_EVENTS)),
       onState: (state, error) => setLink({ state, error }),
     });
     return () => stop.abort();
@@ -46,7 +46,7 @@ export function SandboxEvents({ id, gone }: { id: string; gone: boolean }) {
               {new Date(event.at).toLocaleTimeString(i18n.language, { hourCycle: "h23" })}
             </time>
             <span>{event.type}</span>
-            <code>{eventText(event.data)}</code>
+            <code>{formatEventData(event.data)}</code>
           </li>
         ))}
       </ol>

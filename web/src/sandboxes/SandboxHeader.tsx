@@ -1,18 +1,18 @@
 import { ArrowLeft, MessagesSquare } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation } from "wouter";
-import { CopyButton } from "@/ui/content/Code";
+import { CopyButton } from "@/ui/content/CodeBlock";
 import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
-import { SharedBadge, useSharing } from "@/ui/controls/Sharing";
-import { Time } from "@/ui/format/formats";
+import { SharedBadge, useSharingMenuItems } from "@/ui/controls/Sharing";
+import { RelativeTime } from "@/ui/format/formats";
 import { sandboxApiPath, useSandboxActions } from "./actions";
 import styles from "./SandboxesPage.module.css";
 import { SandboxLoad } from "./SandboxLoad";
 import { SANDBOX_ACTION_ICONS } from "./SandboxMenu";
 import { SandboxOwnerLink } from "./sandbox-columns";
 import {
-  availableActions,
+  availableSandboxActions,
   ENDED_STATES,
   type Sandbox,
   STATE_TONES,
@@ -28,7 +28,11 @@ export function SandboxHeader({ sandbox, gone, writes }: { sandbox: Sandbox; gon
   const { t } = useTranslation();
   const [, navigate] = useLocation();
   const actions = useSandboxActions();
-  const sharing = useSharing(sandboxApiPath(sandbox.id), sandboxOwner(sandbox) ? null : sandbox, actions.again);
+  const sharing = useSharingMenuItems(
+    sandboxApiPath(sandbox.id),
+    sandboxOwner(sandbox) ? null : sandbox,
+    actions.again,
+  );
   const snapshots = useSnapshotNames(Boolean(sandbox.snapshotId));
   const { state, message, reason } = sandbox.status;
   const { name } = sandbox.metadata;
@@ -56,11 +60,11 @@ export function SandboxHeader({ sandbox, gone, writes }: { sandbox: Sandbox; gon
             <SandboxOwnerLink sandbox={sandbox} />
           </Fact>
           <Fact label={t("sandboxes.made")}>
-            <Time at={sandbox.createdAt} />
+            <RelativeTime at={sandbox.createdAt} />
           </Fact>
           {!gone && !ENDED_STATES.includes(state) && (
             <Fact label={t("sandboxes.ends")}>
-              {sandbox.expiresAt ? <Time at={sandbox.expiresAt} /> : t("sandboxes.never")}
+              {sandbox.expiresAt ? <RelativeTime at={sandbox.expiresAt} /> : t("sandboxes.never")}
             </Fact>
           )}
           {(message || reason) && state !== "Running" && (
@@ -89,7 +93,7 @@ export function SandboxHeader({ sandbox, gone, writes }: { sandbox: Sandbox; gon
           ))}
         {writes &&
           !gone &&
-          availableActions(sandbox).map((action) => (
+          availableSandboxActions(sandbox).map((action) => (
             <Button
               key={action}
               size="small"

@@ -4,7 +4,7 @@ import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { useQueryAddress } from "@/shell/navigation/useQueryAddress";
+import { useUrlQuery } from "@/shell/navigation/useUrlQuery";
 import { Button } from "@/ui/controls/Button";
 import { SearchBox, Select } from "@/ui/controls/forms";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
@@ -15,13 +15,13 @@ import styles from "./SandboxesPage.module.css";
 import { SandboxMenu } from "./SandboxMenu";
 import { useSandboxColumns } from "./sandbox-columns";
 import {
-  availableActions,
+  availableSandboxActions,
   LIVE_STATES,
-  matchesFilter,
+  matchesSandboxFilter,
   type Sandbox,
   sandboxKind,
+  sandboxStatesForFilter,
   sandboxTitle,
-  statesForFilter,
 } from "./sandbox-properties";
 import { useChatTitles } from "./useChatTitles";
 import { useSnapshotNames } from "./useSnapshotNames";
@@ -30,7 +30,7 @@ const MAX_SANDBOXES = 200;
 
 export function SandboxList({ writes }: { writes: boolean }) {
   const { t } = useTranslation();
-  const { get, set } = useQueryAddress();
+  const { get, set } = useUrlQuery();
   const filter = { state: get("state"), kind: get("kind"), text: get("q") };
   const page = Math.max(1, Number(get("page")) || 1);
   const hidden = useHiddenSandboxes();
@@ -40,7 +40,7 @@ export function SandboxList({ writes }: { writes: boolean }) {
     queryKey: [SANDBOXES_QUERY, "list", filter.state, page],
     queryFn: ({ signal }) =>
       api.get<Schema<"SandboxListResponse">>("/v1/sandboxes", {
-        query: { state: statesForFilter(filter.state), page, pageSize: MAX_SANDBOXES },
+        query: { state: sandboxStatesForFilter(filter.state), page, pageSize: MAX_SANDBOXES },
         signal,
       }),
     refetchInterval: 4_000,
@@ -55,10 +55,10 @@ export function SandboxList({ writes }: { writes: boolean }) {
     () => [...new Set((items ?? []).map(sandboxKind).filter((kind) => kind !== null))].sort(),
     [items],
   );
-  const rows = (items ?? []).filter((sandbox) => !hidden.has(sandbox.id) && matchesFilter(sandbox, filter));
-  const picked = rows.filter((sandbox) => chosen.has(sandbox.id));
-  const able = (action: "pause" | "resume" | "delete") =>
-    picked.filter((sandbox) => availableActions(sandbox).includes(action));
+  const rows = (items ?? []).filter((sandbox) => !hidden.has(sandbox.id) && matchesSandboxFilter(sandbox, filter));
+  const selected = rows.filter((sandbox) => chosen.has(sandbox.id));
+  const sandboxesAllowing = (action: "pause" | "resume" | "delete") =>
+    selected.filter((sandbox) => availableSandboxActions(sandbox).includes(action));
   const pages = query.data?.pagination.totalPages ?? 1;
 
   return (
@@ -90,31 +90,31 @@ export function SandboxList({ writes }: { writes: boolean }) {
           {items && t("sandboxes.count", { count: rows.length })}
         </span>
       </search>
-      {picked.length > 0 && (
+      {selected.length > 0 && (
         <div className={styles.bulk} role="toolbar" aria-label={t("sandboxes.bulk")}>
-          <span>{t("sandboxes.chosen", { count: picked.length })}</span>
+          <span>{t("sandboxes.chosen", { count: selected.length })}</span>
           <Button
             size="small"
             icon={Pause}
-            disabled={!able("pause").length}
-            onClick={() => void actions.perform("pause", able("pause"))}
+            disabled={!sandboxesAllowing("pause").length}
+            onClick={() => void actions.perform("pause", sandboxesAllowing("pause"))}
           >
             {t("sandboxes.deeds.pause")}
           </Button>
           <Button
             size="small"
             icon={Play}
-            disabled={!able("resume").length}
-            onClick={() => void actions.perform("resume", able("resume"))}
+            disabled={!sandboxesAllowing("resume").length}
+            onClick={() => void actions.perform("resume", sandboxesAllowing("resume"))}
           >
             {t("sandboxes.deeds.resume")}
           </Button>
           <Button
             size="small"
             icon={Trash2}
-            disabled={!able("delete").length}
+            disabled={!sandboxesAllowing("delete").length}
             onClick={() => {
-              actions.removeSandboxes(able("delete").map((sandbox) => sandbox.id));
+              actions.removeSandboxes(sandboxesAllowing("delete").map((sandbox) => sandbox.id));
               setChosen(new Set());
             }}
           >

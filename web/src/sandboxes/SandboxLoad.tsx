@@ -10,16 +10,16 @@ import type { Sandbox } from "./sandbox-properties";
 export function SandboxLoad({ sandbox, wide }: { sandbox: Sandbox; wide?: boolean }) {
   const { t } = useTranslation();
   const frame = useRef<HTMLDivElement>(null);
-  const [seen, setSeen] = useState(false);
+  const [isVisible, setIsVisible] = useState(false);
   useEffect(() => {
     const element = frame.current;
     if (!element) return;
-    const watch = new IntersectionObserver(([entry]) => setSeen(entry?.isIntersecting ?? false));
-    watch.observe(element);
-    return () => watch.disconnect();
+    const observer = new IntersectionObserver(([entry]) => setIsVisible(entry?.isIntersecting ?? false));
+    observer.observe(element);
+    return () => observer.disconnect();
   }, []);
   const running = sandbox.status.state === "Running";
-  const { data } = useSandboxMetrics(sandbox.id, seen && running);
+  const { data } = useSandboxMetrics(sandbox.id, isVisible && running);
   const cpus = (data?.samples ?? []).map((sample) => sample.cpu).filter((value) => value !== null);
   const memories = (data?.samples ?? []).map((sample) => sample.memory).filter((value) => value !== null);
   const cpu = cpus.at(-1);
@@ -33,7 +33,7 @@ export function SandboxLoad({ sandbox, wide }: { sandbox: Sandbox; wide?: boolea
         {cpus.length > 1 && (
           <Sparkline
             values={cpus}
-            most={Math.max(data?.cpuLimit ?? 1, ...cpus)}
+            max={Math.max(data?.cpuLimit ?? 1, ...cpus)}
             width={width}
             label={t("sandboxes.cpu", { value: cpuText })}
           />
@@ -47,7 +47,7 @@ export function SandboxLoad({ sandbox, wide }: { sandbox: Sandbox; wide?: boolea
         {memories.length > 1 && (
           <Sparkline
             values={memories}
-            most={Math.max(data?.memoryLimit ?? 1, ...memories)}
+            max={Math.max(data?.memoryLimit ?? 1, ...memories)}
             width={width}
             label={t("sandboxes.memory", { value: memoryText })}
           />

@@ -2,9 +2,15 @@ import { Camera, Clock, Ellipsis, Pause, Play, Trash2 } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { IconButton } from "@/ui/controls/Button";
 import { Menu } from "@/ui/controls/Menu";
-import { useSharing } from "@/ui/controls/Sharing";
+import { useSharingMenuItems } from "@/ui/controls/Sharing";
 import { sandboxApiPath, type useSandboxActions } from "./actions";
-import { availableActions, type Sandbox, type SandboxAction, sandboxOwner, sandboxTitle } from "./sandbox-properties";
+import {
+  availableSandboxActions,
+  type Sandbox,
+  type SandboxAction,
+  sandboxOwner,
+  sandboxTitle,
+} from "./sandbox-properties";
 
 export const SANDBOX_ACTION_ICONS = {
   pause: Pause,
@@ -17,9 +23,13 @@ export const SANDBOX_ACTION_ICONS = {
 /** Menu of actions for one sandbox. */
 export function SandboxMenu({ sandbox, actions }: { sandbox: Sandbox; actions: ReturnType<typeof useSandboxActions> }) {
   const { t } = useTranslation();
-  const offered = availableActions(sandbox);
+  const offered = availableSandboxActions(sandbox);
   // The sandbox of a chat or run is shared together with it.
-  const sharing = useSharing(sandboxApiPath(sandbox.id), sandboxOwner(sandbox) ? null : sandbox, actions.again);
+  const sharing = useSharingMenuItems(
+    sandboxApiPath(sandbox.id),
+    sandboxOwner(sandbox) ? null : sandbox,
+    actions.again,
+  );
   if (offered.length === 0) return null;
   return (
     <Menu

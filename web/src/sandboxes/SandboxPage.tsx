@@ -4,14 +4,14 @@ import { useTranslation } from "react-i18next";
 import { Link, useLocation, useParams } from "wouter";
 import { ApiError, api } from "@/api/client";
 import { SandboxPanel, type View } from "@/sandbox-panel/SandboxPanel";
-import { sandboxView } from "@/sandbox-panel/sandbox-queries";
-import { isView } from "@/sandbox-panel/sandbox-views";
+import { sandboxViewFromResponse } from "@/sandbox-panel/sandbox-queries";
+import { isSandboxViewName } from "@/sandbox-panel/sandbox-views";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { Tabs } from "@/ui/controls/Tabs";
-import { useTitle } from "@/ui/layout/Page";
+import { usePageTitle } from "@/ui/layout/Page";
 import { ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import { SANDBOXES_QUERY, sandboxApiPath } from "./actions";
-import { Diagnostics } from "./Diagnostics";
+import { SandboxDiagnostics } from "./SandboxDiagnostics";
 import { SandboxEvents } from "./SandboxEvents";
 import styles from "./SandboxesPage.module.css";
 import { SandboxHeader } from "./SandboxHeader";
@@ -33,7 +33,7 @@ export default function SandboxPage() {
   });
   const sandbox = query.data;
   const { agent, pending } = useSandboxAgent(sandbox);
-  useTitle(sandbox ? sandboxTitle(sandbox) : id);
+  usePageTitle(sandbox ? sandboxTitle(sandbox) : id);
   const gone = query.error instanceof ApiError && query.error.status === 404;
   const tab: Tab = view === "events" || view === "diagnostics" ? view : "live";
   const go = (to: string) => navigate(`/sandboxes/${encodeURIComponent(id)}${to ? `/${to}` : ""}`, { replace: true });
@@ -74,13 +74,13 @@ export default function SandboxPage() {
           {tab === "events" || !sandbox ? (
             <SandboxEvents id={id} gone={gone} />
           ) : tab === "diagnostics" ? (
-            <Diagnostics id={id} />
+            <SandboxDiagnostics id={id} />
           ) : pending ? (
             <LoadingBars />
           ) : (
             <SandboxPanel
-              sandboxes={[sandboxView(sandbox)]}
-              chosen={{ sandbox: id, view: isView(view) ? view : "desktop" }}
+              sandboxes={[sandboxViewFromResponse(sandbox)]}
+              chosen={{ sandbox: id, view: isSandboxViewName(view) ? view : "desktop" }}
               onChoose={(_, next: View) => go(next)}
               agent={agent}
             />

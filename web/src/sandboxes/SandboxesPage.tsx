@@ -1,18 +1,18 @@
 import { Box, Camera, Plus } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
-import { useQueryAddress } from "@/shell/navigation/useQueryAddress";
+import { useUrlQuery } from "@/shell/navigation/useUrlQuery";
 import { Button } from "@/ui/controls/Button";
 import { Tabs } from "@/ui/controls/Tabs";
 import { Page } from "@/ui/layout/Page";
 import { CreateSandbox } from "./CreateSandbox";
 import { SandboxList } from "./SandboxList";
-import { Snapshots } from "./Snapshots";
+import { SnapshotList } from "./SnapshotList";
 
 /** All sandboxes and snapshots; filters are in the URL. */
 export default function SandboxesPage() {
   const { t } = useTranslation();
-  const { get, set } = useQueryAddress();
+  const { get, set } = useUrlQuery();
   const me = useCurrentUser().data;
   const writes = hasScope(me, "sandboxes:write");
   const tab = get("tab") === "snapshots" ? "snapshots" : "sandboxes";
@@ -37,7 +37,7 @@ export default function SandboxesPage() {
           { id: "snapshots", label: t("sandboxes.snapshots.title"), icon: Camera },
         ]}
       >
-        {tab === "snapshots" ? <Snapshots writes={writes} /> : <SandboxList writes={writes} />}
+        {tab === "snapshots" ? <SnapshotList writes={writes} /> : <SandboxList writes={writes} />}
       </Tabs>
       {get("create") && <CreateSandbox snapshot={get("snapshot")} onClose={() => set({ create: "", snapshot: "" })} />}
     </Page>

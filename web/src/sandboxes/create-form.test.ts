@@ -1,14 +1,14 @@
 import { describe, expect, it } from "vitest";
-import { createSandboxBody, EMPTY_FORM, invalidFields } from "./create-form";
-import { type MetricSample, mergeMetrics } from "./sandbox-metrics";
+import { createSandboxBody, EMPTY_SANDBOX_FORM, invalidSandboxFields } from "./create-form";
+import { type MetricSample, mergeMetricHistory } from "./sandbox-metrics";
 
 describe("a new sandbox", () => {
   it("leaves unset fields to the server", () => {
-    expect(createSandboxBody(EMPTY_FORM)).toEqual({});
+    expect(createSandboxBody(EMPTY_SANDBOX_FORM)).toEqual({});
   });
   it("has a kind, an image, limits and a lifetime", () => {
     const form = {
-      ...EMPTY_FORM,
+      ...EMPTY_SANDBOX_FORM,
       kind: "linux",
       image: "desktop",
       cpu: "500m",
@@ -25,21 +25,21 @@ describe("a new sandbox", () => {
     });
   });
   it("has no expiry only if requested", () => {
-    expect(createSandboxBody({ ...EMPTY_FORM, life: "never" })).toEqual({ timeout: null });
-    expect("timeout" in createSandboxBody(EMPTY_FORM)).toBe(false);
+    expect(createSandboxBody({ ...EMPTY_SANDBOX_FORM, life: "never" })).toEqual({ timeout: null });
+    expect("timeout" in createSandboxBody(EMPTY_SANDBOX_FORM)).toBe(false);
   });
   it("omits what a snapshot determines", () => {
-    expect(createSandboxBody({ ...EMPTY_FORM, snapshot: "snap-1", image: "host", kind: "linux" })).toEqual({
+    expect(createSandboxBody({ ...EMPTY_SANDBOX_FORM, snapshot: "snap-1", image: "host", kind: "linux" })).toEqual({
       snapshotId: "snap-1",
     });
   });
   it("reports invalid fields", () => {
-    expect(invalidFields({ ...EMPTY_FORM, cpu: "two", memory: "2 GB", name: "a b" })).toEqual({
+    expect(invalidSandboxFields({ ...EMPTY_SANDBOX_FORM, cpu: "two", memory: "2 GB", name: "a b" })).toEqual({
       cpu: true,
       memory: true,
       name: true,
     });
-    expect(invalidFields({ ...EMPTY_FORM, cpu: "1.5", memory: "512Mi", name: "a-b.c" })).toEqual({});
+    expect(invalidSandboxFields({ ...EMPTY_SANDBOX_FORM, cpu: "1.5", memory: "512Mi", name: "a-b.c" })).toEqual({});
   });
 });
 
@@ -53,13 +53,13 @@ describe("metric history", () => {
   it("appends new samples without duplicates", () => {
     const before = { ...limits, samples: [sample(1), sample(2)] };
     expect(
-      mergeMetrics(before, { ...limits, samples: [sample(2), sample(3)] }).samples.map((each) => each.cpu),
+      mergeMetricHistory(before, { ...limits, samples: [sample(2), sample(3)] }).samples.map((each) => each.cpu),
     ).toEqual([1, 2, 3]);
   });
   it("drops old samples", () => {
     const many = { ...limits, samples: Array.from({ length: 59 }, (_, second) => sample(second)) };
-    const kept = mergeMetrics(many, { ...limits, samples: [sample(59)] }).samples;
-    expect(kept).toHaveLength(40);
-    expect(kept.at(-1)?.cpu).toBe(59);
+    const merged = mergeMetricHistory(many, { ...limits, samples: [sample(59)] }).samples;
+    expect(merged).toHaveLength(40);
+    expect(merged.at(-1)?.cpu).toBe(59);
   });
 });

@@ -15,7 +15,7 @@ export interface CreateSandboxForm {
   life: string;
 }
 
-export const EMPTY_FORM: CreateSandboxForm = {
+export const EMPTY_SANDBOX_FORM: CreateSandboxForm = {
   kind: "",
   image: "",
   snapshot: "",
@@ -24,7 +24,7 @@ export const EMPTY_FORM: CreateSandboxForm = {
   memory: "",
   life: "",
 };
-export const LIFETIMES = ["", "1800", "3600", "14400", "86400", "604800", "never"];
+export const SANDBOX_LIFETIMES = ["", "1800", "3600", "14400", "86400", "604800", "never"];
 
 export function createSandboxBody(form: CreateSandboxForm): Partial<Schema<"CreateSandboxRequest">> {
   const body: Partial<Schema<"CreateSandboxRequest">> = {};
@@ -41,7 +41,7 @@ export function createSandboxBody(form: CreateSandboxForm): Partial<Schema<"Crea
 }
 
 /** Names of fields with invalid values. */
-export function invalidFields(form: CreateSandboxForm): Partial<Record<keyof CreateSandboxForm, true>> {
+export function invalidSandboxFields(form: CreateSandboxForm): Partial<Record<keyof CreateSandboxForm, true>> {
   const found: Partial<Record<keyof CreateSandboxForm, true>> = {};
   if (form.cpu.trim() && !/^\d+(\.\d+)?m?$/.test(form.cpu.trim())) found.cpu = true;
   if (form.memory.trim() && !/^\d+(\.\d+)?([kKMGT]i?)?$/.test(form.memory.trim())) found.memory = true;

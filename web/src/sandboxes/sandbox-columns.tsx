@@ -3,8 +3,8 @@ import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
 import { Badge } from "@/ui/controls/Badge";
 import { SharedBadge } from "@/ui/controls/Sharing";
-import { Time } from "@/ui/format/formats";
-import { serverText } from "@/ui/format/server-text";
+import { RelativeTime } from "@/ui/format/formats";
+import { translateServerText } from "@/ui/format/server-text";
 import type { Column } from "@/ui/layout/Table";
 import styles from "./SandboxesPage.module.css";
 import { SandboxLoad } from "./SandboxLoad";
@@ -15,7 +15,7 @@ import {
   sandboxOrigin,
   sandboxOwner,
   sandboxTitle,
-  userLabels,
+  sandboxUserLabels,
 } from "./sandbox-properties";
 
 /** `snapshots` maps ids to names, `chats` ids to titles. */
@@ -27,7 +27,7 @@ export function useSandboxColumns(snapshots: Record<string, string>, chats: Reco
         id: "id",
         label: t("sandboxes.sandbox"),
         cell: (sandbox) => (
-          <div className={styles.who}>
+          <div className={styles.nameCell}>
             <Link
               href={`/sandboxes/${encodeURIComponent(sandbox.id)}`}
               className={sandbox.metadata.name ? styles.name : styles.id}
@@ -37,7 +37,7 @@ export function useSandboxColumns(snapshots: Record<string, string>, chats: Reco
             {sandbox.metadata.name && <span className={styles.under}>{sandbox.id}</span>}
             <SharedBadge owned={sandbox} />
             <span className={styles.narrow}>
-              {sandboxOwner(sandbox) || userLabels(sandbox).length > 0 ? (
+              {sandboxOwner(sandbox) || sandboxUserLabels(sandbox).length > 0 ? (
                 <SandboxOwnerLink sandbox={sandbox} chats={chats} />
               ) : (
                 <bdi>{sandboxKind(sandbox) ?? sandboxOrigin(sandbox, snapshots)}</bdi>
@@ -69,11 +69,16 @@ export function useSandboxColumns(snapshots: Record<string, string>, chats: Reco
         minor: true,
       },
       { id: "load", label: t("sandboxes.load"), cell: (sandbox) => <SandboxLoad sandbox={sandbox} />, minor: true },
-      { id: "age", label: t("sandboxes.made"), cell: (sandbox) => <Time at={sandbox.createdAt} />, minor: true },
+      {
+        id: "age",
+        label: t("sandboxes.made"),
+        cell: (sandbox) => <RelativeTime at={sandbox.createdAt} />,
+        minor: true,
+      },
       {
         id: "expires",
         label: t("sandboxes.ends"),
-        cell: (sandbox) => (sandbox.expiresAt ? <Time at={sandbox.expiresAt} /> : t("sandboxes.never")),
+        cell: (sandbox) => (sandbox.expiresAt ? <RelativeTime at={sandbox.expiresAt} /> : t("sandboxes.never")),
         minor: true,
       },
     ],
@@ -84,7 +89,7 @@ export function useSandboxColumns(snapshots: Record<string, string>, chats: Reco
 export function SandboxOwnerLink({ sandbox, chats = {} }: { sandbox: Sandbox; chats?: Record<string, string> }) {
   const { t } = useTranslation();
   const owner = sandboxOwner(sandbox);
-  const labels = userLabels(sandbox);
+  const labels = sandboxUserLabels(sandbox);
   if (!owner && labels.length === 0) return <>–</>;
   return (
     <span className={styles.owner}>
@@ -107,5 +112,5 @@ export function SandboxOwnerLink({ sandbox, chats = {} }: { sandbox: Sandbox; ch
 /** Why a sandbox is in its state, in the language of the page. */
 function stateReason({ status }: Sandbox): string | undefined {
   const reason = status.message ?? status.reason;
-  return reason ? serverText(reason) : undefined;
+  return reason ? translateServerText(reason) : undefined;
 }

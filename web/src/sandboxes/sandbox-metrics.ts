@@ -22,14 +22,14 @@ const HISTORY_MS = 40;
 const POLL_MS = 4_000;
 
 /** Append new samples to the history without duplicates. */
-export function mergeMetrics(before: MetricHistory | undefined, now: MetricHistory): MetricHistory {
-  const known = new Map((before?.samples ?? []).map((sample) => [sample.at, sample]));
-  for (const sample of now.samples) known.set(sample.at, sample);
-  const samples = [...known.values()].sort((one, other) => one.at.localeCompare(other.at)).slice(-HISTORY_MS);
-  return { ...now, samples };
+export function mergeMetricHistory(before: MetricHistory | undefined, latest: MetricHistory): MetricHistory {
+  const samplesByTime = new Map((before?.samples ?? []).map((sample) => [sample.at, sample]));
+  for (const sample of latest.samples) samplesByTime.set(sample.at, sample);
+  const samples = [...samplesByTime.values()].sort((one, other) => one.at.localeCompare(other.at)).slice(-HISTORY_MS);
+  return { ...latest, samples };
 }
 
-/** Poll while `active`. A server without metrics is asked once. */
+/** Poll while `active`. A server without metrics is polled only once. */
 export function useSandboxMetrics(id: string, active: boolean) {
   const queries = useQueryClient();
   const queryKey = [SANDBOXES_QUERY, "metrics", id];
@@ -37,7 +37,7 @@ export function useSandboxMetrics(id: string, active: boolean) {
     queryKey,
     queryFn: async ({ signal }) => {
       const answer = await api.get<MetricHistory>(`${sandboxApiPath(id)}/metrics`, { signal });
-      return mergeMetrics(queries.getQueryData<MetricHistory>(queryKey), answer);
+      return mergeMetricHistory(queries.getQueryData<MetricHistory>(queryKey), answer);
     },
     enabled: active,
     staleTime: POLL_MS - 500,

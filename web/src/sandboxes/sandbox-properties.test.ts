@@ -1,14 +1,14 @@
 import { describe, expect, it } from "vitest";
 import {
-  availableActions,
+  availableSandboxActions,
   extendedExpiry,
-  matchesFilter,
+  matchesSandboxFilter,
   type Sandbox,
   sandboxOrigin,
   sandboxOwner,
+  sandboxStatesForFilter,
   sandboxTitle,
-  statesForFilter,
-  userLabels,
+  sandboxUserLabels,
 } from "./sandbox-properties";
 
 function sandbox(more: Partial<Sandbox> = {}, state: Sandbox["status"]["state"] = "Running"): Sandbox {
@@ -31,7 +31,7 @@ describe("a sandbox", () => {
     });
     const run = sandbox({ metadata: { name: "mine", "paddock.run": "run-1", "paddock.task": "hello" } });
     expect(sandboxOwner(run)?.path).toBe("/runs/run-1");
-    expect(userLabels(run)).toEqual([["paddock.task", "hello"]]);
+    expect(sandboxUserLabels(run)).toEqual([["paddock.task", "hello"]]);
     expect(sandboxOwner(sandbox())).toBeNull();
   });
   it("has its name as its title, else its id", () => {
@@ -40,21 +40,21 @@ describe("a sandbox", () => {
   });
   it("shows its image or snapshot name", () => {
     expect(sandboxOrigin(sandbox({ image: { uri: "code" } }))).toBe("code");
-    const made = sandbox({ snapshotId: "snap-1" });
-    expect(sandboxOrigin(made)).toBe("snap-1");
-    expect(sandboxOrigin(made, { "snap-1": "after set-up" })).toBe("after set-up");
+    const fromSnapshot = sandbox({ snapshotId: "snap-1" });
+    expect(sandboxOrigin(fromSnapshot)).toBe("snap-1");
+    expect(sandboxOrigin(fromSnapshot, { "snap-1": "after set-up" })).toBe("after set-up");
   });
   it("offers only what its state allows", () => {
-    expect(availableActions(sandbox())).toEqual(["pause", "snapshot", "delete"]);
-    expect(availableActions(sandbox({ expiresAt: "2026-01-01T01:00:00Z" }, "Paused"))).toEqual([
+    expect(availableSandboxActions(sandbox())).toEqual(["pause", "snapshot", "delete"]);
+    expect(availableSandboxActions(sandbox({ expiresAt: "2026-01-01T01:00:00Z" }, "Paused"))).toEqual([
       "resume",
       "snapshot",
       "renew",
       "delete",
     ]);
-    expect(availableActions(sandbox({}, "Pending"))).toEqual(["delete"]);
-    expect(availableActions(sandbox({}, "Terminated"))).toEqual([]);
-    expect(availableActions(sandbox({ expiresAt: "2026-01-01T01:00:00Z" }, "Failed"))).toEqual(["delete"]);
+    expect(availableSandboxActions(sandbox({}, "Pending"))).toEqual(["delete"]);
+    expect(availableSandboxActions(sandbox({}, "Terminated"))).toEqual([]);
+    expect(availableSandboxActions(sandbox({ expiresAt: "2026-01-01T01:00:00Z" }, "Failed"))).toEqual(["delete"]);
   });
   it("is extended by one hour, from its expiry or from now", () => {
     const now = new Date("2026-01-01T00:30:00Z");
@@ -68,15 +68,15 @@ describe("a sandbox", () => {
       metadata: { team: "Search" },
     });
     for (const text of ["SB-1", "desk", "linux", "team", "search", ""])
-      expect(matchesFilter(one, { state: "", kind: "", text })).toBe(true);
-    expect(matchesFilter(one, { state: "", kind: "", text: "windows" })).toBe(false);
-    expect(matchesFilter(one, { state: "", kind: "code", text: "" })).toBe(false);
+      expect(matchesSandboxFilter(one, { state: "", kind: "", text })).toBe(true);
+    expect(matchesSandboxFilter(one, { state: "", kind: "", text: "windows" })).toBe(false);
+    expect(matchesSandboxFilter(one, { state: "", kind: "code", text: "" })).toBe(false);
   });
   it("is filtered by state, live ones by default", () => {
-    expect(statesForFilter("")).toContain("Running");
-    expect(statesForFilter("")).not.toContain("Failed");
-    expect(statesForFilter("ended")).toEqual(["Terminated", "Failed"]);
-    expect(statesForFilter("Paused")).toEqual(["Paused"]);
-    expect(statesForFilter("all")).toEqual([]);
+    expect(sandboxStatesForFilter("")).toContain("Running");
+    expect(sandboxStatesForFilter("")).not.toContain("Failed");
+    expect(sandboxStatesForFilter("ended")).toEqual(["Terminated", "Failed"]);
+    expect(sandboxStatesForFilter("Paused")).toEqual(["Paused"]);
+    expect(sandboxStatesForFilter("all")).toEqual([]);
   });
 });

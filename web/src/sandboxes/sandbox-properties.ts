@@ -53,14 +53,14 @@ export function sandboxOwner(sandbox: Sandbox): SandboxOwner | null {
 const SYSTEM_LABELS = ["name", "session", "paddock.run"];
 
 /** Labels set by users. */
-export function userLabels(sandbox: Sandbox): [string, string][] {
+export function sandboxUserLabels(sandbox: Sandbox): [string, string][] {
   return Object.entries(sandbox.metadata).filter(([name]) => !SYSTEM_LABELS.includes(name));
 }
 
 export type SandboxAction = "pause" | "resume" | "snapshot" | "renew" | "delete";
 
 /** Actions available in the current state. */
-export function availableActions(sandbox: Sandbox): SandboxAction[] {
+export function availableSandboxActions(sandbox: Sandbox): SandboxAction[] {
   const { state } = sandbox.status;
   // A failed sandbox stays until it is deleted, or for `sandboxes.keep_ended`.
   if (state === "Failed") return ["delete"];
@@ -86,21 +86,21 @@ export interface SandboxFilter {
 }
 
 /** States to request from the server. */
-export function statesForFilter(chosen: string): SandboxState[] {
+export function sandboxStatesForFilter(chosen: string): SandboxState[] {
   if (chosen === "all") return [];
   if (chosen === "ended") return ENDED_STATES;
   return chosen && chosen !== "alive" ? [chosen as SandboxState] : LIVE_STATES;
 }
 
-export function matchesFilter(sandbox: Sandbox, { kind, text }: SandboxFilter): boolean {
+export function matchesSandboxFilter(sandbox: Sandbox, { kind, text }: SandboxFilter): boolean {
   if (kind && (sandboxKind(sandbox) ?? "") !== kind) return false;
-  const words = text.trim().toLowerCase();
-  if (!words) return true;
-  const said = [
+  const query = text.trim().toLowerCase();
+  if (!query) return true;
+  const searchedFields = [
     sandbox.id,
     sandboxOrigin(sandbox),
     sandboxKind(sandbox) ?? "",
     ...Object.entries(sandbox.metadata).flat(),
   ];
-  return said.join(" ").toLowerCase().includes(words);
+  return searchedFields.join(" ").toLowerCase().includes(query);
 }

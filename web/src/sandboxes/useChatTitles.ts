@@ -5,13 +5,13 @@ import type { Schema } from "@/api/types";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 
 /** Titles of the newest chats by id, fetched only if wanted. */
-export function useChatTitles(wanted: boolean): Record<string, string> {
+export function useChatTitles(enabled: boolean): Record<string, string> {
   const me = useCurrentUser().data;
   const { data } = useQuery({
     queryKey: ["sessions", "titles"],
     queryFn: ({ signal }) =>
       api.get<Schema<"SessionListResponse">>("/v1/sessions", { query: { pageSize: 100 }, signal }),
-    enabled: wanted && hasScope(me, "sessions:read"),
+    enabled: enabled && hasScope(me, "sessions:read"),
     staleTime: 60_000,
   });
   return useMemo(

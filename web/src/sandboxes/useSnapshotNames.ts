@@ -4,12 +4,12 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 
 /** Names of snapshots by id, fetched only if wanted. */
-export function useSnapshotNames(wanted: boolean): Record<string, string> {
+export function useSnapshotNames(enabled: boolean): Record<string, string> {
   const { data } = useQuery({
     queryKey: ["snapshots", "names"],
     queryFn: ({ signal }) =>
       api.get<Schema<"SnapshotListResponse">>("/v1/snapshots", { query: { pageSize: 200 }, signal }),
-    enabled: wanted,
+    enabled,
     staleTime: 60_000,
   });
   return useMemo(

@@ -2,16 +2,25 @@
 
 import type { CallReady, MessageEnded, ToolCall } from "@/api/session-events";
 import type { AnswerItem, CallView } from "./types";
-import type { ViewDraft } from "./view-draft";
+import type { SessionViewDraft } from "./view-draft";
 
 /** An answer without content. */
 export function emptyAnswer(id: string, turn: number, at: string): AnswerItem {
-  const nothing = { step: 0, by: null, text: "", thought: "", thinking: false, calls: [], whole: true, cut: null };
-  return { type: "answer", id, turn, at, ...nothing };
+  const emptyFields = {
+    step: 0,
+    by: null,
+    text: "",
+    thought: "",
+    thinking: false,
+    calls: [],
+    isComplete: true,
+    cut: null,
+  };
+  return { type: "answer", id, turn, at, ...emptyFields };
 }
 
 /** A call with only its name known. */
-export function newCallView(answer: AnswerItem, call: ToolCall, at: string, whole: ToolCall | null): CallView {
+export function newCallView(answer: AnswerItem, call: ToolCall, at: string, completeCall: ToolCall | null): CallView {
   return {
     id: call.id,
     answer: answer.id,
@@ -19,14 +28,14 @@ export function newCallView(answer: AnswerItem, call: ToolCall, at: string, whol
     name: call.name,
     kind: null,
     tool: call.name,
-    written: "",
-    arguments: whole && whole.malformed === undefined ? whole.arguments : null,
-    malformed: whole?.malformed ?? null,
+    argumentsJson: "",
+    arguments: completeCall && completeCall.malformed === undefined ? completeCall.arguments : null,
+    malformed: completeCall?.malformed ?? null,
     progress: "writing",
     sandbox: null,
     approval: null,
     output: "",
-    heard: 0,
+    outputLength: 0,
     result: null,
     at,
     runningAt: null,
@@ -35,7 +44,7 @@ export function newCallView(answer: AnswerItem, call: ToolCall, at: string, whol
 }
 
 /** Apply the complete answer; it replaces the streamed parts. */
-export function applyMessageEnded(draft: ViewDraft, data: MessageEnded, at: string): void {
+export function applyMessageEnded(draft: SessionViewDraft, data: MessageEnded, at: string): void {
   const answer = draft.answer(data.message_id);
   if (!answer) return;
   const calls = data.calls.map(({ id }) => id);
@@ -43,11 +52,11 @@ export function applyMessageEnded(draft: ViewDraft, data: MessageEnded, at: stri
     // Drop calls that the model did not finish.
     if (!calls.includes(id)) delete draft.record("calls")[id];
   }
-  Object.assign(answer, { text: data.text, calls, whole: true, thinking: false, cut: data.cut ?? null });
+  Object.assign(answer, { text: data.text, calls, isComplete: true, thinking: false, cut: data.cut ?? null });
   for (const call of data.calls) {
-    const held = draft.call(call.id);
-    if (!held) draft.put("calls", call.id, newCallView(answer, call, at, call));
-    else if (held.progress === "writing") Object.assign(held, callFields(call));
+    const existing = draft.call(call.id);
+    if (!existing) draft.setEntry("calls", call.id, newCallView(answer, call, at, call));
+    else if (existing.progress === "writing") Object.assign(existing, callFields(call));
   }
 }
 
@@ -56,9 +65,9 @@ function callFields(call: ToolCall): Pick<CallView, "name" | "arguments" | "malf
   return { name: call.name, arguments: malformed === null ? call.arguments : null, malformed };
 }
 
-export function applyCallReady(draft: ViewDraft, { call, kind, tool }: CallReady, at: string): void {
-  let held = draft.call(call.id);
-  if (!held) {
+export function applyCallReady(draft: SessionViewDraft, { call, kind, tool }: CallReady, at: string): void {
+  let existing = draft.call(call.id);
+  if (!existing) {
     // An agent program may make a call that no answer announced.
     const { turn } = draft.view;
     const last = draft.lastAnswer(turn);
@@ -68,31 +77,36 @@ export function applyCallReady(draft: ViewDraft, { call, kind, tool }: CallReady
       draft.add(answer);
     }
     answer.calls = [...answer.calls, call.id];
-    held = newCallView(answer, call, at, call);
-    draft.put("calls", call.id, held);
+    existing = newCallView(answer, call, at, call);
+    draft.setEntry("calls", call.id, existing);
   }
-  Object.assign(held, callFields(call), { kind: kind ?? null, tool });
-  if (held.progress === "writing") held.progress = "ready";
+  Object.assign(existing, callFields(call), { kind: kind ?? null, tool });
+  if (existing.progress === "writing") existing.progress = "ready";
 }
 
 /** Maximum characters of live output kept; the newest ones. */
-export const MAX_OUTPUT = 16 * 1024;
+export const MAX_LIVE_OUTPUT = 16 * 1024;
 
-export function appendCallOutput(draft: ViewDraft, id: string, text: string): void {
+export function appendCallOutput(draft: SessionViewDraft, id: string, text: string): void {
   // After a restart, output may arrive for a finished call.
   if (draft.view.calls[id]?.progress !== "running") return;
   const call = draft.call(id);
   if (!call) return;
-  call.heard += text.length;
-  const kept = (call.output + text).slice(-MAX_OUTPUT);
+  call.outputLength += text.length;
+  const keptOutput = (call.output + text).slice(-MAX_LIVE_OUTPUT);
   // Drop half of a surrogate pair at the start.
-  call.output = kept.length === MAX_OUTPUT ? kept.replace(/^[\udc00-\udfff]/, "") : kept;
+  call.output = keptOutput.length === MAX_LIVE_OUTPUT ? keptOutput.replace(/^[\udc00-\udfff]/, "") : keptOutput;
 }
 
-export function applyDecision(draft: ViewDraft, approvalId: string, callId: string, how: object): void {
+export function applyApprovalDecision(
+  draft: SessionViewDraft,
+  approvalId: string,
+  callId: string,
+  decision: object,
+): void {
   const approval = draft.approval(approvalId);
-  const said = Object.entries(how).filter(([, value]) => value !== undefined);
-  if (approval) Object.assign(approval, Object.fromEntries(said));
+  const definedFields = Object.entries(decision).filter(([, value]) => value !== undefined);
+  if (approval) Object.assign(approval, Object.fromEntries(definedFields));
   const call = draft.call(callId);
   if (call?.progress === "asked") call.progress = "ready";
 }

@@ -2,8 +2,8 @@
 
 import { create } from "zustand";
 import { ApiError, api } from "@/api/client";
+import { sleep } from "@/api/event-stream";
 import type { SessionEvent, SessionMessage } from "@/api/session-events";
-import { sleep } from "@/api/streams";
 
 export interface OutgoingMessage {
   /** Idempotency key: the server accepts the message once, however often it is sent. */
@@ -20,9 +20,9 @@ export interface DraftMessage {
   files?: readonly File[];
 }
 
-const MAX_TRIES = 6;
-const FIRST_PAUSE = 500;
-const LONGEST_PAUSE = 8_000;
+const MAX_ATTEMPTS = 6;
+const MIN_RETRY_DELAY_MS = 500;
+const MAX_RETRY_DELAY_MS = 8_000;
 const EMPTY_OUTBOX: readonly OutgoingMessage[] = [];
 
 const useOutboxes = create<Record<string, readonly OutgoingMessage[]>>(() => ({}));
@@ -72,15 +72,16 @@ async function postOutgoing(id: string, { key, text, files }: OutgoingMessage): 
 }
 
 /** Retry while the connection is down or the server busy; the idempotency key makes this safe. */
-async function retryWhileUnavailable<T>(ask: () => Promise<T>): Promise<T> {
-  for (let tried = 1; ; tried += 1) {
+async function retryWhileUnavailable<T>(request: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
     try {
-      return await ask();
+      return await request();
     } catch (error) {
-      const passing = error instanceof ApiError && (error.unreachable || error.status === 429 || error.status >= 500);
-      if (!passing || tried === MAX_TRIES) throw error;
-      const pause = Math.min(FIRST_PAUSE * 2 ** (tried - 1), LONGEST_PAUSE);
-      await sleep(Math.max(pause, (error.retryAfter ?? 0) * 1000));
+      const isTransient =
+        error instanceof ApiError && (error.unreachable || error.status === 429 || error.status >= 500);
+      if (!isTransient || attempt === MAX_ATTEMPTS) throw error;
+      const retryDelay = Math.min(MIN_RETRY_DELAY_MS * 2 ** (attempt - 1), MAX_RETRY_DELAY_MS);
+      await sleep(Math.max(retryDelay, (error.retryAfter ?? 0) * 1000));
     }
   }
 }
@@ -102,8 +103,8 @@ async function fileToBase64(file: File): Promise<string> {
   const bytes = new Uint8Array(await file.arrayBuffer());
   const pieces: string[] = [];
   // In chunks of whole triples: a call takes only so many arguments.
-  for (let place = 0; place < bytes.length; place += 0x6000) {
-    pieces.push(btoa(String.fromCharCode(...bytes.subarray(place, place + 0x6000))));
+  for (let offset = 0; offset < bytes.length; offset += 0x6000) {
+    pieces.push(btoa(String.fromCharCode(...bytes.subarray(offset, offset + 0x6000))));
   }
   return pieces.join("");
 }
@@ -111,22 +112,22 @@ async function fileToBase64(file: File): Promise<string> {
 const followedSessions = new Set<string>();
 
 /** Mark messages as delivered once their events arrive. */
-export function confirmDelivered(id: string, events: readonly SessionEvent[]): void {
+export function confirmDeliveredMessages(id: string, events: readonly SessionEvent[]): void {
   followedSessions.add(id);
   if (!useOutboxes.getState()[id]?.length) return;
-  const known = receivedMessages.get(id) ?? new Set();
-  receivedMessages.set(id, known);
+  const received = receivedMessages.get(id) ?? new Set();
+  receivedMessages.set(id, received);
   for (const event of events) {
     if (event.type !== "message.received") continue;
     const message = event.data.message.id;
-    known.add(message);
+    received.add(message);
     const key = acceptedMessages.get(id)?.get(message);
     if (key) discardMessage(id, key);
   }
 }
 
 /** Without a follower, an accepted message counts as delivered. */
-export function stopConfirming(id: string): void {
+export function stopConfirmingMessages(id: string): void {
   followedSessions.delete(id);
   for (const key of acceptedMessages.get(id)?.values() ?? []) discardMessage(id, key);
 }
@@ -135,8 +136,8 @@ function updateEntry(id: string, key: string, changes: Partial<OutgoingMessage>)
   updateEntries(id, (entries) => entries.map((each) => (each.key === key ? { ...each, ...changes } : each)));
 }
 
-function updateEntries(id: string, how: (entries: readonly OutgoingMessage[]) => readonly OutgoingMessage[]): void {
-  const entries = how(useOutboxes.getState()[id] ?? EMPTY_OUTBOX);
+function updateEntries(id: string, update: (entries: readonly OutgoingMessage[]) => readonly OutgoingMessage[]): void {
+  const entries = update(useOutboxes.getState()[id] ?? EMPTY_OUTBOX);
   useOutboxes.setState({ [id]: entries });
   if (entries.length > 0) return;
   acceptedMessages.delete(id);

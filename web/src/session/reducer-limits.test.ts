@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
 import type { SessionEvent } from "@/api/session-events";
-import { longEventLog } from "./fixtures/event-logs";
-import { applySessionEvents, emptyView } from "./reducer";
-import { viewForTool } from "./tool-view";
+import { buildLongEventLog } from "./fixtures/event-logs";
+import { applySessionEvents, emptySessionView } from "./reducer";
+import { sandboxViewForTool } from "./tool-view";
 
-const whole = (log: readonly SessionEvent[]) => applySessionEvents(emptyView(), log);
+const viewOf = (log: readonly SessionEvent[]) => applySessionEvents(emptySessionView(), log);
 
 describe("the view that shows a tool", () => {
   it.each([
@@ -16,71 +16,73 @@ describe("the view that shows a tool", () => {
     ["files", ["read_file", "write_file", "list_directory", "move_file", "code_edit"]],
     ["output", ["think", ""]],
   ])("is the %s", (view, tools) => {
-    expect(tools.map(viewForTool)).toEqual(tools.map(() => view));
+    expect(tools.map(sandboxViewForTool)).toEqual(tools.map(() => view));
   });
 });
 
 describe("hostile and unknown input", () => {
   it("accepts names of object properties as ids", () => {
-    const told = (number: number, type: string, data: object) => ({ number, at: "", type, data }) as SessionEvent;
+    const event = (number: number, type: string, data: object) => ({ number, at: "", type, data }) as SessionEvent;
     const log = [
-      told(1, "message.started", { message_id: "m", turn: 1, step: 1 }),
-      ...["__proto__", "constructor"].flatMap((call_id, place) => [
-        told(2 + 3 * place, "call.delta", { call_id, text: "?" }),
-        told(3 + 3 * place, "call.started", { message_id: "m", call_id, name: "x" }),
-        told(4 + 3 * place, "call.delta", { call_id, text: "{}" }),
+      event(1, "message.started", { message_id: "m", turn: 1, step: 1 }),
+      ...["__proto__", "constructor"].flatMap((call_id, index) => [
+        event(2 + 3 * index, "call.delta", { call_id, text: "?" }),
+        event(3 + 3 * index, "call.started", { message_id: "m", call_id, name: "x" }),
+        event(4 + 3 * index, "call.delta", { call_id, text: "{}" }),
       ]),
     ];
-    const view = whole(log);
+    const view = viewOf(log);
     expect(Object.keys(view.calls)).toEqual(["__proto__", "constructor"]);
-    expect(Object.values(view.calls).map((each) => each.written)).toEqual(["{}", "{}"]);
+    expect(Object.values(view.calls).map((each) => each.argumentsJson)).toEqual(["{}", "{}"]);
     expect(({} as Record<string, unknown>).written).toBeUndefined();
   });
 });
 
 describe("live output of a call", () => {
-  const told = (number: number, type: string, data: object) => ({ number, at: "", type, data }) as SessionEvent;
-  const said = (number: number, text: string) => told(number, "call.output", { call_id: "c", text });
-  const begun = [
-    told(1, "message.started", { message_id: "m", turn: 1, step: 1 }),
-    told(2, "call.started", { message_id: "m", call_id: "c", name: "x" }),
+  const event = (number: number, type: string, data: object) => ({ number, at: "", type, data }) as SessionEvent;
+  const outputEvent = (number: number, text: string) => event(number, "call.output", { call_id: "c", text });
+  const startEvents = [
+    event(1, "message.started", { message_id: "m", turn: 1, step: 1 }),
+    event(2, "call.started", { message_id: "m", call_id: "c", name: "x" }),
   ];
-  const running = [...begun, said(3, "early"), told(4, "call.running", { call_id: "c" })];
-  const output = (log: SessionEvent[]) => whole(log).calls.c?.output;
+  const running = [...startEvents, outputEvent(3, "early"), event(4, "call.running", { call_id: "c" })];
+  const output = (log: SessionEvent[]) => viewOf(log).calls.c?.output;
 
-  it("is kept from its beginning to its end", () => {
+  it("is kept only while the call runs", () => {
     expect(output(running)).toBe("");
-    expect(output([...running, said(5, "one\n"), said(6, "two")])).toBe("one\ntwo");
-    const ended = told(7, "call.result", { call_id: "c", result: { content: [] } });
-    expect(output([...running, said(5, "one\n"), said(6, "two"), ended, said(8, "late")])).toBe("");
-    expect(whole([told(1, "call.output", { call_id: "nobody", text: "x" })]).calls).toEqual({});
+    expect(output([...running, outputEvent(5, "one\n"), outputEvent(6, "two")])).toBe("one\ntwo");
+    const ended = event(7, "call.result", { call_id: "c", result: { content: [] } });
+    expect(output([...running, outputEvent(5, "one\n"), outputEvent(6, "two"), ended, outputEvent(8, "late")])).toBe(
+      "",
+    );
+    expect(viewOf([event(1, "call.output", { call_id: "nobody", text: "x" })]).calls).toEqual({});
   });
 
   it("is bounded and keeps the end", () => {
-    const many = Array.from({ length: 100 }, (_, place) => said(5 + place, `${place}${"x".repeat(999)}`));
-    const kept = output([...running, ...many]) ?? "";
-    expect(kept).toHaveLength(16 * 1024);
-    expect(kept.endsWith(`99${"x".repeat(999)}`)).toBe(true);
-    expect(output([...running, said(5, `${"\u{1f600}".repeat(10_000)}a`)])).toBe(`${"\u{1f600}".repeat(8191)}a`);
+    const many = Array.from({ length: 100 }, (_, index) => outputEvent(5 + index, `${index}${"x".repeat(999)}`));
+    const keptOutput = output([...running, ...many]) ?? "";
+    expect(keptOutput).toHaveLength(16 * 1024);
+    expect(keptOutput.endsWith(`99${"x".repeat(999)}`)).toBe(true);
+    expect(output([...running, outputEvent(5, `${"\u{1f600}".repeat(10_000)}a`)])).toBe(`${"\u{1f600}".repeat(8191)}a`);
   });
 });
 
 describe("5,000 events", () => {
   it("take little more time than parsing them", () => {
-    const log = longEventLog(5000);
+    const log = buildLongEventLog(5000);
     const text = JSON.stringify(log);
-    const best = (work: () => unknown) =>
+    const best = (action: () => unknown) =>
       Math.min(
         ...Array.from({ length: 7 }, () => {
-          const began = performance.now();
-          work();
-          return performance.now() - began;
+          const startedAt = performance.now();
+          action();
+          return performance.now() - startedAt;
         }),
       );
     const reading = best(() => JSON.parse(text));
     expect(log).toHaveLength(5000);
-    expect(whole(log.toReversed())).toEqual(whole(log));
-    expect(best(() => whole(log)) / reading).toBeLessThan(4);
-    expect(best(() => whole(log.toReversed())) / reading).toBeLessThan(10);
+    expect(viewOf(log.toReversed())).toEqual(viewOf(log));
+    expect(best(() => viewOf(log)) / reading).toBeLessThan(4);
+    expect(best(() => viewOf(log.toReversed())) / reading).toBeLessThan(10);
   });
 });

@@ -5,46 +5,46 @@ import { eventLogs } from "./fixtures/event-logs";
 import report from "./fixtures/report.json";
 import screen from "./fixtures/screen.json";
 import stopped from "./fixtures/stopped.json";
-import { applySessionEvents, emptyView } from "./reducer";
+import { applySessionEvents, emptySessionView } from "./reducer";
 import type { AnswerItem, SessionView } from "./types";
 import { pendingApprovals } from "./types";
 
 const RECORDED = { report, screen, stopped } as unknown as Record<string, SessionEvent[]>;
 const recorded = (name: keyof typeof RECORDED) => RECORDED[name] ?? [];
-const whole = (log: readonly SessionEvent[]) => applySessionEvents(emptyView(), log);
-const upTo = (name: string, number: number) => whole(recorded(name).slice(0, number));
+const viewOf = (log: readonly SessionEvent[]) => applySessionEvents(emptySessionView(), log);
+const viewUpTo = (name: string, number: number) => viewOf(recorded(name).slice(0, number));
 const any = fc.oneof(eventLogs, fc.constantFrom(...Object.values(RECORDED)));
 
 /** Delivery orders of a log: shuffled windows with duplicates, in arbitrary batches. */
-const coming = fc.record({
+const deliveryPlan = fc.record({
   seed: fc.integer(),
   window: fc.integer({ min: 1, max: 40 }),
   batch: fc.integer({ min: 1, max: 60 }),
   again: fc.double({ min: 0, max: 0.5, noNaN: true }),
 });
 
-function* chance(seed: number): Generator<number, never> {
+function* pseudoRandom(seed: number): Generator<number, never> {
   for (let state = seed >>> 0; ; ) {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     yield state / 2 ** 32;
   }
 }
 
-function batches(log: readonly SessionEvent[], how: typeof coming extends fc.Arbitrary<infer T> ? T : never) {
-  const random = chance(how.seed);
+function batches(log: readonly SessionEvent[], plan: typeof deliveryPlan extends fc.Arbitrary<infer T> ? T : never) {
+  const random = pseudoRandom(plan.seed);
   const draw = () => random.next().value;
-  const mixed: SessionEvent[] = [];
-  for (let place = 0; place < log.length; place += how.window) {
-    const events = log.slice(place, place + how.window);
-    const repeated = log.slice(0, place + how.window).filter(() => draw() < how.again / 10);
+  const shuffled: SessionEvent[] = [];
+  for (let start = 0; start < log.length; start += plan.window) {
+    const events = log.slice(start, start + plan.window);
+    const repeated = log.slice(0, start + plan.window).filter(() => draw() < plan.again / 10);
     const keyed = [...events, ...repeated].map((event) => ({ event, key: draw() }));
-    mixed.push(...keyed.sort((one, other) => one.key - other.key).map(({ event }) => event));
+    shuffled.push(...keyed.sort((one, other) => one.key - other.key).map(({ event }) => event));
   }
   const cut: SessionEvent[][] = [];
-  for (let place = 0; place < mixed.length; ) {
-    const size = 1 + Math.floor(draw() * how.batch);
-    cut.push(mixed.slice(place, place + size));
-    place += size;
+  for (let start = 0; start < shuffled.length; ) {
+    const size = 1 + Math.floor(draw() * plan.batch);
+    cut.push(shuffled.slice(start, start + size));
+    start += size;
   }
   return cut;
 }
@@ -60,10 +60,10 @@ function frozen<T>(value: T): T {
 describe("any delivery order", () => {
   it("gives the same view as one batch", () => {
     fc.assert(
-      fc.property(any, coming, (log, how) => {
-        const view = batches(log, how).reduce(applySessionEvents, emptyView());
-        expect(view).toEqual(whole(log));
-        expect(Object.keys(view.early)).toEqual([]);
+      fc.property(any, deliveryPlan, (log, plan) => {
+        const view = batches(log, plan).reduce(applySessionEvents, emptySessionView());
+        expect(view).toEqual(viewOf(log));
+        expect(Object.keys(view.earlyEvents)).toEqual([]);
       }),
       { numRuns: 300 },
     );
@@ -71,10 +71,10 @@ describe("any delivery order", () => {
 
   it("does not change its input", () => {
     fc.assert(
-      fc.property(any, coming, (log, how) => {
-        batches(frozen(log), how).reduce(
+      fc.property(any, deliveryPlan, (log, plan) => {
+        batches(frozen(log), plan).reduce(
           (view, events) => frozen(applySessionEvents(frozen(view), events)),
-          emptyView(),
+          emptySessionView(),
         );
       }),
       { numRuns: 100 },
@@ -88,25 +88,25 @@ describe("any delivery order", () => {
           const after = applySessionEvents(before, [event]);
           for (const name of ["items", "calls", "approvals", "turns"] as const)
             keepsIdentity(before[name], after[name]);
-          const told = event.data as { sandbox_id?: string; kind?: string };
+          const data = event.data as { sandbox_id?: string; kind?: string };
           for (const [id, sandbox] of Object.entries(before.sandboxes))
-            if (id !== (told.sandbox_id || told.kind)) expect(after.sandboxes[id] ?? sandbox).toBe(sandbox);
+            if (id !== (data.sandbox_id || data.kind)) expect(after.sandboxes[id] ?? sandbox).toBe(sandbox);
           return after;
-        }, emptyView());
+        }, emptySessionView());
       }),
       { numRuns: 60 },
     );
   });
 
   it("returns the same view for known events", () => {
-    const view = whole(recorded("report"));
+    const view = viewOf(recorded("report"));
     expect(applySessionEvents(view, recorded("report").slice(20, 60))).toBe(view);
     expect(applySessionEvents(view, [])).toBe(view);
   });
 
   it("leaves a consistent view", () => {
     fc.assert(
-      fc.property(any, (log) => checkConsistent(whole(log))),
+      fc.property(any, (log) => checkConsistent(viewOf(log))),
       { numRuns: 200 },
     );
   });
@@ -115,13 +115,13 @@ describe("any delivery order", () => {
 /** Equal entries must be identical objects; so must unchanged containers. */
 function keepsIdentity(before: object, after: object): void {
   if (before === after) return;
-  const earlier = Object.entries(before);
-  let changed = earlier.length !== Object.keys(after).length;
-  for (const [key, held] of earlier) {
-    const now = (after as Record<string, unknown>)[key];
-    if (now === held) continue;
+  const entriesBefore = Object.entries(before);
+  let changed = entriesBefore.length !== Object.keys(after).length;
+  for (const [key, oldValue] of entriesBefore) {
+    const newValue = (after as Record<string, unknown>)[key];
+    if (newValue === oldValue) continue;
     changed = true;
-    if (typeof held === "object") expect(now).not.toEqual(held);
+    if (typeof oldValue === "object") expect(newValue).not.toEqual(oldValue);
   }
   expect(changed).toBe(true);
 }
@@ -131,7 +131,7 @@ function checkConsistent(view: SessionView): void {
   const calls = answers.flatMap((each) => each.calls);
   expect([...calls].sort()).toEqual(Object.keys(view.calls).sort());
   for (const answer of answers) {
-    expect(answer.whole).toBe(true);
+    expect(answer.isComplete).toBe(true);
     expect(answer.thinking).toBe(false);
     for (const id of answer.calls) expect(view.calls[id]?.answer).toBe(answer.id);
   }
@@ -141,7 +141,7 @@ function checkConsistent(view: SessionView): void {
   if (view.state === "idle") {
     expect(pendingApprovals(view)).toEqual([]);
     expect(Object.values(view.calls).filter((each) => each.progress !== "done")).toEqual([]);
-    expect(view.items.filter((each) => each.type === "said" && each.waits)).toEqual([]);
+    expect(view.items.filter((each) => each.type === "message" && each.isWaiting)).toEqual([]);
   }
 }
 
@@ -149,15 +149,15 @@ describe("a gap", () => {
   const log = recorded("report");
 
   it("holds back later events until filled", () => {
-    const view = applySessionEvents(upTo("report", 10), log.slice(11, 20));
+    const view = applySessionEvents(viewUpTo("report", 10), log.slice(11, 20));
     expect(view.last).toBe(10);
-    expect(Object.keys(view.early)).toHaveLength(9);
-    expect(applySessionEvents(view, log.slice(10, 11))).toEqual(upTo("report", 20));
+    expect(Object.keys(view.earlyEvents)).toHaveLength(9);
+    expect(applySessionEvents(view, log.slice(10, 11))).toEqual(viewUpTo("report", 20));
   });
 
   it("is ignored once the session is deleted", () => {
     const gone = { ...log[0], number: 500, type: "session.deleted", data: {} } as SessionEvent;
-    const view = applySessionEvents(upTo("report", 10), [gone]);
+    const view = applySessionEvents(viewUpTo("report", 10), [gone]);
     expect(view.deleted).toBe(true);
     expect(view.items).toHaveLength(2);
   });
@@ -165,68 +165,81 @@ describe("a gap", () => {
 
 describe("a recorded report", () => {
   it("appends text and thought", () => {
-    expect(upTo("report", 9).items[1]).toMatchObject({ thought: "The user wants a ", thinking: true, whole: false });
-    expect(upTo("report", 12).items[1]).toMatchObject({ text: "I will make a ", thinking: false, whole: false });
-    expect(upTo("report", 18).items[1]).toMatchObject({
+    expect(viewUpTo("report", 9).items[1]).toMatchObject({
+      thought: "The user wants a ",
+      thinking: true,
+      isComplete: false,
+    });
+    expect(viewUpTo("report", 12).items[1]).toMatchObject({
+      text: "I will make a ",
+      thinking: false,
+      isComplete: false,
+    });
+    expect(viewUpTo("report", 18).items[1]).toMatchObject({
       text: "I will make a **plan** and write a file.",
-      whole: true,
+      isComplete: true,
     });
   });
 
   it("follows a call from start to result", () => {
     const id = "call_a5a5a0862396a439c37e0df7";
-    const steps = [16, 17, 18, 23, 24, 29, 33, 37].map((number) => upTo("report", number).calls[id]);
+    const steps = [16, 17, 18, 23, 24, 29, 33, 37].map((number) => viewUpTo("report", number).calls[id]);
     const progress = ["writing", "writing", "writing", "ready", "asked", "ready", "running", "done"];
     expect(steps.map((each) => each?.progress)).toEqual(progress);
-    expect(steps[0]).toMatchObject({ written: "", arguments: null, name: "code_write_file" });
-    expect(steps[1]?.written).toContain('"path": "table.csv"');
+    expect(steps[0]).toMatchObject({ argumentsJson: "", arguments: null, name: "code_write_file" });
+    expect(steps[1]?.argumentsJson).toContain('"path": "table.csv"');
     expect(steps[2]?.arguments).toMatchObject({ path: "table.csv" });
     expect(steps[3]).toMatchObject({ kind: "code", tool: "write_file" });
     expect(steps[6]).toMatchObject({ sandbox: null, runningAt: recorded("report")[32]?.at });
   });
 
   it("assigns a call its sandbox once ready, and focuses it", () => {
-    const starting = upTo("report", 34);
+    const starting = viewUpTo("report", 34);
     expect(starting.sandboxOrder).toEqual(["code"]);
     expect(starting.sandboxes.code).toMatchObject({ id: "code", state: "starting" });
     expect(starting.attention).toBeNull();
-    const view = upTo("report", 35);
+    const view = viewUpTo("report", 35);
     expect(view.sandboxOrder).toEqual(["sb-06ba9c3b5ece8b56"]);
     expect(view.calls.call_a5a5a0862396a439c37e0df7?.sandbox).toBe("sb-06ba9c3b5ece8b56");
     expect(view.attention).toEqual({ sandbox: "sb-06ba9c3b5ece8b56", view: "files", number: 35 });
-    expect(upTo("report", 59).attention).toMatchObject({ view: "terminal", number: 59 });
-    expect(upTo("report", 36).sandboxes["sb-06ba9c3b5ece8b56"]?.files).toMatchObject([
+    expect(viewUpTo("report", 59).attention).toMatchObject({ view: "terminal", number: 59 });
+    expect(viewUpTo("report", 36).sandboxes["sb-06ba9c3b5ece8b56"]?.files).toMatchObject([
       { path: "/workspace/table.csv" },
     ]);
   });
 
   it("reports the image build only while the sandbox starts", () => {
-    const told = (number: number, data: object) => ({ ...recorded("report")[33], number, data }) as SessionEvent;
+    const event = (number: number, data: object) => ({ ...recorded("report")[33], number, data }) as SessionEvent;
     const starting = { kind: "code", sandbox_id: "", state: "starting" };
     const building = { image: "code", step: "install packages", fraction: 0.4 };
-    const before = upTo("report", 34);
+    const before = viewUpTo("report", 34);
     expect(before.sandboxes.code).toMatchObject({ state: "starting", building: null });
-    const waiting = applySessionEvents(before, [told(35, { ...starting, building })]);
+    const waiting = applySessionEvents(before, [event(35, { ...starting, building })]);
     expect(waiting.sandboxes.code).toMatchObject({ state: "starting", building });
     expect(waiting.sandboxOrder).toEqual(["code"]);
-    const further = applySessionEvents(waiting, [told(36, { ...starting, building: { ...building, fraction: 0.9 } })]);
-    expect(further.sandboxes.code?.building?.fraction).toBe(0.9);
-    expect(applySessionEvents(further, [told(37, starting)]).sandboxes.code?.building).toBeNull();
-    const ready = applySessionEvents(further, [told(37, { kind: "code", sandbox_id: "sb-1", state: "ready" })]);
+    const progressed = applySessionEvents(waiting, [
+      event(36, { ...starting, building: { ...building, fraction: 0.9 } }),
+    ]);
+    expect(progressed.sandboxes.code?.building?.fraction).toBe(0.9);
+    expect(applySessionEvents(progressed, [event(37, starting)]).sandboxes.code?.building).toBeNull();
+    const ready = applySessionEvents(progressed, [event(37, { kind: "code", sandbox_id: "sb-1", state: "ready" })]);
     expect(ready.sandboxes).toMatchObject({ "sb-1": { state: "ready", building: null } });
-    const broken = applySessionEvents(further, [told(37, { ...starting, state: "broken", reason: "no recipe" })]);
+    const broken = applySessionEvents(progressed, [event(37, { ...starting, state: "broken", reason: "no recipe" })]);
     expect(broken.sandboxes.code).toMatchObject({ state: "broken", building: null });
   });
 
   it("keeps the terminal view for a command that writes files", () => {
     const path = { kind: "code", sandbox_id: "sb-06ba9c3b5ece8b56", path: "/workspace/b.txt" };
     const file = { ...recorded("report")[35], number: 60, data: path } as SessionEvent;
-    expect(applySessionEvents(upTo("report", 59), [file]).attention).toMatchObject({ view: "terminal", number: 59 });
+    expect(applySessionEvents(viewUpTo("report", 59), [file]).attention).toMatchObject({
+      view: "terminal",
+      number: 59,
+    });
   });
 
   it("tracks approvals and their outcome", () => {
-    expect(pendingApprovals(upTo("report", 50)).map((each) => each.id)).toEqual(["approval-d7543821ba454baa"]);
-    const view = whole(recorded("report"));
+    expect(pendingApprovals(viewUpTo("report", 50)).map((each) => each.id)).toEqual(["approval-d7543821ba454baa"]);
+    const view = viewOf(recorded("report"));
     expect(pendingApprovals(view)).toEqual([]);
     expect(Object.values(view.approvals).map((each) => each.state)).toEqual([
       "approved",
@@ -243,23 +256,23 @@ describe("a recorded report", () => {
   });
 
   it("tracks usage per turn, settings and plan", () => {
-    const view = whole(recorded("report"));
+    const view = viewOf(recorded("report"));
     expect(view).toMatchObject({ title: "A table", budget: 100_000, state: "idle", turn: 1, agent: "langgraph" });
     expect(view.policy?.rules).toHaveLength(1);
     expect(view.plan.map((each) => each.state)).toEqual(["done", "done"]);
     expect(view.turns[1]).toMatchObject({ cause: "message", state: "done" });
     expect(view.turns[1]?.usageBefore.input_tokens).toBe(0);
     expect(view.turns[1]?.usageAfter).toEqual({ requests: 5, input_tokens: 2628, output_tokens: 206 });
-    expect(upTo("report", 28).turns[1]).toMatchObject({ state: "waiting", endedAt: null });
+    expect(viewUpTo("report", 28).turns[1]).toMatchObject({ state: "waiting", endedAt: null });
     expect(view.sandboxes["sb-06ba9c3b5ece8b56"]?.terminals).toEqual(["main"]);
   });
 });
 
 describe("a recorded session that was stopped", () => {
   it("shows the cut answer and the turn's error", () => {
-    const view = whole(recorded("stopped"));
+    const view = viewOf(recorded("stopped"));
     const cut = view.items.find((each) => each.type === "answer");
-    expect(cut).toMatchObject({ cut: "cancelled", text: "This takes a while. One, two, three, ", whole: true });
+    expect(cut).toMatchObject({ cut: "cancelled", text: "This takes a while. One, two, three, ", isComplete: true });
     expect(view.items.find((each) => each.type === "error")).toMatchObject({
       turn: 3,
       code: "MODEL_ERROR",
@@ -275,12 +288,12 @@ describe("a recorded session that was stopped", () => {
   });
 
   it("marks messages as waiting until read or the turn ends", () => {
-    expect(upTo("stopped", 13).items.at(-1)).toMatchObject({ type: "said", waits: true });
-    expect(upTo("stopped", 17).items.filter((each) => each.type === "said" && each.waits)).toEqual([]);
+    expect(viewUpTo("stopped", 13).items.at(-1)).toMatchObject({ type: "message", isWaiting: true });
+    expect(viewUpTo("stopped", 17).items.filter((each) => each.type === "message" && each.isWaiting)).toEqual([]);
   });
 
   it("withdraws approvals of a cancelled turn", () => {
-    const view = upTo("stopped", 49);
+    const view = viewUpTo("stopped", 49);
     expect(Object.values(view.approvals).map((each) => each.state)).toEqual(["withdrawn"]);
     expect(Object.values(view.calls).every((each) => each.progress === "done")).toBe(true);
   });
@@ -288,13 +301,13 @@ describe("a recorded session that was stopped", () => {
 
 describe("a recorded session with a screen", () => {
   it("tracks control and screen changes", () => {
-    const at = (number: number) => Object.values(upTo("screen", number).sandboxes)[0];
+    const at = (number: number) => Object.values(viewUpTo("screen", number).sandboxes)[0];
     expect(at(17)).toMatchObject({ desktop: "none", holder: null });
     expect(at(18)).toMatchObject({ desktop: "started" });
     expect(at(50)).toMatchObject({ holder: "Ada" });
     expect(at(56)).toMatchObject({ holder: null });
     expect(at(101)?.screen).toBe(4);
-    expect(upTo("screen", 54)).toMatchObject({ state: "parked" });
-    expect(upTo("screen", 39).attention).toMatchObject({ view: "desktop", number: 39 });
+    expect(viewUpTo("screen", 54)).toMatchObject({ state: "parked" });
+    expect(viewUpTo("screen", 39).attention).toMatchObject({ view: "desktop", number: 39 });
   });
 });

@@ -3,8 +3,8 @@
 import type { SessionEvent, SessionUsage } from "@/api/session-events";
 import {
   appendCallOutput,
+  applyApprovalDecision,
   applyCallReady,
-  applyDecision,
   applyMessageEnded,
   emptyAnswer,
   newCallView,
@@ -15,15 +15,15 @@ import {
   applySandboxEvent,
   applyScreenEvent,
   applyTerminalEvent,
-  setAttention,
+  setAgentAttention,
 } from "./sandbox-events";
-import { viewForTool } from "./tool-view";
+import { sandboxViewForTool } from "./tool-view";
 import type { SessionView, TurnView } from "./types";
-import { nullPrototypeRecord, ViewDraft } from "./view-draft";
+import { nullPrototypeRecord, SessionViewDraft } from "./view-draft";
 
 const NO_USAGE: SessionUsage = { requests: 0, input_tokens: 0, output_tokens: 0 };
 
-export function emptyView(): SessionView {
+export function emptySessionView(): SessionView {
   return {
     last: 0,
     title: "",
@@ -47,38 +47,38 @@ export function emptyView(): SessionView {
     sandboxOrder: [],
     usage: NO_USAGE,
     attention: null,
-    early: nullPrototypeRecord(),
+    earlyEvents: nullPrototypeRecord(),
   };
 }
 
 /** View with more events applied. Duplicates are ignored; early events wait for their turn. */
 export function applySessionEvents(view: SessionView, events: readonly SessionEvent[]): SessionView {
-  const news = events.filter(({ number }) => number > view.last && !(number in view.early));
-  if (news.length === 0) return view;
-  const draft = new ViewDraft(view);
-  let waiting = Object.keys(view.early).length;
-  for (const event of news) {
+  const newEvents = events.filter(({ number }) => number > view.last && !(number in view.earlyEvents));
+  if (newEvents.length === 0) return view;
+  const draft = new SessionViewDraft(view);
+  let waiting = Object.keys(view.earlyEvents).length;
+  for (const event of newEvents) {
     const { number } = event;
     if (number <= draft.view.last) continue;
     if (number > draft.view.last + 1) {
-      if (!(number in draft.view.early)) waiting += 1;
-      draft.record("early")[number] = event;
+      if (!(number in draft.view.earlyEvents)) waiting += 1;
+      draft.record("earlyEvents")[number] = event;
       // Earlier events may be gone for good, so gaps are not waited for.
       if (event.type === "session.deleted") draft.view.deleted = true;
       continue;
     }
     applySessionEvent(draft, event);
-    for (let next = waiting ? draft.view.early[number + 1] : undefined; next; ) {
-      delete draft.record("early")[next.number];
+    for (let next = waiting ? draft.view.earlyEvents[number + 1] : undefined; next; ) {
+      delete draft.record("earlyEvents")[next.number];
       waiting -= 1;
       applySessionEvent(draft, next);
-      next = waiting ? draft.view.early[next.number + 1] : undefined;
+      next = waiting ? draft.view.earlyEvents[next.number + 1] : undefined;
     }
   }
   return draft.view;
 }
 
-function applySessionEvent(draft: ViewDraft, event: SessionEvent): void {
+function applySessionEvent(draft: SessionViewDraft, event: SessionEvent): void {
   draft.view.last = event.number;
   const { view } = draft;
   const { at, number } = event;
@@ -155,17 +155,17 @@ function applySessionEvent(draft: ViewDraft, event: SessionEvent): void {
     }
     case "message.received": {
       const { message, waits } = event.data;
-      draft.add({ type: "said", id: message.id, turn: message.turn, at, message, waits });
+      draft.add({ type: "message", id: message.id, turn: message.turn, at, message, isWaiting: waits });
       break;
     }
     case "message.started": {
       const { message_id: id, turn, step, by } = event.data;
-      draft.add({ ...emptyAnswer(id, turn, at), step, by: by ?? null, whole: false });
+      draft.add({ ...emptyAnswer(id, turn, at), step, by: by ?? null, isComplete: false });
       break;
     }
     case "message.delta": {
       const answer = draft.answer(event.data.message_id);
-      if (answer && !answer.whole) answer.text += event.data.text;
+      if (answer && !answer.isComplete) answer.text += event.data.text;
       break;
     }
     case "message.ended":
@@ -187,12 +187,12 @@ function applySessionEvent(draft: ViewDraft, event: SessionEvent): void {
       const answer = draft.answer(message_id);
       if (!answer || draft.view.calls[call_id]) break;
       answer.calls = [...answer.calls, call_id];
-      draft.put("calls", call_id, newCallView(answer, { id: call_id, name, arguments: {} }, at, null));
+      draft.setEntry("calls", call_id, newCallView(answer, { id: call_id, name, arguments: {} }, at, null));
       break;
     }
     case "call.delta": {
       const call = draft.call(event.data.call_id);
-      if (call?.progress === "writing") call.written += event.data.text;
+      if (call?.progress === "writing") call.argumentsJson += event.data.text;
       break;
     }
     case "call.ready":
@@ -203,7 +203,7 @@ function applySessionEvent(draft: ViewDraft, event: SessionEvent): void {
       if (!call) break;
       Object.assign(call, { progress: "running", runningAt: at, sandbox: event.data.sandbox_id ?? call.sandbox });
       if (event.data.arguments) call.arguments = event.data.arguments;
-      if (call.sandbox) setAttention(draft, call.sandbox, viewForTool(call.tool), number);
+      if (call.sandbox) setAgentAttention(draft, call.sandbox, sandboxViewForTool(call.tool), number);
       break;
     }
     case "call.output":
@@ -216,42 +216,49 @@ function applySessionEvent(draft: ViewDraft, event: SessionEvent): void {
     }
     case "approval.required": {
       const { approval } = event.data;
-      draft.put("approvals", approval.id, { ...approval });
+      draft.setEntry("approvals", approval.id, { ...approval });
       const call = draft.call(approval.call_id);
       if (call) Object.assign(call, { approval: approval.id, progress: "asked" });
       break;
     }
     case "approval.decided": {
       const { approval_id, call_id, state, by, reason, arguments: edited, always } = event.data;
-      applyDecision(draft, approval_id, call_id, { state, decided_by: by, reason, edited, always, decided_at: at });
+      applyApprovalDecision(draft, approval_id, call_id, {
+        state,
+        decided_by: by,
+        reason,
+        edited,
+        always,
+        decided_at: at,
+      });
       const call = edited ? draft.call(call_id) : null;
       if (call && edited) call.arguments = edited;
       break;
     }
     case "approval.expired":
-      applyDecision(draft, event.data.approval_id, event.data.call_id, { state: "expired", decided_at: at });
+      applyApprovalDecision(draft, event.data.approval_id, event.data.call_id, { state: "expired", decided_at: at });
       break;
     // Event types unknown to this page are ignored.
   }
 }
 
-function findOrAddTurn(draft: ViewDraft, number: number, cause: TurnView["cause"], at: string): TurnView {
+function findOrAddTurn(draft: SessionViewDraft, number: number, cause: TurnView["cause"], at: string): TurnView {
   draft.view.turn = Math.max(draft.view.turn, number);
-  const held = draft.turn(number);
-  if (held) return held;
+  const existing = draft.turn(number);
+  if (existing) return existing;
   const { usage } = draft.view;
   const times = { startedAt: at, endedAt: null, usageBefore: usage, usageAfter: usage };
   const turn: TurnView = { number, cause, state: "running", reason: null, ...times };
-  draft.put("turns", number, turn);
+  draft.setEntry("turns", number, turn);
   return turn;
 }
 
 /** The agent has read the messages that were sent while it worked. */
-function markMessagesRead(draft: ViewDraft): void {
-  for (let place = draft.view.items.length - 1; place >= 0; place -= 1) {
-    const item = draft.view.items[place];
+function markMessagesRead(draft: SessionViewDraft): void {
+  for (let index = draft.view.items.length - 1; index >= 0; index -= 1) {
+    const item = draft.view.items[index];
     // No item of an earlier turn is still unread.
     if (item && item.turn < draft.view.turn) return;
-    if (item?.type === "said" && item.waits) draft.said(place).waits = false;
+    if (item?.type === "message" && item.isWaiting) draft.message(index).isWaiting = false;
   }
 }

@@ -16,18 +16,18 @@ export function mergeSessionRecord(view: SessionView, session: Schema<"Session">
 /** Whether the events contain the whole history. A fork's events start at the fork. */
 export function isHistoryComplete(view: SessionView, session: Schema<"Session">): boolean {
   if (!session.origin) return true;
-  const first = view.items.find((each) => each.type === "said");
-  return first?.type === "said" && first.message.number === 1;
+  const first = view.items.find((each) => each.type === "message");
+  return first?.type === "message" && first.message.number === 1;
 }
 
 /** Prepend the messages before the first event. */
 export function prependMessages(view: SessionView, messages: readonly SessionMessage[]): SessionView {
-  const known = new Set(view.items.map(({ id }) => id));
+  const knownIds = new Set(view.items.map(({ id }) => id));
   const items: ChatItem[] = [];
   const calls: Record<string, CallView> = nullPrototypeRecord();
   let turn = 0;
   for (const message of messages) {
-    if (known.has(message.id)) continue;
+    if (knownIds.has(message.id)) continue;
     const { id, at } = message;
     if (message.role === "tool") {
       const call = message.call_id === undefined ? undefined : calls[message.call_id];
@@ -41,7 +41,7 @@ export function prependMessages(view: SessionView, messages: readonly SessionMes
       answer.calls = message.calls.map((call) => call.id);
       for (const call of message.calls) calls[call.id] = { ...newCallView(answer, call, at, call), progress: "ready" };
       items.push(answer);
-    } else items.push({ type: "said", id, turn: message.turn, at, message, waits: false });
+    } else items.push({ type: "message", id, turn: message.turn, at, message, isWaiting: false });
     turn = Math.max(turn, message.turn);
   }
   if (items.length === 0) return view;

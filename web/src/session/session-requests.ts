@@ -7,12 +7,12 @@ import { refreshSessionList } from "./session-list";
 
 type Session = Schema<"Session">;
 export type NewSession = Partial<Schema<"StartSessionRequest">>;
-export type Decision = Schema<"DecisionRequest">;
+export type ApprovalDecision = Schema<"DecisionRequest">;
 
 const sessionPath = (id: string) => `/v1/sessions/${encodeURIComponent(id)}`;
 
-async function refreshingList<T>(asked: Promise<T>): Promise<T> {
-  const answer = await asked;
+async function refreshingList<T>(request: Promise<T>): Promise<T> {
+  const answer = await request;
   refreshSessionList();
   return answer;
 }
@@ -24,7 +24,7 @@ export function startSession(settings: NewSession = {}): Promise<Session> {
 }
 
 /** Decide pending approvals, all or nothing. A 409 means that another person was faster. */
-export async function decideApprovals(id: string, decisions: readonly Decision[]): Promise<Approval[]> {
+export async function decideApprovals(id: string, decisions: readonly ApprovalDecision[]): Promise<Approval[]> {
   return (await api.post<{ items: Approval[] }>(`${sessionPath(id)}/resume`, { decisions })).items;
 }
 

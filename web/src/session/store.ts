@@ -4,29 +4,29 @@ import { useEffect, useMemo } from "react";
 import { createStore, useStore } from "zustand";
 import { useShallow } from "zustand/react/shallow";
 import { type ApiError, api } from "@/api/client";
+import type { StreamState } from "@/api/event-stream";
 import type { SessionEvent, SessionMessage } from "@/api/session-events";
-import type { LinkState } from "@/api/streams";
 import type { Schema } from "@/api/types";
-import { confirmDelivered, stopConfirming } from "./outbox";
-import { applySessionEvents, emptyView } from "./reducer";
-import { type FollowerTarget, isFinalError, SessionFollower } from "./session-follower";
+import { confirmDeliveredMessages, stopConfirmingMessages } from "./outbox";
+import { applySessionEvents, emptySessionView } from "./reducer";
+import { type FollowerTarget, isPermanentError, SessionFollower } from "./session-follower";
 import { isHistoryComplete, mergeSessionRecord, prependMessages } from "./session-history";
 import { refreshSessionList } from "./session-list";
 import type { SessionView } from "./types";
 
 export {
-  discardMessage as discard,
-  type OutgoingMessage as Outgoing,
-  retryMessage as retry,
-  sendMessage as send,
+  discardMessage,
+  type OutgoingMessage,
+  retryMessage,
+  sendMessage,
   useOutbox,
 } from "./outbox";
 export { type SessionHit, useSessionSearch, useSessions } from "./session-list";
 export * from "./session-requests";
 
-export interface SessionLink {
+export interface FollowedSessionState {
   view: SessionView;
-  link: LinkState;
+  link: StreamState;
   /** Why the session cannot be followed: unknown, deleted, or another user's. `reconnectSession` tries again. */
   error: unknown;
   /** Whether all past events have arrived. */
@@ -39,8 +39,8 @@ export const KEEP_FOLLOWING_MS = 30_000;
 const MAX_FRAME_MS = 250;
 
 class FollowedSession implements FollowerTarget {
-  readonly store = createStore<SessionLink>(() => ({
-    view: emptyView(),
+  readonly store = createStore<FollowedSessionState>(() => ({
+    view: emptySessionView(),
     link: "connecting",
     error: null,
     caughtUp: false,
@@ -48,7 +48,7 @@ class FollowedSession implements FollowerTarget {
   private readonly id: string;
   private follower: SessionFollower | null = null;
   private viewers = 0;
-  private leaving: ReturnType<typeof setTimeout> | undefined;
+  private endTimer: ReturnType<typeof setTimeout> | undefined;
   private queue: SessionEvent[] = [];
   private frame = 0;
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -59,42 +59,42 @@ class FollowedSession implements FollowerTarget {
   }
 
   /** Add a viewer. Returns a function that removes it. */
-  enter(): () => void {
-    clearTimeout(this.leaving);
+  addViewer(): () => void {
+    clearTimeout(this.endTimer);
     this.viewers += 1;
     followedSessions.set(this.id, this);
-    if (!this.follower || this.store.getState().error) this.begin();
-    let inside = true;
+    if (!this.follower || this.store.getState().error) this.startFollowing();
+    let isActive = true;
     return () => {
-      if (!inside) return;
-      inside = false;
+      if (!isActive) return;
+      isActive = false;
       this.viewers -= 1;
-      if (this.viewers === 0) this.leaving = setTimeout(() => this.end(), KEEP_FOLLOWING_MS);
+      if (this.viewers === 0) this.endTimer = setTimeout(() => this.stopFollowing(), KEEP_FOLLOWING_MS);
     };
   }
 
-  begin(): void {
+  startFollowing(): void {
     this.follower?.stop();
     this.store.setState({ error: null, link: "connecting" });
     this.follower = new SessionFollower(this.id, this);
     this.follower.start();
   }
 
-  private end(): void {
+  private stopFollowing(): void {
     this.follower?.stop();
     this.follower = null;
     this.unschedule();
     this.queue = [];
     if (followedSessions.get(this.id) === this) followedSessions.delete(this.id);
-    stopConfirming(this.id);
+    stopConfirmingMessages(this.id);
   }
 
-  last(): number {
+  lastEventNumber(): number {
     this.flush();
     return this.store.getState().view.last;
   }
 
-  take(events: readonly SessionEvent[]): void {
+  addEvents(events: readonly SessionEvent[]): void {
     if (events.length === 0) return;
     for (const event of events) this.queue.push(event);
     if (this.timer !== undefined) return;
@@ -102,17 +102,17 @@ class FollowedSession implements FollowerTarget {
     this.timer = setTimeout(this.flush, MAX_FRAME_MS);
   }
 
-  link(link: LinkState): void {
+  onStateChange(link: StreamState): void {
     this.store.setState({ link });
   }
 
-  async caughtUp(signal: AbortSignal): Promise<void> {
+  async onCaughtUp(signal: AbortSignal): Promise<void> {
     this.flush();
     if (!this.isSettled) {
       const path = `/v1/sessions/${encodeURIComponent(this.id)}`;
       const session = await api.get<Schema<"Session">>(path, { signal });
-      const whole = isHistoryComplete(this.store.getState().view, session);
-      const messages = whole ? [] : await readMessages(path, signal);
+      const isComplete = isHistoryComplete(this.store.getState().view, session);
+      const messages = isComplete ? [] : await readMessages(path, signal);
       this.flush();
       this.store.setState(({ view }) => ({ view: prependMessages(mergeSessionRecord(view, session), messages) }));
       this.isSettled = true;
@@ -120,7 +120,7 @@ class FollowedSession implements FollowerTarget {
     this.store.setState({ caughtUp: true });
   }
 
-  refused(error: ApiError): void {
+  onRefused(error: ApiError): void {
     this.flush();
     const { view } = this.store.getState();
     // A deleted session loses its events, including the last one.
@@ -137,7 +137,7 @@ class FollowedSession implements FollowerTarget {
     const view = applySessionEvents(before, events);
     if (view === before) return;
     this.store.setState({ view });
-    confirmDelivered(this.id, events);
+    confirmDeliveredMessages(this.id, events);
     if (view.title !== before.title || view.state !== before.state || view.deleted !== before.deleted)
       refreshSessionList();
     if (view.deleted) {
@@ -164,7 +164,7 @@ async function readMessages(path: string, signal: AbortSignal): Promise<SessionM
       after = page.next;
     } catch (error) {
       // Missing history must not block the live session.
-      if (!isFinalError(error)) throw error;
+      if (!isPermanentError(error)) throw error;
       more = false;
     }
   }
@@ -173,36 +173,36 @@ async function readMessages(path: string, signal: AbortSignal): Promise<SessionM
 
 const followedSessions = new Map<string, FollowedSession>();
 
-function followedSession(id: string): FollowedSession {
-  const held = followedSessions.get(id) ?? new FollowedSession(id);
-  followedSessions.set(id, held);
-  return held;
+function findOrAddFollowedSession(id: string): FollowedSession {
+  const session = followedSessions.get(id) ?? new FollowedSession(id);
+  followedSessions.set(id, session);
+  return session;
 }
 
 /** Follow a session while a component is mounted; components share one connection. */
-export function useSession<T>(id: string, select: (link: SessionLink) => T): T {
-  const held = useMemo(() => followedSession(id), [id]);
-  useEffect(() => held.enter(), [held]);
-  return useStore(held.store, useShallow(select));
+export function useSession<T>(id: string, select: (link: FollowedSessionState) => T): T {
+  const session = useMemo(() => findOrAddFollowedSession(id), [id]);
+  useEffect(() => session.addViewer(), [session]);
+  return useStore(session.store, useShallow(select));
 }
 
 /** Current view of a session, without following it. */
-export function peekSession(id: string): SessionLink | null {
+export function peekSession(id: string): FollowedSessionState | null {
   return followedSessions.get(id)?.store.getState() ?? null;
 }
 
 /** Follow a session outside of components. Returns the function that stops it. */
-export function watchSession(id: string, listener: (link: SessionLink) => void): () => void {
-  const held = followedSession(id);
-  const leave = held.enter();
-  const unsubscribe = held.store.subscribe(listener);
+export function watchSession(id: string, listener: (link: FollowedSessionState) => void): () => void {
+  const session = findOrAddFollowedSession(id);
+  const removeViewer = session.addViewer();
+  const unsubscribe = session.store.subscribe(listener);
   return () => {
     unsubscribe();
-    leave();
+    removeViewer();
   };
 }
 
 /** Try again after `error`. */
 export function reconnectSession(id: string): void {
-  followedSessions.get(id)?.begin();
+  followedSessions.get(id)?.startFollowing();
 }

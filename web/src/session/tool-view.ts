@@ -8,7 +8,7 @@ const COMMAND = /shell|bash|terminal|exec|ipython|python_cell/i;
 const FILES = /(^|_)(files?|director(y|ies)|read|write|edit|delete|move|patch)(_|$)/i;
 
 /** By the tool's name in the sandbox, or similar names of agent programs. */
-export function viewForTool(tool: string): AgentAttention["view"] {
+export function sandboxViewForTool(tool: string): AgentAttention["view"] {
   if (SCREEN.test(tool)) return "desktop";
   if (COMMAND.test(tool)) return "terminal";
   if (FILES.test(tool)) return "files";

@@ -15,13 +15,13 @@ import type { OwnedResource } from "@/ui/controls/Sharing";
 
 /** Message of a user or the server. */
 export interface MessageItem {
-  type: "said";
+  type: "message";
   id: string;
   turn: number;
   at: string;
   message: SessionMessage;
   /** Will be read before the agent's next step, or after pending decisions. */
-  waits: boolean;
+  isWaiting: boolean;
 }
 
 /** One answer of the agent: thought, text and calls, in that order. */
@@ -39,7 +39,7 @@ export interface AnswerItem {
   /** Ids of calls in `SessionView.calls`. */
   calls: string[];
   /** Whether the answer is complete. */
-  whole: boolean;
+  isComplete: boolean;
   /** Why it was cut, if it was. */
   cut: string | null;
 }
@@ -79,7 +79,7 @@ export interface CallView {
   /** Tool name in the sandbox. */
   tool: string;
   /** Streamed JSON of the arguments so far. */
-  written: string;
+  argumentsJson: string;
   /** Complete arguments; after an edit, the edited ones. */
   arguments: Record<string, unknown> | null;
   malformed: string | null;
@@ -90,7 +90,7 @@ export interface CallView {
   /** Live output, its last part; empty once there is a result. */
   output: string;
   /** Total characters of live output, including dropped ones. */
-  heard: number;
+  outputLength: number;
   result: CallResult | null;
   at: string;
   runningAt: string | null;
@@ -145,7 +145,7 @@ export interface SessionView {
   agent: string;
   model: string;
   kinds: string[];
-  /** The next three have no initial event; `useSession` takes them from the session's record. */
+  /** Policy, instructions and budget have no initial event; `useSession` takes them from the session's record. */
   policy: Policy | null;
   instructions: string;
   budget: number | null;
@@ -167,7 +167,7 @@ export interface SessionView {
   usage: SessionUsage;
   attention: AgentAttention | null;
   /** Events received before a missing one, by number. */
-  early: Record<number, SessionEvent>;
+  earlyEvents: Record<number, SessionEvent>;
 }
 
 /** Pending approvals, oldest first. */

@@ -3,16 +3,16 @@
 import type { Approval } from "@/api/session-events";
 import type { AnswerItem, CallView, ChatItem, MessageItem, SandboxView, SessionView, TurnView } from "./types";
 
-type RecordName = "calls" | "approvals" | "turns" | "sandboxes" | "early";
+type RecordName = "calls" | "approvals" | "turns" | "sandboxes" | "earlyEvents";
 
 /** Object without a prototype, so that ids such as `constructor` or `__proto__` are safe. */
 export function nullPrototypeRecord<T extends object>(entries?: T): T {
   return Object.assign(Object.create(null), entries) as T;
 }
 
-export class ViewDraft {
+export class SessionViewDraft {
   readonly view: SessionView;
-  private readonly fresh = new Set<object>();
+  private readonly writable = new Set<object>();
 
   constructor(before: SessionView) {
     this.view = { ...before };
@@ -20,35 +20,35 @@ export class ViewDraft {
 
   /** Writable copy of a record. */
   record<Name extends RecordName>(name: Name): SessionView[Name] {
-    const held = this.view[name];
-    if (this.fresh.has(held)) return held;
-    const copy = nullPrototypeRecord(held);
-    this.fresh.add(copy);
+    const current = this.view[name];
+    if (this.writable.has(current)) return current;
+    const copy = nullPrototypeRecord(current);
+    this.writable.add(copy);
     this.view[name] = copy;
     return copy;
   }
 
   items(): ChatItem[] {
-    const held = this.view.items;
-    if (this.fresh.has(held)) return held;
-    const copy = [...held];
-    this.fresh.add(copy);
+    const current = this.view.items;
+    if (this.writable.has(current)) return current;
+    const copy = [...current];
+    this.writable.add(copy);
     this.view.items = copy;
     return copy;
   }
 
   add(item: ChatItem): void {
-    this.fresh.add(item);
+    this.writable.add(item);
     this.items().push(item);
   }
 
   answer(id: string): AnswerItem | null {
-    const place = this.view.items.findLastIndex((each) => each.type === "answer" && each.id === id);
-    return place < 0 ? null : (this.item(place) as AnswerItem);
+    const index = this.view.items.findLastIndex((each) => each.type === "answer" && each.id === id);
+    return index < 0 ? null : (this.item(index) as AnswerItem);
   }
 
-  said(place: number): MessageItem {
-    return this.item(place) as MessageItem;
+  message(index: number): MessageItem {
+    return this.item(index) as MessageItem;
   }
 
   /** The last answer, read-only. */
@@ -73,25 +73,29 @@ export class ViewDraft {
     return this.edit("sandboxes", id);
   }
 
-  put<Name extends RecordName>(name: Name, id: keyof SessionView[Name], entry: SessionView[Name][typeof id]): void {
-    if (typeof entry === "object" && entry !== null) this.fresh.add(entry);
+  setEntry<Name extends RecordName>(
+    name: Name,
+    id: keyof SessionView[Name],
+    entry: SessionView[Name][typeof id],
+  ): void {
+    if (typeof entry === "object" && entry !== null) this.writable.add(entry);
     this.record(name)[id] = entry;
   }
 
   /** Writable copy of a list in an entry; the caller must assign it. */
-  list<T>(held: T[]): T[] {
-    if (this.fresh.has(held)) return held;
-    const copy = [...held];
-    this.fresh.add(copy);
+  list<T>(current: T[]): T[] {
+    if (this.writable.has(current)) return current;
+    const copy = [...current];
+    this.writable.add(copy);
     return copy;
   }
 
-  private item(place: number): ChatItem {
-    const held = this.view.items[place] as ChatItem;
-    if (this.fresh.has(held)) return held;
-    const copy = { ...held };
-    this.fresh.add(copy);
-    this.items()[place] = copy;
+  private item(index: number): ChatItem {
+    const current = this.view.items[index] as ChatItem;
+    if (this.writable.has(current)) return current;
+    const copy = { ...current };
+    this.writable.add(copy);
+    this.items()[index] = copy;
     return copy;
   }
 
@@ -99,11 +103,11 @@ export class ViewDraft {
     name: Name,
     id: keyof SessionView[Name],
   ): NonNullable<SessionView[Name][typeof id]> | null {
-    const held = this.view[name][id];
-    if (held === undefined || held === null) return null;
-    if (this.fresh.has(held as object)) return held;
-    const copy = { ...(held as object) } as NonNullable<typeof held>;
-    this.fresh.add(copy as object);
+    const current = this.view[name][id];
+    if (current === undefined || current === null) return null;
+    if (this.writable.has(current as object)) return current;
+    const copy = { ...(current as object) } as NonNullable<typeof current>;
+    this.writable.add(copy as object);
     this.record(name)[id] = copy;
     return copy;
   }

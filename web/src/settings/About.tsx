@@ -1,6 +1,6 @@
 import { useTranslation } from "react-i18next";
 import { useServerFacts } from "@/shell/status/server-facts";
-import { Time } from "@/ui/format/formats";
+import { RelativeTime } from "@/ui/format/formats";
 import { QueryResult } from "@/ui/layout/query-states";
 import { Table } from "@/ui/layout/Table";
 import { LICENCES } from "./licences";
@@ -20,7 +20,7 @@ export function AboutSettings() {
               <dd>{facts.version}</dd>
               <dt>{t("settings.about.started")}</dt>
               <dd>
-                <Time at={facts.startedAt} />
+                <RelativeTime at={facts.startedAt} />
               </dd>
               <dt>{t("settings.about.licence")}</dt>
               <dd>Apache-2.0</dd>

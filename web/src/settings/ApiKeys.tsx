@@ -5,24 +5,24 @@ import { useTranslation } from "react-i18next";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
-import { useQueryAddress } from "@/shell/navigation/useQueryAddress";
+import { useUrlQuery } from "@/shell/navigation/useUrlQuery";
 import { Badge } from "@/ui/controls/Badge";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { Switch } from "@/ui/controls/Switch";
 import { runWithUndo } from "@/ui/controls/toasts";
-import { Time } from "@/ui/format/formats";
+import { RelativeTime } from "@/ui/format/formats";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
 import { Table } from "@/ui/layout/Table";
-import { type ApiKey, budgetText, keyState } from "./api-key-form";
+import { type ApiKey, apiKeyState, formatKeyBudget } from "./api-key-form";
 import { NewKeyDialog } from "./NewKeyDialog";
 import styles from "./SettingsPage.module.css";
 
 const TONES = { works: "good", expired: "neutral", revoked: "neutral" } as const;
 
 /** API keys: create, list and revoke. */
-export function ApiKeys() {
+export function ApiKeySettings() {
   const { t, i18n } = useTranslation();
-  const { get, set } = useQueryAddress();
+  const { get, set } = useUrlQuery();
   const queries = useQueryClient();
   const me = useCurrentUser().data;
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
@@ -69,7 +69,7 @@ export function ApiKeys() {
       <QueryResult query={query}>
         {({ items }) => {
           const now = new Date();
-          const rows = items.filter((key) => !hidden.has(key.id) && (all || keyState(key, now) === "works"));
+          const rows = items.filter((key) => !hidden.has(key.id) && (all || apiKeyState(key, now) === "works"));
           if (rows.length === 0)
             return (
               <EmptyState icon={KeyRound} title={t("settings.keys.none")}>
@@ -96,7 +96,9 @@ export function ApiKeys() {
                   id: "state",
                   label: t("settings.keys.state"),
                   cell: (key) => (
-                    <Badge tone={TONES[keyState(key, now)]}>{t(`settings.keys.states.${keyState(key, now)}`)}</Badge>
+                    <Badge tone={TONES[apiKeyState(key, now)]}>
+                      {t(`settings.keys.states.${apiKeyState(key, now)}`)}
+                    </Badge>
                   ),
                 },
                 {
@@ -121,22 +123,22 @@ export function ApiKeys() {
                   id: "budget",
                   label: t("settings.keys.budget"),
                   minor: true,
-                  cell: (key) => budgetText(key, i18n.language, t) ?? "–",
+                  cell: (key) => formatKeyBudget(key, i18n.language, t) ?? "–",
                 },
                 {
                   id: "used",
                   label: t("settings.keys.used"),
                   minor: true,
-                  cell: (key) => (key.lastUsedAt ? <Time at={key.lastUsedAt} /> : t("settings.keys.unused")),
+                  cell: (key) => (key.lastUsedAt ? <RelativeTime at={key.lastUsedAt} /> : t("settings.keys.unused")),
                 },
                 {
                   id: "expires",
                   label: t("settings.keys.expires"),
-                  cell: (key) => (key.expiresAt ? <Time at={key.expiresAt} /> : t("settings.keys.never")),
+                  cell: (key) => (key.expiresAt ? <RelativeTime at={key.expiresAt} /> : t("settings.keys.never")),
                 },
               ]}
               actions={(key) =>
-                keyState(key, now) === "works" && (
+                apiKeyState(key, now) === "works" && (
                   <IconButton
                     size="small"
                     icon={Trash2}

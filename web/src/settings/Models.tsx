@@ -10,17 +10,17 @@ import { ProviderState } from "@/shell/models/ProviderState";
 import { useServerFacts } from "@/shell/status/server-facts";
 import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
-import { serverText } from "@/ui/format/server-text";
+import { translateServerText } from "@/ui/format/server-text";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
 import { Table } from "@/ui/layout/Table";
 import styles from "./SettingsPage.module.css";
-import { TryModel } from "./TryModel";
+import { TryModelDialog } from "./TryModelDialog";
 
 /** Models and providers, and how to connect one. */
 export function ModelSettings() {
   const { t } = useTranslation();
   const me = useCurrentUser().data;
-  const [tried, setTried] = useState<string | null>(null);
+  const [triedModel, setTriedModel] = useState<string | null>(null);
   const query = useQuery({
     queryKey: ["settings", "llm"],
     queryFn: ({ signal }) => api.get<Schema<"ModelsResponse">>("/v1/llm", { signal }),
@@ -122,7 +122,7 @@ export function ModelSettings() {
               actions={
                 hasScope(me, "keys:admin") && hasScope(me, "llm:use")
                   ? (model) => (
-                      <Button size="small" icon={MessageCircleQuestionMark} onClick={() => setTried(model.name)}>
+                      <Button size="small" icon={MessageCircleQuestionMark} onClick={() => setTriedModel(model.name)}>
                         {t("settings.models.try")}
                       </Button>
                     )
@@ -140,7 +140,10 @@ export function ModelSettings() {
         )}
         {unlisted.map((provider) => (
           <p key={provider.name} className={styles.soft}>
-            {t("settings.models.unlisted", { name: provider.name, problem: serverText(provider.listProblem ?? "") })}
+            {t("settings.models.unlisted", {
+              name: provider.name,
+              problem: translateServerText(provider.listProblem ?? ""),
+            })}
           </p>
         ))}
       </section>
@@ -150,7 +153,7 @@ export function ModelSettings() {
           <ConnectModel />
         </div>
       </section>
-      {tried !== null && <TryModel name={tried} onClose={() => setTried(null)} />}
+      {triedModel !== null && <TryModelDialog name={triedModel} onClose={() => setTriedModel(null)} />}
     </>
   );
 }

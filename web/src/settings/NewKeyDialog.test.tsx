@@ -20,9 +20,9 @@ describe("a new key", () => {
       </QueryClientProvider>,
     );
     const [own, all] = [i18next.t("settings.keys.seesOwn"), i18next.t("settings.keys.seesAll")];
-    const box = await screen.findByRole("checkbox", { name: new RegExp(`^${scope}`) });
+    const checkbox = await screen.findByRole("checkbox", { name: new RegExp(`^${scope}`) });
     expect([screen.queryByText(own) !== null, screen.queryByText(all) !== null]).toEqual([true, false]);
-    await userEvent.click(box);
+    await userEvent.click(checkbox);
     expect([screen.queryByText(own) !== null, screen.queryByText(all) !== null]).toEqual([false, true]);
   });
 });

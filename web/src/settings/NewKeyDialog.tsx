@@ -4,7 +4,7 @@ import { useTranslation } from "react-i18next";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
-import { Code } from "@/ui/content/Code";
+import { CodeBlock } from "@/ui/content/CodeBlock";
 import { Button } from "@/ui/controls/Button";
 import { Dialog } from "@/ui/controls/Dialog";
 import { Field, Select, TextInput } from "@/ui/controls/forms";
@@ -22,7 +22,7 @@ import styles from "./SettingsPage.module.css";
 
 const LIFETIMES = ["1", "7", "30", "90", "365", ""];
 
-/** Asks what a new key may do, makes it, and shows its secret once. */
+/** Form for a new key; creates the key and shows its secret once. */
 export function NewKeyDialog({ onClose }: { onClose: () => void }) {
   const { t } = useTranslation();
   const queries = useQueryClient();
@@ -30,11 +30,11 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
   const form = useId();
   const [values, setValues] = useState<ApiKeyForm>(EMPTY_KEY_FORM);
   const change = (changes: Partial<ApiKeyForm>) => setValues((before) => ({ ...before, ...changes }));
-  const made = useMutation({
+  const creation = useMutation({
     mutationFn: () => api.post<Schema<"CreateKeyResponse">>("/v1/keys", createKeyBody(values, new Date())),
     onSuccess: () => queries.invalidateQueries({ queryKey: ["settings", "keys"] }),
   });
-  const right =
+  const isValid =
     values.name.trim() &&
     values.scopes.size > 0 &&
     !lacksModelScope(values) &&
@@ -43,10 +43,10 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
     isPositiveNumber(values.cost, false);
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    if (right) made.mutate();
+    if (isValid) creation.mutate();
   };
 
-  if (made.data)
+  if (creation.data)
     return (
       <Dialog
         open
@@ -59,7 +59,7 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
         }
       >
         <p>{t("settings.keys.once")}</p>
-        <Code text={made.data.secret} label={made.data.name} fileName={`${made.data.name}.key`} wrap />
+        <CodeBlock text={creation.data.secret} label={creation.data.name} fileName={`${creation.data.name}.key`} wrap />
       </Dialog>
     );
   return (
@@ -70,7 +70,7 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
       footer={
         <>
           <Button onClick={onClose}>{t("common.cancel")}</Button>
-          <Button tone="accent" type="submit" form={form} busy={made.isPending} disabled={!right}>
+          <Button tone="accent" type="submit" form={form} busy={creation.isPending} disabled={!isValid}>
             {t("settings.keys.make")}
           </Button>
         </>
@@ -126,21 +126,21 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
           />
         </Field>
         <div className={styles.pair}>
-          {(["requests", "tokens", "cost"] as const).map((what) => (
+          {(["requests", "tokens", "cost"] as const).map((limit) => (
             <Field
-              key={what}
-              label={t(`settings.keys.budgets.${what}`)}
-              error={isPositiveNumber(values[what], what !== "cost") ? null : t("settings.keys.number")}
+              key={limit}
+              label={t(`settings.keys.budgets.${limit}`)}
+              error={isPositiveNumber(values[limit], limit !== "cost") ? null : t("settings.keys.number")}
             >
               <TextInput
                 inputMode="decimal"
-                value={values[what]}
-                onChange={(event) => change({ [what]: event.target.value })}
+                value={values[limit]}
+                onChange={(event) => change({ [limit]: event.target.value })}
               />
             </Field>
           ))}
         </div>
-        {made.error && <ErrorState error={made.error} />}
+        {creation.error && <ErrorState error={creation.error} />}
       </form>
     </Dialog>
   );

@@ -3,8 +3,8 @@ import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { useQueryAddress } from "@/shell/navigation/useQueryAddress";
-import { Code } from "@/ui/content/Code";
+import { useUrlQuery } from "@/shell/navigation/useUrlQuery";
+import { CodeBlock } from "@/ui/content/CodeBlock";
 import { TextWithCode } from "@/ui/content/TextWithCode";
 import { Badge, type Tone } from "@/ui/controls/Badge";
 import { Field, Select } from "@/ui/controls/forms";
@@ -34,7 +34,7 @@ const EXAMPLE = `{
 /** Default policy of agents, and the rules of a chat. */
 export function PolicySettings() {
   const { t } = useTranslation();
-  const { get, set } = useQueryAddress();
+  const { get, set } = useUrlQuery();
   const chosen = get("chat");
   const chats = useQuery({
     queryKey: ["settings", "chats"],
@@ -52,10 +52,14 @@ export function PolicySettings() {
         <Table
           label={t("settings.policies.defaults")}
           rows={DEFAULTS}
-          keyOf={([what]) => what}
+          keyOf={([callKind]) => callKind}
           columns={[
-            { id: "what", label: t("settings.policies.what"), cell: ([what]) => t(`settings.policies.calls.${what}`) },
-            { id: "action", label: t("settings.policies.then"), cell: ([, then]) => action(then) },
+            {
+              id: "what",
+              label: t("settings.policies.what"),
+              cell: ([callKind]) => t(`settings.policies.calls.${callKind}`),
+            },
+            { id: "action", label: t("settings.policies.then"), cell: ([, defaultAction]) => action(defaultAction) },
           ]}
         />
       </section>
@@ -87,12 +91,12 @@ export function PolicySettings() {
                 {chat.policy.rules.length === 0 ? (
                   <p className={styles.soft}>{t("settings.policies.noRules")}</p>
                 ) : (
-                  <Table<{ rule: PolicyRule; place: number }>
+                  <Table<{ rule: PolicyRule; order: number }>
                     label={t("settings.policies.ofChat")}
-                    rows={chat.policy.rules.map((rule, place) => ({ rule, place: place + 1 }))}
-                    keyOf={({ place }) => String(place)}
+                    rows={chat.policy.rules.map((rule, order) => ({ rule, order: order + 1 }))}
+                    keyOf={({ order }) => String(order)}
                     columns={[
-                      { id: "place", label: t("settings.policies.order"), numeric: true, cell: ({ place }) => place },
+                      { id: "place", label: t("settings.policies.order"), numeric: true, cell: ({ order }) => order },
                       {
                         id: "tool",
                         label: t("settings.policies.tool"),
@@ -126,7 +130,7 @@ export function PolicySettings() {
           <li>{t("settings.policies.deny")}</li>
         </ol>
         <div className={styles.narrow}>
-          <Code text={EXAMPLE} label={t("settings.policies.example")} fileName="policy.json" />
+          <CodeBlock text={EXAMPLE} label={t("settings.policies.example")} fileName="policy.json" />
         </div>
       </section>
     </>

@@ -5,7 +5,7 @@ import NotFound from "@/shell/navigation/NotFound";
 import { SETTINGS_TOPICS, type SettingsTopic } from "@/shell/navigation/settings-topics";
 import { Page } from "@/ui/layout/Page";
 import { AboutSettings } from "./About";
-import { ApiKeys } from "./ApiKeys";
+import { ApiKeySettings } from "./ApiKeys";
 import { AppearanceSettings } from "./Appearance";
 import { ModelSettings } from "./Models";
 import { PolicySettings } from "./Policies";
@@ -13,7 +13,7 @@ import styles from "./SettingsPage.module.css";
 
 const CONTENTS: Record<SettingsTopic["id"], ComponentType> = {
   models: ModelSettings,
-  keys: ApiKeys,
+  keys: ApiKeySettings,
   policies: PolicySettings,
   appearance: AppearanceSettings,
   about: AboutSettings,

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import {
   type ApiKey,
-  budgetText,
+  apiKeyState,
   createKeyBody,
   EMPTY_KEY_FORM,
+  formatKeyBudget,
   isPositiveNumber,
-  keyState,
   lacksModelScope,
 } from "./api-key-form";
 
@@ -21,17 +21,17 @@ const key: ApiKey = {
 
 describe("keys", () => {
   it("work until they are revoked or expire", () => {
-    expect(keyState(key, now)).toBe("works");
-    expect(keyState({ ...key, expiresAt: "2026-01-01T00:00:00Z" }, now)).toBe("expired");
-    expect(keyState({ ...key, expiresAt: "2025-01-01T00:00:00Z", revokedAt: "2025-01-01T00:00:00Z" }, now)).toBe(
+    expect(apiKeyState(key, now)).toBe("works");
+    expect(apiKeyState({ ...key, expiresAt: "2026-01-01T00:00:00Z" }, now)).toBe("expired");
+    expect(apiKeyState({ ...key, expiresAt: "2025-01-01T00:00:00Z", revokedAt: "2025-01-01T00:00:00Z" }, now)).toBe(
       "revoked",
     );
   });
   it("show the remaining budget", () => {
     const t = (name: string, values: object) => `${name.split(".").pop()} ${Object.values(values).join("/")}`;
-    expect(budgetText(key, "en", t)).toBeNull();
+    expect(formatKeyBudget(key, "en", t)).toBeNull();
     const spent = { ...key, budget: { requests: 10, cost: 2 }, left: { requests: 0, cost: 1.5 } };
-    expect(budgetText(spent, "en", t)).toBe("requests 0/10 · cost $1.5/$2");
+    expect(formatKeyBudget(spent, "en", t)).toBe("requests 0/10 · cost $1.5/$2");
   });
   it("are requested with the filled-in fields only", () => {
     const form = { ...EMPTY_KEY_FORM, name: " laptop ", days: "", scopes: new Set(["llm:use"] as const) };

@@ -22,13 +22,13 @@ export const API_KEY_SCOPES: ApiKeyScope[] = [
   "admin",
 ];
 
-export function keyState(key: ApiKey, now: Date): "works" | "expired" | "revoked" {
+export function apiKeyState(key: ApiKey, now: Date): "works" | "expired" | "revoked" {
   if (key.revokedAt) return "revoked";
   return key.expiresAt && new Date(key.expiresAt) <= now ? "expired" : "works";
 }
 
 /** Remaining budget as text; null without one. */
-export function budgetText(
+export function formatKeyBudget(
   key: ApiKey,
   language: string,
   t: (key: string, values: Record<string, string>) => string,
@@ -36,12 +36,12 @@ export function budgetText(
   const { budget, left } = key;
   if (!budget) return null;
   const parts: string[] = [];
-  for (const what of ["requests", "tokens", "cost"] as const) {
-    const whole = budget[what];
-    if (whole === null || whole === undefined) continue;
-    const rest = left?.[what] ?? whole;
-    const say = (value: number) => (what === "cost" ? `$${value}` : formatAmount(value, language));
-    parts.push(t(`settings.keys.left.${what}`, { left: say(rest), whole: say(whole) }));
+  for (const limit of ["requests", "tokens", "cost"] as const) {
+    const total = budget[limit];
+    if (total === null || total === undefined) continue;
+    const rest = left?.[limit] ?? total;
+    const formatLimit = (value: number) => (limit === "cost" ? `$${value}` : formatAmount(value, language));
+    parts.push(t(`settings.keys.left.${limit}`, { left: formatLimit(rest), whole: formatLimit(total) }));
   }
   return parts.join(" · ") || null;
 }
@@ -74,7 +74,8 @@ export function createKeyBody(form: ApiKeyForm, now: Date): Partial<Schema<"Crea
   const models = form.models.split(/[\s,]+/).filter(Boolean);
   if (models.length > 0) body.models = models;
   const budget: Schema<"KeyBudgetRequest"> = {};
-  for (const what of ["requests", "tokens", "cost"] as const) if (form[what].trim()) budget[what] = Number(form[what]);
+  for (const limit of ["requests", "tokens", "cost"] as const)
+    if (form[limit].trim()) budget[limit] = Number(form[limit]);
   if (Object.keys(budget).length > 0) body.budget = budget;
   return body;
 }
@@ -85,6 +86,6 @@ export function lacksModelScope(form: ApiKeyForm): boolean {
   return bounded && !form.scopes.has("llm:use") && !form.scopes.has("admin");
 }
 
-export function isPositiveNumber(text: string, whole: boolean): boolean {
-  return !text.trim() || (whole ? /^[1-9]\d*$/ : /^(?!0*\.?0*$)\d+(\.\d+)?$/).test(text.trim());
+export function isPositiveNumber(text: string, wholeNumber: boolean): boolean {
+  return !text.trim() || (wholeNumber ? /^[1-9]\d*$/ : /^(?!0*\.?0*$)\d+(\.\d+)?$/).test(text.trim());
 }

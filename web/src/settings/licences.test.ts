@@ -10,7 +10,7 @@ const packages = import.meta.glob<{ name: string; license: string }>(
 it("lists the licence of every package as its package.json states", async () => {
   expect(Object.keys(LICENCES).sort()).toEqual(Object.keys(dependencies).sort());
   for (const [name, licence] of Object.entries(LICENCES)) {
-    const said = await packages[`../../node_modules/${name}/package.json`]?.();
-    expect(said?.license, name).toBe(licence);
+    const manifest = await packages[`../../node_modules/${name}/package.json`]?.();
+    expect(manifest?.license, name).toBe(licence);
   }
 });

@@ -31,19 +31,19 @@ export async function askModel(model: string, question: string, signal: AbortSig
     },
     { signal },
   );
-  const begun = performance.now();
+  const startedAt = performance.now();
   try {
     const response = await fetchRaw("POST", "/v1/chat/completions", {
       body: { model, messages: [{ role: "user", content: question }] },
       headers: { Authorization: `Bearer ${key.secret}` },
       signal,
     });
-    const said = (await response.json()) as Completion;
-    const message = said.choices?.[0]?.message;
+    const completion = (await response.json()) as Completion;
+    const message = completion.choices?.[0]?.message;
     return {
       text: message?.content || message?.reasoning_content || "",
-      seconds: (performance.now() - begun) / 1000,
-      tokens: said.usage?.total_tokens ?? null,
+      seconds: (performance.now() - startedAt) / 1000,
+      tokens: completion.usage?.total_tokens ?? null,
       exchange: response.headers.get("x-paddock-exchange"),
       script: response.headers.get("x-paddock-script"),
     };

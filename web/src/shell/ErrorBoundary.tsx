@@ -1,6 +1,6 @@
 import { Component, type ErrorInfo, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
-import { Code } from "@/ui/content/Code";
+import { CodeBlock } from "@/ui/content/CodeBlock";
 import { Button } from "@/ui/controls/Button";
 import { EmptyState } from "@/ui/layout/query-states";
 import styles from "./Shell.module.css";
@@ -8,7 +8,7 @@ import styles from "./Shell.module.css";
 interface Props {
   children: ReactNode;
   /** Current path: navigating away resets the error. */
-  place?: string;
+  location?: string;
 }
 
 /** Shows an error instead of a broken page, without affecting the rest. */
@@ -24,7 +24,7 @@ export class ErrorBoundary extends Component<Props, { error: unknown }> {
   }
 
   override componentDidUpdate(before: Props): void {
-    if (this.state.error && before.place !== this.props.place) this.setState({ error: null });
+    if (this.state.error && before.location !== this.props.location) this.setState({ error: null });
   }
 
   override render(): ReactNode {
@@ -34,7 +34,7 @@ export class ErrorBoundary extends Component<Props, { error: unknown }> {
 }
 
 /** Whether a code chunk could not be loaded, as after an upgrade. */
-export function isMissingChunk(error: unknown): boolean {
+export function isMissingChunkError(error: unknown): boolean {
   const text = error instanceof Error ? error.message : String(error);
   return /dynamically imported module|importing a module script|unable to preload|loading (css )?chunk/i.test(text);
 }
@@ -46,7 +46,7 @@ function BrokenPage({ error, again }: { error: unknown; again: () => void }) {
       {t("shell.broken.reload")}
     </Button>
   );
-  if (isMissingChunk(error)) {
+  if (isMissingChunkError(error)) {
     return (
       <div role="alert">
         <EmptyState title={t("shell.broken.upgraded")} action={reload}>
@@ -71,7 +71,7 @@ function BrokenPage({ error, again }: { error: unknown; again: () => void }) {
       </EmptyState>
       <details>
         <summary>{t("shell.broken.details")}</summary>
-        <Code text={details} label={t("shell.broken.details")} fileName="console-error.txt" wrap />
+        <CodeBlock text={details} label={t("shell.broken.details")} fileName="console-error.txt" wrap />
       </details>
     </div>
   );

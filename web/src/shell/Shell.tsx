@@ -6,7 +6,7 @@ import { FloatingTooltip } from "@/ui/controls/FloatingTooltip";
 import { TooltipImplementation } from "@/ui/controls/Tooltip";
 import { ErrorBoundary } from "./ErrorBoundary";
 import { BottomBar } from "./navigation/BottomBar";
-import { useShortcuts } from "./navigation/keyboard-shortcuts";
+import { useGlobalShortcuts } from "./navigation/keyboard-shortcuts";
 import { lazyComponent } from "./navigation/lazy-component";
 import { Sidebar } from "./navigation/Sidebar";
 import styles from "./Shell.module.css";
@@ -28,16 +28,16 @@ export function Shell({ children }: { children: ReactNode }) {
   const [location] = useLocation();
   const main = useRef<HTMLElement>(null);
   const [opened, setOpened] = useState<"palette" | "shortcuts" | null>(null);
-  const room = location.split("/")[1] ?? "";
-  useShortcuts(setOpened);
+  const section = location.split("/")[1] ?? "";
+  useGlobalShortcuts(setOpened);
   // Once opened they stay mounted, so that closing them restores the focus.
-  const [ever, setEver] = useState(false);
-  if (opened && !ever) setEver(true);
+  const [everOpened, setEverOpened] = useState(false);
+  if (opened && !everOpened) setEverOpened(true);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: a new page starts at the top.
   useEffect(() => {
     main.current?.scrollTo(0, 0);
-  }, [room]);
+  }, [section]);
 
   return (
     <TooltipImplementation value={FloatingTooltip}>
@@ -50,11 +50,11 @@ export function Shell({ children }: { children: ReactNode }) {
           <ApprovalAlerts />
           <OfflineBanner />
           <main id="main" ref={main} tabIndex={-1} className={styles.main}>
-            <ErrorBoundary place={location}>{children}</ErrorBoundary>
+            <ErrorBoundary location={location}>{children}</ErrorBoundary>
           </main>
         </div>
         <BottomBar onSearch={() => setOpened("palette")} />
-        {ever && (
+        {everOpened && (
           <Suspense fallback={null}>
             <CommandPalette
               open={opened === "palette"}

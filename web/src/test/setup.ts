@@ -1,11 +1,11 @@
 import { configure } from "@testing-library/react";
 import { beforeAll } from "vitest";
-import { loadAllTexts, startLanguage } from "@/i18n";
+import { initLanguage, loadAllTexts } from "@/i18n";
 
 // A busy machine may be slow.
 configure({ asyncUtilTimeout: 10_000 });
 
 beforeAll(async () => {
-  await startLanguage();
+  await initLanguage();
   await loadAllTexts();
 });

@@ -9,8 +9,8 @@ import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { ProviderState } from "@/shell/models/ProviderState";
 import { type ServerFacts, useServerFacts } from "@/shell/status/server-facts";
 import { Badge } from "@/ui/controls/Badge";
-import { formatBytes, Time } from "@/ui/format/formats";
-import { serverText } from "@/ui/format/server-text";
+import { formatBytes, RelativeTime } from "@/ui/format/formats";
+import { translateServerText } from "@/ui/format/server-text";
 import { Page } from "@/ui/layout/Page";
 import { QueryResult } from "@/ui/layout/query-states";
 import { healthHints } from "./health-hints";
@@ -40,7 +40,7 @@ export default function HealthPage() {
               {llm.isEnabled && (
                 <HealthCard title={t("health.models")}>
                   <QueryResult query={llm} rows={3}>
-                    {(said) => <ProvidersCard said={said} />}
+                    {(models) => <ProvidersCard models={models} />}
                   </QueryResult>
                 </HealthCard>
               )}
@@ -66,7 +66,7 @@ function HealthCard({ title, children }: { title: string; children: ReactNode })
 function HealthHints({ facts, llm }: { facts: ServerFacts; llm: Schema<"ModelsResponse"> | undefined }) {
   const { t } = useTranslation();
   const hints = healthHints(facts, llm);
-  const titled = (kind: string) => t(`chat.kindTitle.${kind}`, kind);
+  const kindTitle = (kind: string) => t(`chat.kindTitle.${kind}`, kind);
   if (hints.length === 0)
     return (
       <p role="status">
@@ -81,8 +81,8 @@ function HealthHints({ facts, llm }: { facts: ServerFacts; llm: Schema<"ModelsRe
         <li key={id + JSON.stringify(values)}>
           {t(`health.hints.${id}`, {
             ...values,
-            ...(values.kind ? { kind: titled(String(values.kind)) } : {}),
-            ...(values.problem ? { problem: serverText(String(values.problem)) } : {}),
+            ...(values.kind ? { kind: kindTitle(String(values.kind)) } : {}),
+            ...(values.problem ? { problem: translateServerText(String(values.problem)) } : {}),
           })}{" "}
           {id === "scripts" && <Link href="/settings/models">{t("health.connect")}</Link>}
         </li>
@@ -100,7 +100,7 @@ function ServerCard({ facts }: { facts: ServerFacts }) {
         <dd>{facts.version}</dd>
         <dt>{t("health.started")}</dt>
         <dd>
-          <Time at={facts.startedAt} />
+          <RelativeTime at={facts.startedAt} />
         </dd>
         <dt>{t("health.backends")}</dt>
         <dd>{facts.backends.join(", ")}</dd>
@@ -136,13 +136,13 @@ function SandboxesCard({ facts }: { facts: ServerFacts }) {
   );
 }
 
-function ProvidersCard({ said }: { said: Schema<"ModelsResponse"> }) {
+function ProvidersCard({ models }: { models: Schema<"ModelsResponse"> }) {
   const { t } = useTranslation();
-  const { archive } = said;
+  const { archive } = models;
   return (
     <>
       <ul className={styles.plainList}>
-        {said.providers.map((provider) => (
+        {models.providers.map((provider) => (
           <li key={provider.name}>
             <span>
               <bdi>{provider.name}</bdi> <span className={styles.note}>{provider.kind}</span>
@@ -151,7 +151,7 @@ function ProvidersCard({ said }: { said: Schema<"ModelsResponse"> }) {
           </li>
         ))}
       </ul>
-      {said.providers.length === 0 && <p className={styles.note}>{t("health.noProviders")}</p>}
+      {models.providers.length === 0 && <p className={styles.note}>{t("health.noProviders")}</p>}
       <dl className={styles.facts}>
         <dt>{t("health.archive")}</dt>
         <dd>{t(`health.archives.${archive.enabled ? archive.durability : "off"}`)}</dd>
@@ -170,9 +170,9 @@ function ProvidersCard({ said }: { said: Schema<"ModelsResponse"> }) {
   );
 }
 
-/** What an agent lacks: the command that installs it, or a message. */
+/** Missing requirement of an agent: the command that installs it, or a message. */
 function missingText(missing: string): string {
-  return missing.startsWith("pip install ") ? missing : serverText(missing);
+  return missing.startsWith("pip install ") ? missing : translateServerText(missing);
 }
 
 function AgentsCard({ facts }: { facts: ServerFacts }) {

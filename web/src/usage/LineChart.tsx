@@ -39,19 +39,19 @@ export function LineChart({ label, times, hourly, lines, format }: Props) {
     const element = frame.current;
     if (!element) return;
     let plot: { destroy: () => void; setSize: (size: { width: number; height: number }) => void } | null = null;
-    let left = false;
+    let unmounted = false;
     const resized = new ResizeObserver(() => plot?.setSize({ width: element.clientWidth, height: HEIGHT }));
     void drawChart(element, content.current, i18n.language, t(hourly ? "usage.hour" : "usage.day"))
-      .then((drawn) => {
-        if (left) drawn.destroy();
+      .then((created) => {
+        if (unmounted) created.destroy();
         else {
-          plot = drawn;
+          plot = created;
           resized.observe(element);
         }
       })
       .catch(() => setBroken(true));
     return () => {
-      left = true;
+      unmounted = true;
       resized.disconnect();
       plot?.destroy();
     };
@@ -71,11 +71,11 @@ export function LineChart({ label, times, hourly, lines, format }: Props) {
         </tr>
       </thead>
       <tbody>
-        {times.map((time, place) => (
+        {times.map((time, index) => (
           <tr key={time}>
             <th scope="row">{hourly ? time.slice(0, 16).replace("T", " ") : time.slice(0, 10)}</th>
             {lines.map((line) => (
-              <td key={line.label}>{showValue(line.values[place], format)}</td>
+              <td key={line.label}>{formatChartValue(line.values[index], format)}</td>
             ))}
           </tr>
         ))}
@@ -90,12 +90,12 @@ export function LineChart({ label, times, hourly, lines, format }: Props) {
   );
 }
 
-function showValue(value: number | null | undefined, format: (value: number) => string): string {
+function formatChartValue(value: number | null | undefined, format: (value: number) => string): string {
   return value === null || value === undefined ? "–" : format(value);
 }
 
 /** Show the newest values in the legend while no point is hovered. */
-function showLast(plot: { setLegend: (legend: { idx: number }) => void; data: ArrayLike<unknown>[] }): void {
+function showLastLegendValue(plot: { setLegend: (legend: { idx: number }) => void; data: ArrayLike<unknown>[] }): void {
   plot.setLegend({ idx: (plot.data[0]?.length ?? 1) - 1 });
 }
 
@@ -114,13 +114,13 @@ async function drawChart(
     ticks: { stroke: colour("--line"), width: 1 },
     font: `12px ${style.getPropertyValue("--font")}`,
   };
-  const short = new Intl.DateTimeFormat(
+  const dateFormat = new Intl.DateTimeFormat(
     language,
     hourly
       ? { hour: "2-digit", minute: "2-digit", timeZone: "UTC", hourCycle: "h23" }
       : { month: "short", day: "numeric", timeZone: "UTC" },
   );
-  const timeAt = (second: number) => short.format(new Date(second * 1000));
+  const timeAt = (second: number) => dateFormat.format(new Date(second * 1000));
   return new Plot(
     {
       width: element.clientWidth,
@@ -129,10 +129,10 @@ async function drawChart(
       cursor: { y: false, drag: { x: false, y: false } },
       legend: { live: true },
       hooks: {
-        ready: [showLast],
+        ready: [showLastLegendValue],
         setCursor: [
           (plot) => {
-            if (plot.cursor.idx == null) showLast(plot);
+            if (plot.cursor.idx == null) showLastLegendValue(plot);
           },
         ],
       },
@@ -148,13 +148,13 @@ async function drawChart(
       ],
       series: [
         { label: span, value: (_, second) => (second === null ? "–" : timeAt(second)) },
-        ...lines.map((line, place) => ({
+        ...lines.map((line, index) => ({
           label: line.label,
-          stroke: colour(COLOURS[place % COLOURS.length] ?? "--accent"),
-          fill: place === 0 && lines.length === 1 ? colour("--accent-soft") : undefined,
+          stroke: colour(COLOURS[index % COLOURS.length] ?? "--accent"),
+          fill: index === 0 && lines.length === 1 ? colour("--accent-soft") : undefined,
           width: 2,
           points: { show: times.length <= 31, size: 5 },
-          value: (_: unknown, value: number | null) => showValue(value, format),
+          value: (_: unknown, value: number | null) => formatChartValue(value, format),
         })),
       ],
     },

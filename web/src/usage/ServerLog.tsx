@@ -1,9 +1,9 @@
 import { useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { ApiError } from "@/api/client";
-import { follow } from "@/api/streams";
-import { useQueryAddress } from "@/shell/navigation/useQueryAddress";
-import { useConnection } from "@/shell/status/connection";
+import { followEventStream } from "@/api/event-stream";
+import { useUrlQuery } from "@/shell/navigation/useUrlQuery";
+import { useServerConnection } from "@/shell/status/server-connection";
 import { SearchBox, Select } from "@/ui/controls/forms";
 import { Switch } from "@/ui/controls/Switch";
 import { ErrorState } from "@/ui/layout/query-states";
@@ -24,63 +24,63 @@ const FILTER_DELAY = 300;
 /** Live view of the server's log. */
 export function ServerLog() {
   const { t, i18n } = useTranslation();
-  const { get, set } = useQueryAddress();
+  const { get, set } = useUrlQuery();
   const level = LEVELS.includes(get("level")) ? get("level") : "info";
-  const words = get("q");
-  const [follows, setFollows] = useState(true);
+  const searchText = get("q");
+  const [following, setFollowing] = useState(true);
   const [lines, setLines] = useState<LogLine[]>([]);
   const [error, setError] = useState<ApiError | null>(null);
-  const resumed = useConnection((state) => state.resumed);
+  const resumed = useServerConnection((state) => state.resumed);
   const frame = useRef<HTMLDivElement>(null);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: a restarted server numbers its lines from the start.
   useEffect(() => {
     const stop = new AbortController();
-    const came: LogLine[] = [];
-    let drawing: ReturnType<typeof setTimeout> | undefined;
+    const received: LogLine[] = [];
+    let showTimer: ReturnType<typeof setTimeout> | undefined;
     const show = () => {
-      drawing = undefined;
-      const news = came.splice(0);
-      setLines((before) => [...before, ...news].slice(-MAX_LINES));
+      showTimer = undefined;
+      const newLines = received.splice(0);
+      setLines((before) => [...before, ...newLines].slice(-MAX_LINES));
     };
     // Filter after a pause in typing.
-    const begin = setTimeout(() => {
+    const startTimer = setTimeout(() => {
       setLines([]);
       setError(null);
-      void follow("/v1/logs", {
-        query: { level, q: words, limit: 500 },
+      void followEventStream("/v1/logs", {
+        query: { level, q: searchText, limit: 500 },
         signal: stop.signal,
-        onFrame: ({ data }) => {
-          came.push(JSON.parse(data) as LogLine);
-          drawing ??= setTimeout(show, 100);
+        onEvent: ({ data }) => {
+          received.push(JSON.parse(data) as LogLine);
+          showTimer ??= setTimeout(show, 100);
         },
         onState: (_, problem) => setError(problem ?? null),
       });
     }, FILTER_DELAY);
     return () => {
-      clearTimeout(begin);
-      clearTimeout(drawing);
+      clearTimeout(startTimer);
+      clearTimeout(showTimer);
       stop.abort();
     };
-  }, [level, words, resumed]);
+  }, [level, searchText, resumed]);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: scroll down for new lines.
   useEffect(() => {
-    if (follows && frame.current) frame.current.scrollTop = frame.current.scrollHeight;
-  }, [lines, follows]);
+    if (following && frame.current) frame.current.scrollTop = frame.current.scrollHeight;
+  }, [lines, following]);
 
   return (
     <section className={styles.section} aria-labelledby="log">
       <h2 id="log">{t("health.log.title")}</h2>
       <search className={styles.filters}>
-        <SearchBox label={t("health.log.search")} value={words} onChange={(text) => set({ q: text })} />
+        <SearchBox label={t("health.log.search")} value={searchText} onChange={(text) => set({ q: text })} />
         <Select
           aria-label={t("health.log.level")}
           value={level}
           onChange={(value) => set({ level: value === "info" ? "" : value })}
           options={LEVELS.map((value) => ({ value, label: t(`health.log.levels.${value}`) }))}
         />
-        <Switch label={t("health.log.follow")} checked={follows} onChange={setFollows} />
+        <Switch label={t("health.log.follow")} checked={following} onChange={setFollowing} />
       </search>
       {error ? (
         <ErrorState error={error} />
@@ -101,7 +101,7 @@ export function ServerLog() {
                   {new Date(line.at).toLocaleTimeString(i18n.language, { hourCycle: "h23" })}
                 </time>
                 <span className={styles[line.level]}>{line.level}</span>
-                <span className={styles.said}>
+                <span className={styles.message}>
                   {line.event} <span className={styles.fields}>{logLineText(line.fields)}</span>
                 </span>
               </li>

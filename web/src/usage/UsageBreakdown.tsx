@@ -9,12 +9,12 @@ import { formatMoney } from "@/ui/format/money";
 import { Table } from "@/ui/layout/Table";
 import styles from "./UsagePage.module.css";
 import {
-  measureValue,
-  rankByMeasure,
+  rankUsageByMeasure,
   SCRIPT_MODEL,
   type UsageDimension,
   type UsageMeasure,
   type UsageRow,
+  usageMeasureValue,
 } from "./usage-figures";
 
 const MAX_ROWS = 100;
@@ -44,7 +44,7 @@ export function UsageBreakdown({ items, by, measure, total, onFilter }: Props) {
     return (by === "key" && keys?.items.find((key) => key.id === value)?.name) || value;
   };
   const number = (value: number) => formatAmount(value, i18n.language);
-  const rows = rankByMeasure(items, measure).slice(0, MAX_ROWS);
+  const rows = rankUsageByMeasure(items, measure).slice(0, MAX_ROWS);
   return (
     <>
       <Table<UsageRow>
@@ -76,7 +76,7 @@ export function UsageBreakdown({ items, by, measure, total, onFilter }: Props) {
             label: t(`usage.measures.${measure}`),
             minor: true,
             cell: (item) => {
-              const share = total > 0 ? measureValue(item, measure) / total : 0;
+              const share = total > 0 ? usageMeasureValue(item, measure) / total : 0;
               return (
                 <span className={styles.share}>
                   <span className={styles.bar} aria-hidden>

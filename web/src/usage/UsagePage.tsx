@@ -5,7 +5,7 @@ import { Link } from "wouter";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
-import { useQueryAddress } from "@/shell/navigation/useQueryAddress";
+import { useUrlQuery } from "@/shell/navigation/useUrlQuery";
 import { Select, TextInput } from "@/ui/controls/forms";
 import { formatAmount, formatDuration } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
@@ -15,13 +15,12 @@ import { LineChart } from "./LineChart";
 import { UsageBreakdown } from "./UsageBreakdown";
 import styles from "./UsagePage.module.css";
 import {
-  fittingRange,
-  measureValue,
+  chartInterval,
+  dateRangeFromUrl,
+  dateRangeTimestamps,
   RANGE_DAYS,
-  rangeFromAddress,
-  rangeInterval,
-  rangeMoments,
   SCRIPT_MODEL,
+  shortestRangeWithUsage,
   USAGE_DIMENSIONS,
   USAGE_MEASURES,
   type UsageDimension,
@@ -29,12 +28,13 @@ import {
   type UsageMeasure,
   type UsageNumbers,
   type UsageSeries,
+  usageMeasureValue,
 } from "./usage-figures";
 
 /** Model usage and cost. Range and grouping are in the URL. */
 export default function UsagePage() {
   const { t, i18n } = useTranslation();
-  const { get, set } = useQueryAddress();
+  const { get, set } = useUrlQuery();
   const me = useCurrentUser().data;
   const custom = Boolean(get("since") || get("until"));
   const chosen = custom || RANGE_DAYS.includes(get("range"));
@@ -42,16 +42,18 @@ export default function UsagePage() {
     queryKey: ["usage", "month"],
     queryFn: ({ signal }) =>
       api.get<Schema<"UsageResponse">>("/v1/usage", {
-        query: { by: "day", ...rangeFromAddress("30", "", "", new Date()) },
+        query: { by: "day", ...dateRangeFromUrl("30", "", "", new Date()) },
         signal,
       }),
     enabled: !chosen,
     staleTime: Number.POSITIVE_INFINITY,
   });
   // The shortest range with requests is only known then.
-  const settled = chosen || !month.isLoading;
-  const days = RANGE_DAYS.includes(get("range")) ? get("range") : fittingRange(month.data?.items ?? [], new Date());
-  const range = rangeFromAddress(days, get("since"), get("until"), new Date());
+  const isRangeKnown = chosen || !month.isLoading;
+  const days = RANGE_DAYS.includes(get("range"))
+    ? get("range")
+    : shortestRangeWithUsage(month.data?.items ?? [], new Date());
+  const range = dateRangeFromUrl(days, get("since"), get("until"), new Date());
   const measure = (USAGE_MEASURES as string[]).includes(get("measure")) ? (get("measure") as UsageMeasure) : "tokens";
   const by = (USAGE_DIMENSIONS as string[]).includes(get("by")) ? (get("by") as UsageDimension) : "model";
   const only = {
@@ -65,19 +67,19 @@ export default function UsagePage() {
     queryKey: ["usage", dimension, range, only],
     queryFn: ({ signal }: { signal: AbortSignal }) =>
       api.get<Schema<"UsageResponse">>("/v1/usage", { query: { by: dimension, ...range, ...only }, signal }),
-    enabled: settled,
+    enabled: isRangeKnown,
     refetchInterval: 30_000,
     placeholderData: (before: Schema<"UsageResponse"> | undefined) => before,
   });
-  const whole = useQuery(ask("day"));
+  const daily = useQuery(ask("day"));
   const series = useQuery({
     queryKey: ["usage", "series", range, only],
     queryFn: ({ signal }) =>
       api.get<UsageSeries>("/v1/usage/series", {
-        query: { interval: rangeInterval(range), ...rangeMoments(range, new Date()), ...only },
+        query: { interval: chartInterval(range), ...dateRangeTimestamps(range, new Date()), ...only },
         signal,
       }),
-    enabled: settled,
+    enabled: isRangeKnown,
     refetchInterval: 30_000,
     placeholderData: (before) => before,
   });
@@ -92,15 +94,15 @@ export default function UsagePage() {
       <search className={styles.filters}>
         <Select
           aria-label={t("usage.range")}
-          value={custom ? "custom" : settled ? days : ""}
-          disabled={!settled}
+          value={custom ? "custom" : isRangeKnown ? days : ""}
+          disabled={!isRangeKnown}
           onChange={(value) =>
             value === "custom"
               ? set({ range: "", since: range.since, until: range.until })
               : set({ range: value, since: "", until: "" })
           }
           options={[
-            ...(settled ? [] : [{ value: "", label: t("usage.range") }]),
+            ...(isRangeKnown ? [] : [{ value: "", label: t("usage.range") }]),
             ...RANGE_DAYS.map((value) => ({ value, label: t("usage.lastDays", { count: Number(value) }) })),
             { value: "custom", label: t("usage.custom") },
           ]}
@@ -137,7 +139,7 @@ export default function UsagePage() {
         ))}
       </search>
       <QueryResult
-        query={whole}
+        query={daily}
         isEmpty={({ total }) => total.requests === 0}
         empty={
           <EmptyState
@@ -179,7 +181,7 @@ export default function UsagePage() {
                     items={found.items}
                     by={by}
                     measure={measure}
-                    total={measureValue(found.total, measure)}
+                    total={usageMeasureValue(found.total, measure)}
                     onFilter={(value) => set({ [by]: value }, true)}
                   />
                 )}

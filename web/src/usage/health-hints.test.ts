@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { ServerFacts } from "@/shell/status/server-facts";
 import { healthHints } from "./health-hints";
 
-const WELL = {
+const HEALTHY_FACTS = {
   disk: { free: 10e9, total: 20e9, needed: 1e9 },
   models: { items: [], patterns: [], real: true, demo: false },
   kinds: [{ name: "code", title: "Code", image: "code", built: true }],
@@ -17,25 +17,25 @@ const MODELS = {
 
 describe("hints", () => {
   it("are empty when all is well", () => {
-    expect(healthHints(WELL, MODELS)).toEqual([]);
-    expect(healthHints(WELL, undefined)).toEqual([]);
+    expect(healthHints(HEALTHY_FACTS, MODELS)).toEqual([]);
+    expect(healthHints(HEALTHY_FACTS, undefined)).toEqual([]);
   });
   it("report each problem separately", () => {
     const ids = (facts: Partial<ServerFacts>, llm = MODELS) =>
-      healthHints({ ...WELL, ...facts }, llm).map(({ id }) => id);
+      healthHints({ ...HEALTHY_FACTS, ...facts }, llm).map(({ id }) => id);
     expect(ids({ disk: { free: 1, total: 9, needed: 5 } })).toEqual(["disk"]);
     expect(ids({ models: { items: [], patterns: [], real: false, demo: true, state: "ready" } })).toEqual(["scripts"]);
-    expect(ids({ kinds: WELL.kinds.map((kind) => ({ ...kind, built: false })) })).toEqual(["kinds"]);
+    expect(ids({ kinds: HEALTHY_FACTS.kinds.map((kind) => ({ ...kind, built: false })) })).toEqual(["kinds"]);
     expect(ids({}, { ...MODELS, archive: { ...MODELS.archive, lost: 3 } })).toEqual(["lost"]);
     expect(ids({}, { ...MODELS, providers: MODELS.providers.map((each) => ({ ...each, failing: true })) })).toEqual([
       "failing",
     ]);
     const unreached = MODELS.providers.map((each) => ({ ...each, unreached: true, listProblem: "no" }));
-    expect(healthHints(WELL, { ...MODELS, providers: unreached })).toEqual([
+    expect(healthHints(HEALTHY_FACTS, { ...MODELS, providers: unreached })).toEqual([
       { id: "unreached", values: { name: "a", problem: "no" } },
     ]);
     const refused = MODELS.providers.map((each) => ({ ...each, keyRefusedAt: "2026-01-01T00:00:00Z", failing: true }));
-    expect(healthHints(WELL, { ...MODELS, providers: refused })).toEqual([
+    expect(healthHints(HEALTHY_FACTS, { ...MODELS, providers: refused })).toEqual([
       { id: "keyRefused", values: { name: "a", where: "llm.providers.a.key" } },
     ]);
   });

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { formatMoney } from "@/ui/format/money";
 import {
-  fittingRange,
-  rangeFromAddress,
-  rangeInterval,
-  rangeMoments,
-  rankByMeasure,
+  chartInterval,
+  dateRangeFromUrl,
+  dateRangeTimestamps,
+  rankUsageByMeasure,
+  shortestRangeWithUsage,
   type UsageRow,
 } from "./usage-figures";
 
@@ -28,27 +28,30 @@ const now = new Date("2026-03-10T23:30:00Z");
 
 describe("ranges", () => {
   it("end today, unless days are named", () => {
-    expect(rangeFromAddress("7", "", "", now)).toEqual({ since: "2026-03-04", until: "2026-03-10" });
-    expect(rangeFromAddress("nonsense", "", "", now)).toEqual({ since: "2026-02-09", until: "2026-03-10" });
-    expect(rangeFromAddress("7", "2026-01-01", "2026-01-31", now)).toEqual({
+    expect(dateRangeFromUrl("7", "", "", now)).toEqual({ since: "2026-03-04", until: "2026-03-10" });
+    expect(dateRangeFromUrl("nonsense", "", "", now)).toEqual({ since: "2026-02-09", until: "2026-03-10" });
+    expect(dateRangeFromUrl("7", "2026-01-01", "2026-01-31", now)).toEqual({
       since: "2026-01-01",
       until: "2026-01-31",
     });
   });
   it("are swapped when reversed, and invalid dates are ignored", () => {
-    expect(rangeFromAddress("", "2026-02-02", "2026-02-01", now)).toEqual({ since: "2026-02-01", until: "2026-02-02" });
-    expect(rangeFromAddress("7", "2026-99-99", "", now)).toEqual({ since: "2026-03-04", until: "2026-03-10" });
+    expect(dateRangeFromUrl("", "2026-02-02", "2026-02-01", now)).toEqual({ since: "2026-02-01", until: "2026-02-02" });
+    expect(dateRangeFromUrl("7", "2026-99-99", "", now)).toEqual({ since: "2026-03-04", until: "2026-03-10" });
   });
-  it("are cut by the hour while they are short", () => {
-    expect(rangeInterval(rangeFromAddress("1", "", "", now))).toBe("hour");
-    expect(rangeInterval(rangeFromAddress("7", "", "", now))).toBe("day");
+  it("have hourly intervals if short", () => {
+    expect(chartInterval(dateRangeFromUrl("1", "", "", now))).toBe("hour");
+    expect(chartInterval(dateRangeFromUrl("7", "", "", now))).toBe("day");
     expect(
-      rangeMoments(rangeFromAddress("1", "", "", new Date("2026-03-10T04:30:00Z")), new Date("2026-03-10T04:30:00Z")),
+      dateRangeTimestamps(
+        dateRangeFromUrl("1", "", "", new Date("2026-03-10T04:30:00Z")),
+        new Date("2026-03-10T04:30:00Z"),
+      ),
     ).toEqual({
       since: "2026-03-10T00:00:00Z",
       until: "2026-03-10T04:59:59Z",
     });
-    expect(rangeMoments({ since: "2026-03-01", until: "2026-03-02" }, now)).toEqual({
+    expect(dateRangeTimestamps({ since: "2026-03-01", until: "2026-03-02" }, now)).toEqual({
       since: "2026-03-01T00:00:00Z",
       until: "2026-03-02T23:59:59Z",
     });
@@ -58,19 +61,19 @@ describe("ranges", () => {
 describe("the first range", () => {
   it("is the shortest that shows all usage", () => {
     const on = (day: string) => item({ day, requests: 1 });
-    expect(fittingRange([on("2026-03-10")], now)).toBe("1");
-    expect(fittingRange([on("2026-03-10"), on("2026-03-05")], now)).toBe("7");
-    expect(fittingRange([on("2026-02-20")], now)).toBe("30");
-    expect(fittingRange([item({ day: "2026-02-20", requests: 0 }), on("2026-03-10")], now)).toBe("1");
-    expect(fittingRange([], now)).toBe("30");
+    expect(shortestRangeWithUsage([on("2026-03-10")], now)).toBe("1");
+    expect(shortestRangeWithUsage([on("2026-03-10"), on("2026-03-05")], now)).toBe("7");
+    expect(shortestRangeWithUsage([on("2026-02-20")], now)).toBe("30");
+    expect(shortestRangeWithUsage([item({ day: "2026-02-20", requests: 0 }), on("2026-03-10")], now)).toBe("1");
+    expect(shortestRangeWithUsage([], now)).toBe("30");
   });
 });
 
 describe("figures", () => {
   it("are ranked by the chosen metric", () => {
     const items = [item({ model: "a", cost: 1, requests: 9 }), item({ model: "b", cost: 2, requests: 1 })];
-    expect(rankByMeasure(items, "cost")[0]?.model).toBe("b");
-    expect(rankByMeasure(items, "requests")[0]?.model).toBe("a");
+    expect(rankUsageByMeasure(items, "cost")[0]?.model).toBe("b");
+    expect(rankUsageByMeasure(items, "requests")[0]?.model).toBe("a");
   });
   it("show small amounts of money", () => {
     expect(formatMoney(0.0031, "en")).toBe("$0.0031");

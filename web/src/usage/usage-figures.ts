@@ -56,11 +56,11 @@ export interface DateRange {
 }
 
 /** Range from the URL: a number of days up to today, or two dates. */
-export function rangeFromAddress(range: string, since: string, until: string, now: Date): DateRange {
+export function dateRangeFromUrl(range: string, since: string, until: string, now: Date): DateRange {
   const today = utcDay(now);
-  if (isDay(since) || isDay(until)) {
-    const last = isDay(until) ? until : today;
-    const first = isDay(since) ? since : utcDay(new Date(Date.parse(last) - 29 * DAY));
+  if (isDateString(since) || isDateString(until)) {
+    const last = isDateString(until) ? until : today;
+    const first = isDateString(since) ? since : utcDay(new Date(Date.parse(last) - 29 * DAY));
     return first <= last ? { since: first, until: last } : { since: last, until: first };
   }
   const days = RANGE_DAYS.includes(range) ? Number(range) : 30;
@@ -68,7 +68,7 @@ export function rangeFromAddress(range: string, since: string, until: string, no
 }
 
 /** The shortest range that contains all days with requests; 30 days if there are none. */
-export function fittingRange(items: Pick<UsageRow, "day" | "requests">[], now: Date): string {
+export function shortestRangeWithUsage(items: Pick<UsageRow, "day" | "requests">[], now: Date): string {
   const days = items.filter((each) => each.requests > 0 && each.day).map((each) => String(each.day));
   if (days.length === 0) return DEFAULT_RANGE;
   const first = days.reduce((one, other) => (one < other ? one : other));
@@ -77,27 +77,28 @@ export function fittingRange(items: Pick<UsageRow, "day" | "requests">[], now: D
 }
 
 /** Interval of a range: up to two days by the hour. */
-export function rangeInterval({ since, until }: DateRange): "hour" | "day" {
+export function chartInterval({ since, until }: DateRange): "hour" | "day" {
   return Date.parse(until) - Date.parse(since) <= DAY ? "hour" : "day";
 }
 
 /** First and last moment of a range, at most the current hour. */
-export function rangeMoments({ since, until }: DateRange, now: Date): DateRange {
+export function dateRangeTimestamps({ since, until }: DateRange, now: Date): DateRange {
   const end = until === utcDay(now) ? `${now.toISOString().slice(0, 13)}:59:59Z` : `${until}T23:59:59Z`;
   return { since: `${since}T00:00:00Z`, until: end };
 }
 
-export function isDay(text: string): boolean {
+export function isDateString(text: string): boolean {
   return /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(Date.parse(text));
 }
 
-export function measureValue(numbers: UsageNumbers, measure: UsageMeasure): number {
-  return measure === "tokens" ? numbers.input + numbers.output : numbers[measure];
+export function usageMeasureValue(totals: UsageNumbers, measure: UsageMeasure): number {
+  return measure === "tokens" ? totals.input + totals.output : totals[measure];
 }
 
 /** Sorted, largest first. */
-export function rankByMeasure(items: UsageRow[], measure: UsageMeasure): UsageRow[] {
+export function rankUsageByMeasure(items: UsageRow[], measure: UsageMeasure): UsageRow[] {
   return [...items].sort(
-    (one, other) => measureValue(other, measure) - measureValue(one, measure) || other.requests - one.requests,
+    (one, other) =>
+      usageMeasureValue(other, measure) - usageMeasureValue(one, measure) || other.requests - one.requests,
   );
 }

@@ -9,7 +9,7 @@ import { sandboxKind, sandboxOrigin } from "@/sandboxes/sandbox-properties";
 import { useSnapshotNames } from "@/sandboxes/useSnapshotNames";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { Badge, type Tone } from "@/ui/controls/Badge";
-import { Time } from "@/ui/format/formats";
+import { RelativeTime } from "@/ui/format/formats";
 import { QueryResult } from "@/ui/layout/query-states";
 import styles from "./WelcomePage.module.css";
 
@@ -85,7 +85,7 @@ export function RecentActivity() {
                       {chat.state !== "idle" && (
                         <Badge tone={SESSION_TONES[chat.state]}>{t(`welcome.session.${chat.state}`)}</Badge>
                       )}
-                      <Time at={chat.changed_at} />
+                      <RelativeTime at={chat.changed_at} />
                     </Link>
                   </li>
                 ))}
@@ -110,7 +110,7 @@ export function RecentActivity() {
                       <Play size={16} aria-hidden />
                       <bdi className={styles.name}>{run.name}</bdi>
                       <Badge tone={RUN_TONES[run.state]}>{t(`welcome.run.${run.state}`)}</Badge>
-                      <Time at={run.createdAt} />
+                      <RelativeTime at={run.createdAt} />
                     </Link>
                   </li>
                 ))}
@@ -137,7 +137,7 @@ export function RecentActivity() {
                         {sandbox.metadata.name || (sandboxKind(sandbox) ?? sandboxOrigin(sandbox, snapshots))}
                       </bdi>
                       <span className={styles.id}>{sandbox.id}</span>
-                      <Time at={sandbox.createdAt} />
+                      <RelativeTime at={sandbox.createdAt} />
                     </Link>
                   </li>
                 ))}

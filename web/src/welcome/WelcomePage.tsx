@@ -5,11 +5,11 @@ import { Link } from "wouter";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { ConnectModel } from "@/shell/models/ConnectModel";
 import { type ServerFacts, useServerFacts } from "@/shell/status/server-facts";
-import { useDemo } from "@/shell/status/useDemo";
+import { useOpenDemoChat } from "@/shell/status/useOpenDemoChat";
 import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
 import { Dialog } from "@/ui/controls/Dialog";
-import { useTitle } from "@/ui/layout/Page";
+import { usePageTitle } from "@/ui/layout/Page";
 import { RecentActivity, useRecentChats } from "./RecentActivity";
 import styles from "./WelcomePage.module.css";
 
@@ -21,7 +21,7 @@ export default function WelcomePage() {
   const [connecting, setConnecting] = useState(false);
   const chats = hasScope(me, "sessions:write");
   const tasks = hasScope(me, "runs:write");
-  useTitle(t("welcome.title"));
+  usePageTitle(t("welcome.title"));
   return (
     <div className={styles.page}>
       <header className={styles.hero}>
@@ -88,16 +88,16 @@ function ModelState({ state }: { state: ServerFacts["models"]["state"] }) {
 /** Button that starts a scripted demo chat. */
 function DemoButton() {
   const { t } = useTranslation();
-  const some = (useRecentChats().data?.items.length ?? 0) > 0;
-  const begin = useDemo();
+  const hasChats = (useRecentChats().data?.items.length ?? 0) > 0;
+  const openDemo = useOpenDemoChat();
   return (
     <div className={styles.demo}>
       <div className={styles.buttons}>
-        <Button tone="accent" icon={Play} busy={begin.isPending} onClick={() => begin.mutate(false)}>
+        <Button tone="accent" icon={Play} busy={openDemo.isPending} onClick={() => openDemo.mutate(false)}>
           {t("welcome.demo.begin")}
         </Button>
-        {some && (
-          <Button tone="quiet" icon={RotateCcw} disabled={begin.isPending} onClick={() => begin.mutate(true)}>
+        {hasChats && (
+          <Button tone="quiet" icon={RotateCcw} disabled={openDemo.isPending} onClick={() => openDemo.mutate(true)}>
             {t("welcome.demo.again")}
           </Button>
         )}

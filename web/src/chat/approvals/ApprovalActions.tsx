@@ -6,37 +6,37 @@ import { KeyCap } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
 import { TextArea, TextInput } from "@/ui/controls/forms";
 import { Menu, type MenuItem } from "@/ui/controls/Menu";
-import { useChat } from "../chat-context";
+import { useChatContext } from "../chat-context";
+import { ApprovalExpiryCountdown } from "./ApprovalExpiryCountdown";
+import { type ApprovalChoice, buildApprovalDecision, useDecideApprovals } from "./approval-decisions";
 import styles from "./approvals.module.css";
-import { type ApprovalChoice, buildDecision, useDecideApprovals } from "./decisions";
-import { EditArguments } from "./EditArguments";
-import { ExpiryCountdown } from "./ExpiryCountdown";
-import { revealInvisibleIn } from "./invisible-characters";
+import { EditArgumentsForm } from "./EditArgumentsForm";
+import { revealInvisibleInArguments } from "./invisible-characters";
 import { useVisibleApprovals } from "./visible-approvals";
 
 /** Actions for a pending approval. */
 export function ApprovalActions({ approval }: { approval: Approval }) {
   const { t } = useTranslation();
-  const chat = useChat();
+  const chat = useChatContext();
   const { busy, decide } = useDecideApprovals();
   const frame = useRef<HTMLDivElement>(null);
   const mode = useVisibleApprovals((state) => (state.open?.id === approval.id ? state.open.mode : null));
   const byKeys = useVisibleApprovals((state) => state.current === approval.id);
-  const { setOpen, see } = useVisibleApprovals.getState();
-  const hidden = useMemo(() => revealInvisibleIn(approval.arguments), [approval.arguments]);
-  const choose = (choice: ApprovalChoice) => void decide([buildDecision(approval, choice)]);
-  const may = (action: Approval["actions"][number]) => chat.mayWrite && approval.actions.includes(action);
+  const { setOpen, setInView } = useVisibleApprovals.getState();
+  const hidden = useMemo(() => revealInvisibleInArguments(approval.arguments), [approval.arguments]);
+  const choose = (choice: ApprovalChoice) => void decide([buildApprovalDecision(approval, choice)]);
+  const isAllowed = (action: Approval["actions"][number]) => chat.mayWrite && approval.actions.includes(action);
 
   useEffect(() => {
     const element = frame.current;
     if (!element) return;
-    const watcher = new IntersectionObserver(([entry]) => see(approval.id, entry?.isIntersecting ?? false));
-    watcher.observe(element);
+    const observer = new IntersectionObserver(([entry]) => setInView(approval.id, entry?.isIntersecting ?? false));
+    observer.observe(element);
     return () => {
-      watcher.disconnect();
-      see(approval.id, false);
+      observer.disconnect();
+      setInView(approval.id, false);
     };
-  }, [approval.id, see]);
+  }, [approval.id, setInView]);
 
   if (!chat.mayWrite)
     return (
@@ -45,7 +45,7 @@ export function ApprovalActions({ approval }: { approval: Approval }) {
       </div>
     );
   const more: MenuItem[] = [];
-  if (may("approve")) {
+  if (isAllowed("approve")) {
     more.push({
       label: t("chat.alwaysCall"),
       icon: ShieldCheck,
@@ -57,7 +57,7 @@ export function ApprovalActions({ approval }: { approval: Approval }) {
       onSelect: () => choose({ action: "approve", always: "tool" }),
     });
   }
-  if (may("answer"))
+  if (isAllowed("answer"))
     more.push({ label: t("chat.answerInstead"), icon: CircleHelp, onSelect: () => setOpen(approval.id, "answer") });
 
   return (
@@ -73,8 +73,8 @@ export function ApprovalActions({ approval }: { approval: Approval }) {
       {approval.type === "question" ? (
         <QuestionChoices approval={approval} busy={busy} choose={choose} />
       ) : mode === "edit" ? (
-        <EditArguments
-          given={approval.arguments}
+        <EditArgumentsForm
+          args={approval.arguments}
           busy={busy}
           onDone={(changed) => choose({ action: "edit", arguments: changed })}
           onCancel={() => setOpen(null)}
@@ -92,24 +92,24 @@ export function ApprovalActions({ approval }: { approval: Approval }) {
           label={t("chat.answerInsteadHint")}
           action={t("chat.sendAnswer")}
           tone="accent"
-          needed
+          required
           busy={busy}
           onDone={(answer) => choose({ action: "answer", answer })}
         />
       ) : (
         <div className={styles.row}>
-          {may("approve") && (
+          {isAllowed("approve") && (
             <Button size="small" tone="accent" icon={Check} busy={busy} onClick={() => choose({ action: "approve" })}>
               {t("chat.approve")}
               {byKeys && <KeyCap>A</KeyCap>}
             </Button>
           )}
-          {may("edit") && (
+          {isAllowed("edit") && (
             <Button size="small" icon={PenLine} disabled={busy} onClick={() => setOpen(approval.id, "edit")}>
               {t("chat.edit")}
             </Button>
           )}
-          {may("reject") && (
+          {isAllowed("reject") && (
             <Button size="small" icon={X} disabled={busy} onClick={() => setOpen(approval.id, "reject")}>
               {t("chat.reject")}
               {byKeys && <KeyCap>R</KeyCap>}
@@ -125,7 +125,7 @@ export function ApprovalActions({ approval }: { approval: Approval }) {
               items={more}
             />
           )}
-          {approval.expires_at && <ExpiryCountdown until={approval.expires_at} />}
+          {approval.expires_at && <ApprovalExpiryCountdown until={approval.expires_at} />}
         </div>
       )}
     </div>
@@ -179,7 +179,7 @@ function RejectionReason(props: {
   label: string;
   action: string;
   tone: "accent" | "danger";
-  needed?: boolean;
+  required?: boolean;
   busy: boolean;
   onDone: (text: string) => void;
 }) {
@@ -190,7 +190,7 @@ function RejectionReason(props: {
     field.current = document.querySelector<HTMLTextAreaElement>("textarea[data-reason]");
     field.current?.focus();
   }, []);
-  const done = () => (!props.needed || text.trim()) && props.onDone(text);
+  const done = () => (!props.required || text.trim()) && props.onDone(text);
   return (
     <form
       className={styles.form}
@@ -215,7 +215,7 @@ function RejectionReason(props: {
         }}
       />
       <div className={styles.row}>
-        <Button type="submit" tone={props.tone} busy={props.busy} disabled={props.needed && !text.trim()}>
+        <Button type="submit" tone={props.tone} busy={props.busy} disabled={props.required && !text.trim()}>
           {props.action}
         </Button>
         <Button tone="quiet" onClick={() => useVisibleApprovals.getState().setOpen(null)}>
@@ -230,10 +230,10 @@ function RejectionReason(props: {
 export function ApprovalOutcome({ approval }: { approval: Approval }) {
   const { t } = useTranslation();
   const by = approval.decided_by;
-  const said = t(`chat.decided.${approval.state}`, { defaultValue: approval.state });
+  const outcomeText = t(`chat.decided.${approval.state}`, { defaultValue: approval.state });
   return (
     <p className={styles.soft}>
-      {by ? t("chat.decidedBy", { said, by }) : said}
+      {by ? t("chat.decidedBy", { said: outcomeText, by }) : outcomeText}
       {approval.always ? ` · ${t(`chat.always_${approval.always}`)}` : ""}
       {approval.reason ? `: ${approval.reason}` : ""}
     </p>

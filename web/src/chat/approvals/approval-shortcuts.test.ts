@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 import type { Approval } from "@/api/types";
-import { approvalKeyOf, lineShowsWholeCall } from "./approval-shortcuts";
+import { approvalActionForKey, lineShowsWholeCall } from "./approval-shortcuts";
 
 const key = (name: string, more: Partial<KeyboardEvent> = {}) =>
-  approvalKeyOf({ key: name, ctrlKey: false, metaKey: false, altKey: false, repeat: false, ...more });
+  approvalActionForKey({ key: name, ctrlKey: false, metaKey: false, altKey: false, repeat: false, ...more });
 
 describe("approval shortcuts", () => {
   it("are a, r, and Enter with Ctrl or Command", () => {
@@ -28,7 +28,7 @@ describe("approval shortcuts", () => {
 });
 
 describe("a summary line", () => {
-  const approval = (given: Record<string, unknown>) => ({ arguments: given }) as Approval;
+  const approval = (args: Record<string, unknown>) => ({ arguments: args }) as Approval;
 
   it("is sufficient only if it shows everything", () => {
     expect(lineShowsWholeCall("ls", approval({ command: "ls" }))).toBe(true);

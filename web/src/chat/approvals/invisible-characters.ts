@@ -20,21 +20,24 @@ const INVISIBLE = new RegExp(
 );
 
 /** The text with such characters replaced by their code points; null if it has none. */
-export function revealInvisible(text: string): string | null {
-  const shown = text.replace(INVISIBLE, (letter) => `⟨U+${codePointLabel(letter)}⟩`);
-  return shown === text ? null : shown;
+export function revealInvisibleCharacters(text: string): string | null {
+  const revealed = text.replace(INVISIBLE, (character) => `⟨U+${codePointLabel(character)}⟩`);
+  return revealed === text ? null : revealed;
 }
 
-function codePointLabel(letter: string): string {
-  return (letter.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0");
+function codePointLabel(character: string): string {
+  return (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0");
 }
 
 /** All texts in the arguments that contain such characters, made visible. */
-export function revealInvisibleIn(value: unknown): string[] {
+export function revealInvisibleInArguments(value: unknown): string[] {
   if (typeof value === "string") {
-    const shown = revealInvisible(value);
-    return shown === null ? [] : [shown];
+    const revealed = revealInvisibleCharacters(value);
+    return revealed === null ? [] : [revealed];
   }
   if (typeof value !== "object" || value === null) return [];
-  return Object.entries(value).flatMap(([name, each]) => [...revealInvisibleIn(name), ...revealInvisibleIn(each)]);
+  return Object.entries(value).flatMap(([name, each]) => [
+    ...revealInvisibleInArguments(name),
+    ...revealInvisibleInArguments(each),
+  ]);
 }

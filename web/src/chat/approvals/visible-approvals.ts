@@ -1,4 +1,4 @@
-/** Which approvals are in view, and which of them is being edited or rejected. */
+/** Approvals in view, and the one being edited or rejected. */
 
 import { create } from "zustand";
 
@@ -9,22 +9,22 @@ interface VisibleApprovals {
   /** The approval that keyboard shortcuts decide. */
   current: string | null;
   /** Ids of approvals in view. */
-  seen: ReadonlySet<string>;
+  inView: ReadonlySet<string>;
   setOpen: (id: string | null, mode?: ApprovalMode) => void;
-  see: (id: string, visible: boolean) => void;
+  setInView: (id: string, visible: boolean) => void;
 }
 
 export const useVisibleApprovals = create<VisibleApprovals>((set) => ({
   open: null,
   current: null,
-  seen: new Set(),
+  inView: new Set(),
   setOpen: (id, mode) => set({ open: id && mode ? { id, mode } : null }),
-  see: (id, visible) =>
-    set(({ seen }) => {
-      if (seen.has(id) === visible) return {};
-      const next = new Set(seen);
+  setInView: (id, visible) =>
+    set(({ inView }) => {
+      if (inView.has(id) === visible) return {};
+      const next = new Set(inView);
       if (visible) next.add(id);
       else next.delete(id);
-      return { seen: next };
+      return { inView: next };
     }),
 }));

@@ -4,12 +4,12 @@ import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it } from "vitest";
 import { ApiError } from "@/api/client";
 import type { Approval, CallResult } from "@/api/types";
-import type { Decision } from "@/session/store";
+import type { ApprovalDecision } from "@/session/store";
 import type { CallView } from "@/session/types";
 import { Toasts } from "@/ui/controls/toasts";
 import { ChatContext, type ChatContextValue } from "../chat-context";
 import { CallCard } from "./CallCard";
-import { LiveOutput } from "./LiveOutput";
+import { LiveCallOutput } from "./LiveCallOutput";
 
 afterEach(cleanup);
 
@@ -20,14 +20,14 @@ const CALL: CallView = {
   name: "linux_run_shell_command",
   kind: "linux",
   tool: "run_shell_command",
-  written: "",
+  argumentsJson: "",
   arguments: { command: "ls -la" },
   malformed: null,
   progress: "asked",
   sandbox: null,
   approval: "approval-1",
   output: "",
-  heard: 0,
+  outputLength: 0,
   result: null,
   at: "2026-01-01T00:00:00Z",
   runningAt: null,
@@ -52,24 +52,24 @@ const APPROVAL: Approval = {
   created_at: "2026-01-01T00:00:00Z",
 };
 
-function shown(call: Partial<CallView>, approval: Partial<Approval> | null, chat: Partial<ChatContextValue> = {}) {
-  const decided: Decision[] = [];
-  const nothing = () => {};
-  const whole: ChatContextValue = {
+function renderCard(call: Partial<CallView>, approval: Partial<Approval> | null, chat: Partial<ChatContextValue> = {}) {
+  const decided: ApprovalDecision[] = [];
+  const noop = () => {};
+  const context: ChatContextValue = {
     session: "ses-1",
     several: false,
     kinds: ["linux"],
     sandboxes: {},
-    kept: {},
+    keptFiles: {},
     revision: "",
     mayWrite: true,
     decide: async (decisions) => void decided.push(...decisions),
-    ...{ show: nothing, fork: nothing, goOn: nothing, openSettings: nothing, retry: nothing, discard: nothing },
+    ...{ show: noop, fork: noop, continueTurn: noop, openSettings: noop, retry: noop, discard: noop },
     ...chat,
   };
   render(
     <QueryClientProvider client={new QueryClient()}>
-      <ChatContext value={whole}>
+      <ChatContext value={context}>
         <CallCard call={{ ...CALL, ...call }} approval={approval && { ...APPROVAL, ...approval }} />
       </ChatContext>
       <Toasts />
@@ -88,7 +88,7 @@ const result = (text: string, more: Partial<CallResult> = {}): CallResult => ({
 
 describe("a call that needs approval", () => {
   it("shows command and sandbox, and approves exactly that", async () => {
-    const decided = shown({}, {});
+    const decided = renderCard({}, {});
     const card = screen.getByRole("article", { name: "Run a command in linux" });
     expect(within(card).getAllByText("ls -la").length).toBeGreaterThan(0);
     await userEvent.click(within(card).getByRole("button", { name: /^Approve/ }));
@@ -97,7 +97,7 @@ describe("a call that needs approval", () => {
 
   it("folds a long command, and approves all of it", async () => {
     const command = Array.from({ length: 30 }, (_, index) => `echo line-${index + 1}`).join("\n");
-    const decided = shown({ arguments: { command } }, { arguments: { command }, digest: "of-all-lines" });
+    const decided = renderCard({ arguments: { command } }, { arguments: { command }, digest: "of-all-lines" });
     const card = screen.getByRole("article");
     expect(card.textContent).toContain("line-8");
     expect(card.textContent).not.toContain("line-20");
@@ -109,7 +109,7 @@ describe("a call that needs approval", () => {
   });
 
   it("sends edited arguments only if valid", async () => {
-    const decided = shown({}, {});
+    const decided = renderCard({}, {});
     await userEvent.click(screen.getByRole("button", { name: "Edit" }));
     await userEvent.click(screen.getByRole("button", { name: "As JSON" }));
     const field = screen.getByRole("textbox", { name: "Arguments" });
@@ -124,12 +124,12 @@ describe("a call that needs approval", () => {
 
   it("warns of invisible characters", () => {
     const command = "echo \u202e; rm -rf ~";
-    shown({ arguments: { command } }, { arguments: { command } });
+    renderCard({ arguments: { command } }, { arguments: { command } });
     expect(screen.getByRole("alert").textContent).toContain("echo ⟨U+202E⟩; rm -rf ~");
   });
 
   it("offers the choices of a question, and a free answer", async () => {
-    const decided = shown(
+    const decided = renderCard(
       { name: "ask_user", tool: "ask_user", kind: null, arguments: { question: "Which?" } },
       { type: "question", question: "Which?", choices: [{ id: "1", label: "This one" }], actions: ["answer"] },
     );
@@ -139,40 +139,40 @@ describe("a call that needs approval", () => {
   });
 
   it("reports that another person decided first", async () => {
-    const late = () => Promise.reject(new ApiError(409, "CONFLICT", "it was decided"));
-    shown({}, {}, { decide: late });
+    const conflict = () => Promise.reject(new ApiError(409, "CONFLICT", "it was decided"));
+    renderCard({}, {}, { decide: conflict });
     await userEvent.click(screen.getByRole("button", { name: /^Approve/ }));
     await waitFor(() => expect(screen.getByText(/This was already decided/)).toBeTruthy());
   });
 
   it("cannot be decided with a read-only key", () => {
-    shown({}, {}, { mayWrite: false });
+    renderCard({}, {}, { mayWrite: false });
     expect(screen.queryByRole("button", { name: /^(Approve|Reject|Edit)/ })).toBeNull();
   });
 });
 
 describe("a running call", () => {
-  const run = (output: string) => shown({ progress: "running", approval: null, output }, null);
+  const renderRunning = (output: string) => renderCard({ progress: "running", approval: null, output }, null);
 
   it("shows live output while folded", () => {
-    run("\u001b[32mone\u001b[0m\n10%\r20%\r\n<b>two</b>\n");
-    const said = screen.getByRole("group", { name: "Live output" });
-    expect(said.textContent).toBe("one\n20%\n<b>two</b>");
+    renderRunning("\u001b[32mone\u001b[0m\n10%\r20%\r\n<b>two</b>\n");
+    const liveOutput = screen.getByRole("group", { name: "Live output" });
+    expect(liveOutput.textContent).toBe("one\n20%\n<b>two</b>");
     expect(screen.getByRole("button", { expanded: false })).toBeTruthy();
-    expect(said.closest("[aria-live], [role=log], [role=status]")).toBeNull();
+    expect(liveOutput.closest("[aria-live], [role=log], [role=status]")).toBeNull();
   });
 
   it("shows output once when opened, with the arguments", async () => {
-    run("one\n");
+    renderRunning("one\n");
     await userEvent.click(screen.getByRole("button", { name: /Run a command/ }));
     expect(screen.getAllByText("one")).toHaveLength(1);
     expect(screen.getAllByText("ls -la").length).toBeGreaterThan(1);
   });
 
   it("shows no live output before the first output and after the end", () => {
-    run("");
-    run("\u001b[?25l\n");
-    shown({ progress: "done", approval: null, output: "", result: result("fine") }, null);
+    renderRunning("");
+    renderRunning("\u001b[?25l\n");
+    renderCard({ progress: "done", approval: null, output: "", result: result("fine") }, null);
     expect(screen.queryByRole("group", { name: "Live output" })).toBeNull();
   });
 
@@ -181,17 +181,17 @@ describe("a running call", () => {
     for (const [name, value] of Object.entries(sizes))
       Object.defineProperty(HTMLElement.prototype, name, { configurable: true, get: () => value });
     try {
-      const { rerender } = render(<LiveOutput text="one" />);
-      const said = screen.getByRole("group");
-      expect(said.scrollTop).toBe(500);
-      said.scrollTop = 120;
-      fireEvent.scroll(said);
-      rerender(<LiveOutput text={"one\ntwo"} />);
-      expect(said.scrollTop).toBe(120);
-      said.scrollTop = 400;
-      fireEvent.scroll(said);
-      rerender(<LiveOutput text={"one\ntwo\nthree"} />);
-      expect(said.scrollTop).toBe(500);
+      const { rerender } = render(<LiveCallOutput text="one" />);
+      const liveOutput = screen.getByRole("group");
+      expect(liveOutput.scrollTop).toBe(500);
+      liveOutput.scrollTop = 120;
+      fireEvent.scroll(liveOutput);
+      rerender(<LiveCallOutput text={"one\ntwo"} />);
+      expect(liveOutput.scrollTop).toBe(120);
+      liveOutput.scrollTop = 400;
+      fireEvent.scroll(liveOutput);
+      rerender(<LiveCallOutput text={"one\ntwo\nthree"} />);
+      expect(liveOutput.scrollTop).toBe(500);
     } finally {
       for (const name of Object.keys(sizes)) Reflect.deleteProperty(HTMLElement.prototype, name);
     }
@@ -200,18 +200,18 @@ describe("a running call", () => {
 
 describe("a finished call", () => {
   it("is folded, and opened if it failed", async () => {
-    shown({ progress: "done", approval: null, result: result("fine") }, null);
+    renderCard({ progress: "done", approval: null, result: result("fine") }, null);
     expect(screen.queryByText("fine")).toBeNull();
     await userEvent.click(screen.getByRole("button", { name: /Run a command/ }));
     expect(screen.getByText("fine")).toBeTruthy();
     cleanup();
-    shown({ progress: "done", approval: null, result: result("no such file", { failed: true }) }, null);
+    renderCard({ progress: "done", approval: null, result: result("no such file", { failed: true }) }, null);
     expect(screen.getByText("no such file")).toBeTruthy();
   });
 
   it("cuts a long result until expanded", async () => {
     const long = Array.from({ length: 1000 }, (_, index) => `line ${index}`).join("\n");
-    shown({ progress: "done", approval: null, result: result(long, { failed: true }) }, null);
+    renderCard({ progress: "done", approval: null, result: result(long, { failed: true }) }, null);
     expect(document.body.textContent).not.toContain("line 999");
     await userEvent.click(screen.getByRole("button", { name: "Show all (1,000 lines)" }));
     expect(document.body.textContent).toContain("line 999");
@@ -220,7 +220,10 @@ describe("a finished call", () => {
   it("renders agent and tool output as plain text", () => {
     const hostile = '<img src=x onerror="window.hit = 1"><script>window.hit = 1</script>';
     const name = `linux_${hostile}`;
-    shown({ name, tool: hostile, arguments: { [hostile]: hostile }, result: result(hostile, { failed: true }) }, null);
+    renderCard(
+      { name, tool: hostile, arguments: { [hostile]: hostile }, result: result(hostile, { failed: true }) },
+      null,
+    );
     expect(document.querySelector("img, script")).toBeNull();
     expect(screen.getAllByText(hostile).length).toBeGreaterThan(1);
   });

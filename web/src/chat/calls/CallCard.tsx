@@ -7,62 +7,62 @@ import { lazyComponent } from "@/shell/navigation/lazy-component";
 import { Button } from "@/ui/controls/Button";
 import { formatDuration } from "@/ui/format/formats";
 import { ApprovalActions, ApprovalOutcome } from "../approvals/ApprovalActions";
-import { sandboxForCall, useChat } from "../chat-context";
-import { candidatePath } from "../thread/path-candidates";
+import { sandboxForCall, useChatContext } from "../chat-context";
+import { candidateFilePath } from "../thread/path-candidates";
 import { CallArguments } from "./CallArguments";
 import { CallResultView } from "./CallResult";
 import styles from "./calls.module.css";
-import { LiveOutput } from "./LiveOutput";
-import { argumentSummary, identifyTool, toolIcon, toolPanelView } from "./tool-labels";
+import { LiveCallOutput } from "./LiveCallOutput";
+import { identifyTool, summarizeArguments, toolIcon, toolPanelView } from "./tool-labels";
 
-const CallSummary = lazyComponent(() => import("../approvals/CallSummary"));
+const ApprovalSummary = lazyComponent(() => import("../approvals/ApprovalSummary"));
 
 /** Title of a call, such as "Run a command in linux". */
 export function useCallTitle(): (call: Pick<CallView, "tool" | "name" | "kind">) => string {
   const { t } = useTranslation();
-  const { kinds } = useChat();
+  const { kinds } = useChatContext();
   return (call) => {
     const { tool, kind } = identifyTool(call, kinds);
-    const what =
+    const toolTitle =
       t(`chat.tools.${tool}`, { defaultValue: "" }) || t("chat.useTool", { tool: tool.replaceAll("_", " ") });
-    return kind ? t("chat.toolIn", { what, where: kind }) : what;
+    return kind ? t("chat.toolIn", { what: toolTitle, where: kind }) : toolTitle;
   };
 }
 
 /** Card of one tool call, folded to a line unless it needs attention. */
 export function CallCard({ call, approval }: { call: CallView; approval: Approval | null }) {
   const { t } = useTranslation();
-  const chat = useChat();
+  const chat = useChatContext();
   const titleOf = useCallTitle();
-  const asked = approval?.state === "pending";
+  const isPending = approval?.state === "pending";
   const failed = Boolean(call.result?.failed && !call.result.refused);
   const [opened, setOpened] = useState<boolean | null>(null);
-  const open = asked || (opened ?? failed);
+  const open = isPending || (opened ?? failed);
   const { tool } = identifyTool(call, chat.kinds);
   const Icon = toolIcon(tool);
   const title = titleOf(call);
   const sandbox = sandboxForCall(chat.sandboxes, call.sandbox, call.kind);
-  const live = call.progress === "running" && call.output ? <LiveOutput text={call.output} /> : null;
+  const live = call.progress === "running" && call.output ? <LiveCallOutput text={call.output} /> : null;
   return (
-    <article className={[styles.card, asked && styles.asked].filter(Boolean).join(" ")} aria-label={title}>
+    <article className={[styles.card, isPending && styles.pending].filter(Boolean).join(" ")} aria-label={title}>
       <button type="button" className={styles.head} aria-expanded={open} onClick={() => setOpened(!open)}>
         <Icon size={16} aria-hidden />
         <span className={styles.title}>{title}</span>
-        <span className={styles.summary}>{argumentSummary(tool, call.arguments)}</span>
-        <CallStatus call={call} asked={asked} failed={failed} />
+        <span className={styles.summary}>{summarizeArguments(tool, call.arguments)}</span>
+        <CallStatus call={call} isPending={isPending} failed={failed} />
         <ChevronRight size={16} aria-hidden className={styles.chevron} data-open={open} />
       </button>
       {live && !open && <div className={styles.body}>{live}</div>}
       {open && (
         <div className={styles.body}>
-          {asked && approval?.summary && (
+          {isPending && approval?.summary && (
             <Suspense fallback={<p>{approval.summary.text}</p>}>
-              <CallSummary summary={approval.summary} />
+              <ApprovalSummary summary={approval.summary} />
             </Suspense>
           )}
-          {approval?.type !== "question" && <CallArguments call={call} fold={asked} />}
-          {approval && !asked && <ApprovalOutcome approval={approval} />}
-          {asked && <ApprovalActions approval={approval} />}
+          {approval?.type !== "question" && <CallArguments call={call} fold={isPending} />}
+          {approval && !isPending && <ApprovalOutcome approval={approval} />}
+          {isPending && <ApprovalActions approval={approval} />}
           {live}
           {call.result && <CallResultView session={chat.session} result={call.result} />}
           {sandbox && sandbox.state !== "released" && (
@@ -92,15 +92,15 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
 
 /** File that the call is about. */
 function callPath(call: CallView): string | undefined {
-  const given = call.arguments ?? {};
-  const path = [given.destination, given.to_path, given.path, given.file_path].find((each) => typeof each === "string");
-  return (typeof path === "string" && candidatePath(path)) || undefined;
+  const args = call.arguments ?? {};
+  const path = [args.destination, args.to_path, args.path, args.file_path].find((each) => typeof each === "string");
+  return (typeof path === "string" && candidateFilePath(path)) || undefined;
 }
 
-function CallStatus({ call, asked, failed }: { call: CallView; asked: boolean; failed: boolean }) {
+function CallStatus({ call, isPending, failed }: { call: CallView; isPending: boolean; failed: boolean }) {
   const { t } = useTranslation();
-  const said = (text: string) => <span className="visually-hidden">{text}</span>;
-  if (asked)
+  const hiddenText = (text: string) => <span className="visually-hidden">{text}</span>;
+  if (isPending)
     return (
       <span className={styles.status}>
         <Hand size={15} aria-hidden />
@@ -120,12 +120,12 @@ function CallStatus({ call, asked, failed }: { call: CallView; asked: boolean; f
         ) : failed ? (
           <>
             <CircleAlert size={15} aria-hidden className={styles.wrong} />
-            {said(t("chat.status.failed"))}
+            {hiddenText(t("chat.status.failed"))}
           </>
         ) : (
           <>
             <Check size={15} aria-hidden className={styles.good} />
-            {said(t("chat.status.done"))}
+            {hiddenText(t("chat.status.done"))}
           </>
         )}
       </span>
@@ -143,7 +143,7 @@ function CallStatus({ call, asked, failed }: { call: CallView; asked: boolean; f
     <span className={styles.status}>
       {call.runningAt && <ElapsedTime since={call.runningAt} />}
       <LoaderCircle size={15} aria-hidden className={styles.turning} />
-      {said(t("chat.status.running"))}
+      {hiddenText(t("chat.status.running"))}
     </span>
   );
 }

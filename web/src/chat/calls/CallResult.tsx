@@ -1,14 +1,20 @@
 import { memo, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { CallResult, FileContent } from "@/api/types";
-import { CopyButton } from "@/ui/content/Code";
+import { CopyButton } from "@/ui/content/CodeBlock";
 import { Button } from "@/ui/controls/Button";
 import { MessageFiles } from "../thread/MessageFiles";
 import styles from "./calls.module.css";
-import { splitIntoPieces, truncateText } from "./text-truncation";
+import { splitTextIntoPieces, truncateText } from "./text-truncation";
 
 /** Result of a call. */
-export const CallResultView = memo(function Result({ session, result }: { session: string; result: CallResult }) {
+export const CallResultView = memo(function CallResultView({
+  session,
+  result,
+}: {
+  session: string;
+  result: CallResult;
+}) {
   const { t } = useTranslation();
   const text = useMemo(
     () => result.content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n"),
@@ -28,8 +34,8 @@ export const CallResultView = memo(function Result({ session, result }: { sessio
 export function LongTextView({ text, label, failed }: { text: string; label: string; failed?: boolean }) {
   const { t, i18n } = useTranslation();
   const [all, setAll] = useState(false);
-  const short = useMemo(() => truncateText(text), [text]);
-  const shown = useMemo(() => splitIntoPieces(all ? text : short.text), [all, text, short]);
+  const truncated = useMemo(() => truncateText(text), [text]);
+  const pieces = useMemo(() => splitTextIntoPieces(all ? text : truncated.text), [all, text, truncated]);
   return (
     <div className={[styles.output, failed && styles.bad].filter(Boolean).join(" ")}>
       <div className={styles.outputHead}>
@@ -38,17 +44,17 @@ export function LongTextView({ text, label, failed }: { text: string; label: str
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas must be reachable by keyboard. */}
       <pre tabIndex={0}>
-        {shown.map((piece, index) => (
+        {pieces.map((piece, index) => (
           <code key={index} className={styles.piece}>
             {piece}
           </code>
         ))}
       </pre>
-      {short.isCut && (
+      {truncated.isCut && (
         <Button size="small" tone="quiet" onClick={() => setAll(!all)} aria-expanded={all}>
           {all
             ? t("chat.showLess")
-            : t("chat.showAll", { count: short.lines, lines: short.lines.toLocaleString(i18n.language) })}
+            : t("chat.showAll", { count: truncated.lines, lines: truncated.lines.toLocaleString(i18n.language) })}
         </Button>
       )}
     </div>

@@ -7,12 +7,12 @@ const MAX_BYTES = 512 * 1024;
 /** Base directory of relative paths in tool arguments. */
 const WORKSPACE = "/workspace";
 
-export function isFileWrite(tool: string, given: Record<string, unknown>): boolean {
-  return toolCategory(tool) === "write" && typeof given.content === "string" && writtenText(given) !== "";
+export function isFileWriteCall(tool: string, args: Record<string, unknown>): boolean {
+  return toolCategory(tool) === "write" && typeof args.content === "string" && writtenFilePath(args) !== "";
 }
 
-export function writtenText(given: Record<string, unknown>): string {
-  const path = given.path ?? given.file_path;
+export function writtenFilePath(args: Record<string, unknown>): string {
+  const path = args.path ?? args.file_path;
   if (typeof path !== "string" || path === "") return "";
   return path.startsWith("/") || /^[A-Za-z]:\\/.test(path) ? path : `${WORKSPACE}/${path.replace(/^\.\//, "")}`;
 }
@@ -25,11 +25,11 @@ const REPLACEMENT_KEYS = [
 ] as const;
 
 /** Old and new text of a replacement, by the argument names of editing tools; null if there are none. */
-export function replacementTexts(
-  given: Record<string, unknown>,
+export function findTextReplacement(
+  args: Record<string, unknown>,
 ): { before: string; after: string; rest: Record<string, unknown> } | null {
-  for (const [old, now] of REPLACEMENT_KEYS) {
-    const { [old]: before, [now]: after, ...rest } = given;
+  for (const [oldKey, newKey] of REPLACEMENT_KEYS) {
+    const { [oldKey]: before, [newKey]: after, ...rest } = args;
     if (typeof before === "string" && typeof after === "string") return { before, after, rest };
   }
   return null;

@@ -1,14 +1,14 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { MAX_CHARACTERS, MAX_LINES, splitIntoPieces, truncateText } from "./text-truncation";
+import { MAX_CHARACTERS, MAX_LINES, splitTextIntoPieces, truncateText } from "./text-truncation";
 
 describe("long texts", () => {
   it("are cut after the line limit", () => {
-    const many = Array.from({ length: 1000 }, (_, index) => `${index}`).join("\n");
-    const short = truncateText(many);
-    expect(short).toMatchObject({ isCut: true, lines: 1000 });
-    expect(short.text.split("\n").length).toBe(MAX_LINES);
-    expect(many.startsWith(short.text)).toBe(true);
+    const manyLines = Array.from({ length: 1000 }, (_, index) => `${index}`).join("\n");
+    const truncated = truncateText(manyLines);
+    expect(truncated).toMatchObject({ isCut: true, lines: 1000 });
+    expect(truncated.text.split("\n").length).toBe(MAX_LINES);
+    expect(manyLines.startsWith(truncated.text)).toBe(true);
   });
 
   it("are cut after the character limit", () => {
@@ -26,7 +26,7 @@ describe("long texts", () => {
         fc.array(fc.constantFrom("\n", "word", "x".repeat(30_000), "😀".repeat(10_001)), { maxLength: 20 }),
         (parts) => {
           const text = parts.join("");
-          const found = splitIntoPieces(text);
+          const found = splitTextIntoPieces(text);
           expect(found.join("")).toBe(text);
           expect(found.every((piece) => piece.length > 0 && encodeURIComponent(piece) !== "")).toBe(true);
         },

@@ -25,23 +25,23 @@ export function truncateText(text: string): TruncatedText {
 }
 
 /** Split text into pieces that the browser may skip painting while they are out of view. */
-export function splitIntoPieces(text: string): string[] {
-  const found: string[] = [];
-  let begin = 0;
-  while (begin < text.length) {
-    let end = begin;
+export function splitTextIntoPieces(text: string): string[] {
+  const pieces: string[] = [];
+  let start = 0;
+  while (start < text.length) {
+    let end = start;
     for (let line = 0; line < PIECE_LINES && end < text.length; line += 1) {
       const next = text.indexOf("\n", end);
       end = next < 0 ? text.length : next + 1;
-      if (end - begin > PIECE_CHARACTERS) {
-        end = safeSplitIndex(text, begin + PIECE_CHARACTERS);
+      if (end - start > PIECE_CHARACTERS) {
+        end = safeSplitIndex(text, start + PIECE_CHARACTERS);
         break;
       }
     }
-    found.push(text.slice(begin, end));
-    begin = end;
+    pieces.push(text.slice(start, end));
+    start = end;
   }
-  return found;
+  return pieces;
 }
 
 /** Nearest index that does not split a surrogate pair. */

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { argumentSummary, identifyTool, toolCategory, toolPanelView } from "./tool-labels";
+import { identifyTool, summarizeArguments, toolCategory, toolPanelView } from "./tool-labels";
 
 describe("tool labels", () => {
   it("derive the category from the tool's name", () => {
-    const sorts = {
+    const categories = {
       run_shell_command: "command",
       run_ipython_cell: "python",
       write_file: "write",
@@ -22,24 +22,24 @@ describe("tool labels", () => {
       ask_user: "question",
       toast_bread: "other",
     };
-    expect(Object.fromEntries(Object.keys(sorts).map((tool) => [tool, toolCategory(tool)]))).toEqual(sorts);
+    expect(Object.fromEntries(Object.keys(categories).map((tool) => [tool, toolCategory(tool)]))).toEqual(categories);
   });
 
   it("summarize the arguments in one line", () => {
-    expect(argumentSummary("run_shell_command", { timeout: 3, command: "ls -la\n  /tmp" })).toBe("ls -la /tmp");
-    expect(argumentSummary("click_mouse", { x: 3, y: 4, button: "left" })).toBe("3, 4");
-    expect(argumentSummary("move_file", { source: "/a", destination: "/b" })).toBe("/a → /b");
-    expect(argumentSummary("toast_bread", { slices: 2, dark: true, more: {} })).toBe("slices: 2, dark: true");
-    expect(argumentSummary("toast_bread", null)).toBe("");
-    expect(argumentSummary("run_shell_command", { command: "x".repeat(1e6) }).length).toBe(160);
+    expect(summarizeArguments("run_shell_command", { timeout: 3, command: "ls -la\n  /tmp" })).toBe("ls -la /tmp");
+    expect(summarizeArguments("click_mouse", { x: 3, y: 4, button: "left" })).toBe("3, 4");
+    expect(summarizeArguments("move_file", { source: "/a", destination: "/b" })).toBe("/a → /b");
+    expect(summarizeArguments("toast_bread", { slices: 2, dark: true, more: {} })).toBe("slices: 2, dark: true");
+    expect(summarizeArguments("toast_bread", null)).toBe("");
+    expect(summarizeArguments("run_shell_command", { command: "x".repeat(1e6) }).length).toBe(160);
   });
 
   it("find tool and kind in a full name", () => {
-    const bare = (name: string) => identifyTool({ tool: "", name, kind: null }, ["linux", "browser"]);
-    expect(bare("linux_write_file")).toEqual({ tool: "write_file", kind: "linux" });
-    expect(bare("browser_click")).toEqual({ tool: "browser_click", kind: "browser" });
-    expect(bare("browser_read_file")).toEqual({ tool: "read_file", kind: "browser" });
-    expect(bare("ask_user")).toEqual({ tool: "ask_user", kind: null });
+    const identifyByName = (name: string) => identifyTool({ tool: "", name, kind: null }, ["linux", "browser"]);
+    expect(identifyByName("linux_write_file")).toEqual({ tool: "write_file", kind: "linux" });
+    expect(identifyByName("browser_click")).toEqual({ tool: "browser_click", kind: "browser" });
+    expect(identifyByName("browser_read_file")).toEqual({ tool: "read_file", kind: "browser" });
+    expect(identifyByName("ask_user")).toEqual({ tool: "ask_user", kind: null });
     expect(identifyTool({ tool: "linux_scroll", name: "linux_scroll", kind: null }, ["linux"])).toEqual({
       tool: "scroll",
       kind: "linux",

@@ -112,8 +112,8 @@ export function identifyTool(
   if (!kind || !call.name.startsWith(`${kind}_`)) return { tool: call.name, kind };
   const rest = call.name.slice(kind.length + 1);
   // Some tool names include their kind: `browser_click`.
-  const own = /^(browser|mobile)$/.test(kind) && !COMMON_TOOLS.test(rest);
-  return { tool: own ? call.name : rest, kind };
+  const keepsPrefix = /^(browser|mobile)$/.test(kind) && !COMMON_TOOLS.test(rest);
+  return { tool: keepsPrefix ? call.name : rest, kind };
 }
 
 /** Arguments that best summarize a call, most useful first. */
@@ -139,19 +139,19 @@ const SUMMARY_ARGUMENTS = [
 const MAX_SUMMARY = 160;
 
 /** One-line summary of a call's arguments. */
-export function argumentSummary(tool: string, given: Record<string, unknown> | null): string {
-  if (!given) return "";
-  if (toolCategory(tool) === "mouse" && typeof given.x === "number" && typeof given.y === "number")
-    return `${given.x}, ${given.y}`;
-  if (toolCategory(tool) === "plan" && Array.isArray(given.steps)) return "";
-  const name = SUMMARY_ARGUMENTS.find((each) => typeof given[each] === "string" || Array.isArray(given[each]));
+export function summarizeArguments(tool: string, args: Record<string, unknown> | null): string {
+  if (!args) return "";
+  if (toolCategory(tool) === "mouse" && typeof args.x === "number" && typeof args.y === "number")
+    return `${args.x}, ${args.y}`;
+  if (toolCategory(tool) === "plan" && Array.isArray(args.steps)) return "";
+  const name = SUMMARY_ARGUMENTS.find((each) => typeof args[each] === "string" || Array.isArray(args[each]));
   if (name) {
-    const value = given[name];
+    const value = args[name];
     const first = Array.isArray(value) ? value.join(" ") : String(value);
-    const to = given.destination ?? given.to_path;
+    const to = args.destination ?? args.to_path;
     return singleLine(typeof to === "string" ? `${first} → ${to}` : first);
   }
-  const rest = Object.entries(given).filter(([, value]) => value !== null && typeof value !== "object");
+  const rest = Object.entries(args).filter(([, value]) => value !== null && typeof value !== "object");
   return singleLine(rest.map(([key, value]) => `${key}: ${String(value)}`).join(", "));
 }
 
@@ -163,7 +163,7 @@ function singleLine(text: string): string {
   return flat.length > MAX_SUMMARY ? `${flat.slice(0, MAX_SUMMARY - 1)}…` : flat;
 }
 
-/** View of the sandbox panel that shows what a tool does. */
+/** View of the sandbox panel that shows a tool's effect. */
 export function toolPanelView(tool: string): "desktop" | "terminal" | "files" | "output" {
   const sort = toolCategory(tool);
   if (sort === "command" || sort === "python") return "terminal";

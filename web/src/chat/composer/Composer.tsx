@@ -4,11 +4,11 @@ import { type ReactNode, useEffect, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import type { SessionView } from "@/session/types";
 import { Button, IconButton } from "@/ui/controls/Button";
-import { readStored, writeStored } from "@/ui/hooks/browser-storage";
+import { readStoredValue, writeStoredValue } from "@/ui/hooks/browser-storage";
 import { LocalFile } from "../thread/LocalFiles";
 import styles from "./Composer.module.css";
 import { type ComposedMessage, useChatRuntime } from "./composer-runtime";
-import { useStopKeys } from "./useStopKeys";
+import { useDoubleEscape } from "./useDoubleEscape";
 
 interface Props {
   /** Storage name of the draft: a session id, or `new`. */
@@ -17,10 +17,10 @@ interface Props {
   disabled?: boolean;
   placeholder: string;
   /** Whether to focus the composer when it is mounted. */
-  begins?: boolean;
-  onSend: (written: ComposedMessage) => void | Promise<void>;
+  focusOnMount?: boolean;
+  onSend: (composed: ComposedMessage) => void | Promise<void>;
   onStop?: () => void;
-  onGoOn?: () => void;
+  onContinue?: () => void;
   /** Options shown left of the send button. */
   options?: ReactNode;
   /** Prompt to insert whenever its number changes. */
@@ -44,10 +44,20 @@ export function Composer(props: Props) {
   );
 }
 
-function ComposerBody({ draft, view, disabled, placeholder, begins, onStop, onGoOn, options, suggestion }: Props) {
+function ComposerBody({
+  draft,
+  view,
+  disabled,
+  placeholder,
+  focusOnMount,
+  onStop,
+  onContinue,
+  options,
+  suggestion,
+}: Props) {
   const { t } = useTranslation();
   const running = view?.state === "running" || view?.state === "waiting" || view?.state === "parked";
-  const armed = useStopKeys(running && onStop ? onStop : null);
+  const armed = useDoubleEscape(running && onStop ? onStop : null);
   const field = useRef<HTMLTextAreaElement>(null);
   useDraft(draft);
   const aui = useAui();
@@ -70,7 +80,7 @@ function ComposerBody({ draft, view, disabled, placeholder, begins, onStop, onGo
         <AttachedFiles />
         <ComposerPrimitive.Input
           ref={field}
-          autoFocus={begins}
+          autoFocus={focusOnMount}
           className={styles.input}
           aria-label={placeholder}
           placeholder={placeholder}
@@ -86,8 +96,8 @@ function ComposerBody({ draft, view, disabled, placeholder, begins, onStop, onGo
           <span className={styles.hint} role="status">
             {armed ? t("chat.escAgain") : view?.state === "running" ? t("chat.readsNext") : ""}
           </span>
-          {onGoOn && (
-            <Button size="small" icon={Play} onClick={onGoOn}>
+          {onContinue && (
+            <Button size="small" icon={Play} onClick={onContinue}>
               {t("chat.continue")}
             </Button>
           )}
@@ -162,8 +172,8 @@ function useDraft(name: string): void {
   const aui = useAui();
   const text = useAuiState((state) => state.composer.text);
   useEffect(() => {
-    const kept = readStored(`chat.draft.${name}`, "");
-    if (kept) aui.composer.setText(kept);
+    const storedDraft = readStoredValue(`chat.draft.${name}`, "");
+    if (storedDraft) aui.composer.setText(storedDraft);
   }, [aui, name]);
   const first = useRef(true);
   useEffect(() => {
@@ -171,6 +181,6 @@ function useDraft(name: string): void {
       first.current = false;
       return;
     }
-    writeStored(`chat.draft.${name}`, text);
+    writeStoredValue(`chat.draft.${name}`, text);
   }, [name, text]);
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { composedMessage, createAttachmentAdapter, toThreadMessage } from "./composer-runtime";
+import { createAttachmentAdapter, toComposedMessage, toThreadMessage } from "./composer-runtime";
 
 const file = (name: string, bytes: number) => new File([new Uint8Array(bytes)], name, { type: "image/png" });
 
@@ -17,10 +17,10 @@ describe("attachments", () => {
     const adapter = createAttachmentAdapter(100);
     const pending = await adapter.add({ file: file("a.png", 3) });
     if (Symbol.asyncIterator in pending) throw new Error("one attachment was expected");
-    const sent = await adapter.send(pending);
-    const written = composedMessage({ content: [{ type: "text", text: "look" }], attachments: [sent] });
-    expect(written.text).toBe("look");
-    expect(written.files.map((each) => each.name)).toEqual(["a.png"]);
+    const sentAttachment = await adapter.send(pending);
+    const composed = toComposedMessage({ content: [{ type: "text", text: "look" }], attachments: [sentAttachment] });
+    expect(composed.text).toBe("look");
+    expect(composed.files.map((each) => each.name)).toEqual(["a.png"]);
   });
 });
 

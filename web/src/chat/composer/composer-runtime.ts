@@ -26,42 +26,42 @@ export interface ComposedMessage {
 let attachmentCounter = 0;
 
 /** Keeps attached files in the browser until they are sent. */
-export function createAttachmentAdapter(largest: number): AttachmentAdapter {
-  const held = new Map<string, number>();
+export function createAttachmentAdapter(maxBytes: number): AttachmentAdapter {
+  const attachmentSizes = new Map<string, number>();
   return {
     accept: "*",
     async add({ file }): Promise<PendingAttachment> {
-      const total = [...held.values()].reduce((sum, each) => sum + each, 0);
-      if (total + file.size > largest) {
-        showToast(i18next.t("chat.tooLarge", { name: file.name, most: formatBytes(largest) }), { tone: "danger" });
+      const total = [...attachmentSizes.values()].reduce((sum, each) => sum + each, 0);
+      if (total + file.size > maxBytes) {
+        showToast(i18next.t("chat.tooLarge", { name: file.name, most: formatBytes(maxBytes) }), { tone: "danger" });
         throw new Error("too large");
       }
       attachmentCounter += 1;
       const id = `file-${attachmentCounter}`;
-      held.set(id, file.size);
+      attachmentSizes.set(id, file.size);
       const type = file.type.startsWith("image/") ? "image" : "file";
       const status = { type: "requires-action", reason: "composer-send" } as const;
       return { id, type, name: file.name, contentType: file.type, file, status };
     },
     async remove(attachment) {
-      held.delete(attachment.id);
+      attachmentSizes.delete(attachment.id);
     },
     async send(attachment) {
-      held.delete(attachment.id);
+      attachmentSizes.delete(attachment.id);
       return { ...attachment, status: { type: "complete" }, content: [] };
     },
   };
 }
 
 /** Text and files of a composed message. */
-export function composedMessage(message: Pick<AppendMessage, "content" | "attachments">): ComposedMessage {
+export function toComposedMessage(message: Pick<AppendMessage, "content" | "attachments">): ComposedMessage {
   const text = message.content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
   return { text, files: (message.attachments ?? []).flatMap((each) => (each.file ? [each.file] : [])) };
 }
 
 /** Convert a chat item to an assistant-ui message. */
 export function toThreadMessage(item: ChatItem): ThreadMessageLike {
-  if (item.type === "said") {
+  if (item.type === "message") {
     const text = item.message.content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
     return { id: item.id, role: item.message.role === "note" ? "system" : "user", content: [{ type: "text", text }] };
   }
@@ -72,7 +72,7 @@ export function toThreadMessage(item: ChatItem): ThreadMessageLike {
 interface Options {
   view: SessionView | null;
   disabled: boolean;
-  onSend: (written: ComposedMessage) => void | Promise<void>;
+  onSend: (composed: ComposedMessage) => void | Promise<void>;
 }
 
 export function useChatRuntime({ view, disabled, onSend }: Options) {
@@ -85,7 +85,7 @@ export function useChatRuntime({ view, disabled, onSend }: Options) {
     // Never "running" for assistant-ui: writing is always allowed, and Paddock handles stopping.
     isRunning: false,
     isDisabled: disabled,
-    onNew: async (message) => onSend(composedMessage(message)),
+    onNew: async (message) => onSend(toComposedMessage(message)),
     adapters: { attachments },
   });
 }

@@ -6,7 +6,7 @@ import { useSessionSearch, useSessions } from "@/session/store";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { SearchBox } from "@/ui/controls/forms";
 import { Menu } from "@/ui/controls/Menu";
-import { Time } from "@/ui/format/formats";
+import { RelativeTime } from "@/ui/format/formats";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import styles from "./list.module.css";
@@ -26,27 +26,27 @@ export function SessionList({ current, mayWrite, onFold }: Props) {
   const { t } = useTranslation();
   const [, go] = useLocation();
   const [search, setSearch] = useSearchParams();
-  const [words, setWords] = useState(search.get("q") ?? "");
-  const [settled, setSettled] = useState(words);
+  const [query, setQuery] = useState(search.get("q") ?? "");
+  const [debouncedQuery, setDebouncedQuery] = useState(query);
   const bundle = useRef<HTMLInputElement>(null);
 
   // A pause in typing acts like Enter and puts the query into the URL.
   useEffect(() => {
-    const timer = setTimeout(() => setSettled(words), SEARCH_DELAY);
+    const timer = setTimeout(() => setDebouncedQuery(query), SEARCH_DELAY);
     return () => clearTimeout(timer);
-  }, [words]);
+  }, [query]);
   const inAddress = search.get("q") ?? "";
   useEffect(() => {
-    if (settled === inAddress) return;
+    if (debouncedQuery === inAddress) return;
     setSearch(
       (before) => {
-        if (settled) before.set("q", settled);
+        if (debouncedQuery) before.set("q", debouncedQuery);
         else before.delete("q");
         return before;
       },
       { replace: true },
     );
-  }, [settled, inAddress, setSearch]);
+  }, [debouncedQuery, inAddress, setSearch]);
 
   return (
     <nav className={styles.list} aria-label={t("chat.chats")}>
@@ -86,24 +86,24 @@ export function SessionList({ current, mayWrite, onFold }: Props) {
           className={styles.search}
           onSubmit={(event) => {
             event.preventDefault();
-            setSettled(words);
+            setDebouncedQuery(query);
           }}
         >
-          <SearchBox label={t("chat.search")} value={words} onChange={setWords} />
+          <SearchBox label={t("chat.search")} value={query} onChange={setQuery} />
         </form>
       </search>
       <div className={styles.scroll}>
-        <SessionTitles words={words} current={current} mayWrite={mayWrite} leave={() => go("/chats")} />
-        {settled.trim() && <SearchHits words={settled} />}
+        <SessionTitles query={query} current={current} mayWrite={mayWrite} onLeave={() => go("/chats")} />
+        {debouncedQuery.trim() && <SearchHits query={debouncedQuery} />}
       </div>
     </nav>
   );
 }
 
-function SessionTitles(props: { words: string; current: string | undefined; mayWrite: boolean; leave: () => void }) {
-  const { words, current, mayWrite, leave } = props;
+function SessionTitles(props: { query: string; current: string | undefined; mayWrite: boolean; onLeave: () => void }) {
+  const { query, current, mayWrite, onLeave } = props;
   const { t } = useTranslation();
-  const sessions = useSessions(words);
+  const sessions = useSessions(query);
   const hidden = useHiddenSessions((state) => state.ids);
   if (!sessions.data)
     return sessions.error ? (
@@ -113,7 +113,7 @@ function SessionTitles(props: { words: string; current: string | undefined; mayW
     );
   const shown = sessions.data.filter((session) => !hidden.has(session.id));
   if (!shown.length)
-    return words.trim() ? (
+    return query.trim() ? (
       <p className={styles.none}>{t("chat.noTitle")}</p>
     ) : (
       <EmptyState icon={MessagesSquare} title={t("chat.noChats")}>
@@ -129,7 +129,7 @@ function SessionTitles(props: { words: string; current: string | undefined; mayW
             session={session}
             current={session.id === current}
             mayWrite={mayWrite}
-            onLeave={leave}
+            onLeave={onLeave}
           />
         ))}
       </ul>
@@ -149,9 +149,9 @@ function SessionTitles(props: { words: string; current: string | undefined; mayW
 }
 
 /** Messages that match the search. */
-function SearchHits({ words }: { words: string }) {
+function SearchHits({ query }: { query: string }) {
   const { t } = useTranslation();
-  const hits = useSessionSearch(words);
+  const hits = useSessionSearch(query);
   const hidden = useHiddenSessions((state) => state.ids);
   const found = hits.data?.filter((hit) => !hidden.has(hit.session));
   return (
@@ -164,13 +164,13 @@ function SearchHits({ words }: { words: string }) {
         {found?.map((hit) => (
           <li key={hit.message} className={styles.item}>
             <Link
-              href={`/chats/${hit.session}?message=${encodeURIComponent(hit.message)}&q=${encodeURIComponent(words)}`}
+              href={`/chats/${hit.session}?message=${encodeURIComponent(hit.message)}&q=${encodeURIComponent(query)}`}
               className={styles.link}
             >
               <span className={styles.title}>{sessionTitle(hit)}</span>
               <span className={styles.excerpt}>{hit.excerpt}</span>
               <span className={styles.about}>
-                <Time at={hit.at} />
+                <RelativeTime at={hit.at} />
               </span>
             </Link>
           </li>

@@ -7,9 +7,9 @@ import { refreshSessionList } from "@/session/session-list";
 import { renameSession } from "@/session/store";
 import { IconButton } from "@/ui/controls/Button";
 import { Menu } from "@/ui/controls/Menu";
-import { SharedBadge, useSharing } from "@/ui/controls/Sharing";
+import { SharedBadge, useSharingMenuItems } from "@/ui/controls/Sharing";
 import { showErrorToast } from "@/ui/controls/toasts";
-import { Time } from "@/ui/format/formats";
+import { RelativeTime } from "@/ui/format/formats";
 import styles from "./list.module.css";
 import { SessionStateBadge } from "./SessionStateBadge";
 import { deleteSessionWithUndo, exportSession, forkSession, sessionTitle } from "./session-actions";
@@ -24,16 +24,16 @@ interface Props {
 export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
   const { t } = useTranslation();
   const [, go] = useLocation();
-  const [naming, setNaming] = useState(false);
+  const [isRenaming, setIsRenaming] = useState(false);
   const title = sessionTitle(session);
-  const sharing = useSharing(`/v1/sessions/${encodeURIComponent(session.id)}`, session, refreshSessionList);
-  if (naming)
+  const sharing = useSharingMenuItems(`/v1/sessions/${encodeURIComponent(session.id)}`, session, refreshSessionList);
+  if (isRenaming)
     return (
       <li className={styles.item}>
-        <RenameField
+        <RenameChatField
           title={session.title}
           onDone={(next) => {
-            setNaming(false);
+            setIsRenaming(false);
             if (next !== null && next !== session.title) renameSession(session.id, next).catch(showErrorToast);
           }}
         />
@@ -44,7 +44,7 @@ export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
       <Link href={`/chats/${session.id}`} className={styles.link} aria-current={current ? "page" : undefined}>
         <span className={styles.title}>{title}</span>
         <span className={styles.about}>
-          <Time at={session.changed_at} />
+          <RelativeTime at={session.changed_at} />
           <SessionStateBadge state={session.state} />
           <SharedBadge owned={session} />
         </span>
@@ -53,7 +53,7 @@ export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
         <Menu
           trigger={<IconButton size="small" icon={Ellipsis} label={t("chat.moreAbout", { title })} />}
           items={[
-            { label: t("chat.rename"), icon: Pencil, disabled: !mayWrite, onSelect: () => setNaming(true) },
+            { label: t("chat.rename"), icon: Pencil, disabled: !mayWrite, onSelect: () => setIsRenaming(true) },
             {
               label: t("chat.fork"),
               icon: GitFork,
@@ -77,7 +77,7 @@ export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
 }
 
 /** Title editor: Enter and blur save, Esc cancels. */
-export function RenameField({ title, onDone }: { title: string; onDone: (title: string | null) => void }) {
+export function RenameChatField({ title, onDone }: { title: string; onDone: (title: string | null) => void }) {
   const { t } = useTranslation();
   const [text, setText] = useState(title);
   const over = useRef(false);

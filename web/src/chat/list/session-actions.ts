@@ -22,35 +22,35 @@ export function sessionTitle(session: { title: string }): string {
   return session.title || i18next.t("chat.untitled");
 }
 
-export function deleteSessionWithUndo(session: { id: string; title: string }, leave?: () => void): void {
-  const words = i18next.t("chat.deleted", { title: sessionTitle(session) });
-  runWithUndo(words, i18next.t("common.undo"), () => deleteSession(session.id), {
+export function deleteSessionWithUndo(session: { id: string; title: string }, onLeave?: () => void): void {
+  const text = i18next.t("chat.deleted", { title: sessionTitle(session) });
+  runWithUndo(text, i18next.t("common.undo"), () => deleteSession(session.id), {
     hide: () => {
       setSessionHidden(session.id, true);
-      leave?.();
+      onLeave?.();
     },
     show: () => setSessionHidden(session.id, false),
   });
 }
 
 /** File name that is valid on every system. */
-export function exportFileName(title: string): string {
-  const plain = title
+export function sessionExportFileName(title: string): string {
+  const safeTitle = title
     .replace(/[\p{C}\\/:*?"<>|]+/gu, " ")
     .replace(/\s+/g, " ")
     .trim();
-  return `${plain.slice(0, 80).replace(/^[. ]+|[. ]+$/g, "") || "chat"}.paddock`;
+  return `${safeTitle.slice(0, 80).replace(/^[. ]+|[. ]+$/g, "") || "chat"}.paddock`;
 }
 
 export async function exportSession(session: { id: string; title: string }): Promise<void> {
-  await downloadFile(`/v1/sessions/${session.id}/export`, exportFileName(session.title)).catch(showErrorToast);
+  await downloadFile(`/v1/sessions/${session.id}/export`, sessionExportFileName(session.title)).catch(showErrorToast);
 }
 
 export async function forkSession(id: string, message: string | undefined, go: (path: string) => void): Promise<void> {
   try {
-    const made = await forkSessionAt(id, message);
+    const session = await forkSessionAt(id, message);
     showToast(i18next.t("chat.forked"), { tone: "good" });
-    go(`/chats/${made.id}`);
+    go(`/chats/${session.id}`);
   } catch (error) {
     showErrorToast(error);
   }
@@ -58,10 +58,10 @@ export async function forkSession(id: string, message: string | undefined, go: (
 
 export async function importSession(file: File, go: (path: string) => void): Promise<void> {
   try {
-    const made = await api.post<Schema<"Session">>("/v1/sessions/import", file);
+    const session = await api.post<Schema<"Session">>("/v1/sessions/import", file);
     refreshSessionList();
-    showToast(i18next.t("chat.imported", { title: sessionTitle(made) }), { tone: "good" });
-    go(`/chats/${made.id}`);
+    showToast(i18next.t("chat.imported", { title: sessionTitle(session) }), { tone: "good" });
+    go(`/chats/${session.id}`);
   } catch (error) {
     showErrorToast(error);
   }

@@ -2,32 +2,32 @@ import { Settings2 } from "lucide-react";
 import { Suspense, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
-import { acceptsAnyName } from "@/shell/models/model-patterns";
+import { acceptsAnyModelName } from "@/shell/models/model-patterns";
 import { lazyComponent } from "@/shell/navigation/lazy-component";
 import { type ServerFacts, useServerFacts } from "@/shell/status/server-facts";
-import { useDemo } from "@/shell/status/useDemo";
+import { useOpenDemoChat } from "@/shell/status/useOpenDemoChat";
 import { Button } from "@/ui/controls/Button";
 import { showErrorToast } from "@/ui/controls/toasts";
-import { readStored, writeStored } from "@/ui/hooks/browser-storage";
-import { useTitle } from "@/ui/layout/Page";
+import { readStoredValue, writeStoredValue } from "@/ui/hooks/browser-storage";
+import { usePageTitle } from "@/ui/layout/Page";
 import { QueryResult } from "@/ui/layout/query-states";
 import { Composer, type PromptSuggestion } from "../composer/Composer";
 import type { ComposedMessage } from "../composer/composer-runtime";
-import { type ChatSetup, initialSetup } from "./chat-setup";
-import { EXAMPLE_PROMPTS, exampleFiles, exampleKinds } from "./example-prompts";
+import { type ChatSetup, initialChatSetup } from "./chat-setup";
+import { EXAMPLE_PROMPTS, examplePromptFiles, kindsForExamplePrompt } from "./example-prompts";
 import styles from "./start.module.css";
 
-const SetupDialog = lazyComponent(async () => ({ default: (await import("./SetupDialog")).SetupDialog }));
+const ChatSetupDialog = lazyComponent(async () => ({ default: (await import("./ChatSetupDialog")).ChatSetupDialog }));
 
 interface Props {
-  onStart: (setup: ChatSetup, written: ComposedMessage) => Promise<void>;
+  onStart: (setup: ChatSetup, composed: ComposedMessage) => Promise<void>;
 }
 
 /** Start page of a new chat. */
 export function NewChat({ onStart }: Props) {
   const { t } = useTranslation();
   const server = useServerFacts();
-  useTitle(t("chat.newChat"));
+  usePageTitle(t("chat.newChat"));
   return (
     <div className={styles.start}>
       <QueryResult query={server}>{(facts) => <NewChatForm facts={facts} onStart={onStart} />}</QueryResult>
@@ -37,24 +37,24 @@ export function NewChat({ onStart }: Props) {
 
 function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
   const { t } = useTranslation();
-  const [chosen, setChosen] = useState(() => readStored<Partial<ChatSetup> | null>("chat.setup", null));
-  const setup = useMemo(() => initialSetup(facts, chosen), [facts, chosen]);
+  const [chosen, setChosen] = useState(() => readStoredValue<Partial<ChatSetup> | null>("chat.setup", null));
+  const setup = useMemo(() => initialChatSetup(facts, chosen), [facts, chosen]);
   // Setup without the changes that an example made.
-  const usual = initialSetup(facts, readStored<Partial<ChatSetup> | null>("chat.setup", null));
+  const defaultSetup = initialChatSetup(facts, readStoredValue<Partial<ChatSetup> | null>("chat.setup", null));
   const [open, setOpen] = useState(false);
   const [suggestion, setSuggestion] = useState<PromptSuggestion>({ number: 0, text: "" });
   const [busy, setBusy] = useState(false);
   const change = (part: Partial<ChatSetup>) => {
     const next = { ...setup, ...part };
-    writeStored("chat.setup", next);
+    writeStoredValue("chat.setup", next);
     setChosen(next);
   };
-  const start = async (written: ComposedMessage) => {
+  const start = async (composed: ComposedMessage) => {
     setBusy(true);
     try {
-      await onStart(setup, written);
+      await onStart(setup, composed);
     } catch (error) {
-      setSuggestion({ number: suggestion.number + 1, text: written.text });
+      setSuggestion({ number: suggestion.number + 1, text: composed.text });
       showErrorToast(error);
     } finally {
       setBusy(false);
@@ -72,14 +72,14 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
       )}
       {facts.models.real && !setup.model && facts.models.patterns.length > 0 && (
         <p className={styles.note} role="note">
-          {acceptsAnyName(facts.models.patterns)
+          {acceptsAnyModelName(facts.models.patterns)
             ? t("chat.noneListedAny")
             : t("chat.noneListed", { patterns: facts.models.patterns.join(", ") })}
         </p>
       )}
       <Composer
         draft="new"
-        begins
+        focusOnMount
         view={null}
         disabled={busy || !setup.model}
         placeholder={t("chat.askAnything")}
@@ -98,7 +98,7 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
       <section aria-label={t("chat.examples")} className={styles.examples}>
         {facts.models.demo && <DemoCard />}
         {(facts.models.demo ? [] : EXAMPLE_PROMPTS).map((name) => {
-          const kinds = exampleKinds(name, usual.kinds, facts.kinds);
+          const kinds = kindsForExamplePrompt(name, defaultSetup.kinds, facts.kinds);
           if (!kinds) return null;
           const missing = facts.kinds.find((kind) => kinds.includes(kind.name) && !kind.built);
           return (
@@ -111,7 +111,7 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
                 setSuggestion({
                   number: suggestion.number + 1,
                   text: t(`chat.example.${name}.text`),
-                  files: exampleFiles(name),
+                  files: examplePromptFiles(name),
                 });
               }}
             >
@@ -124,7 +124,7 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
       </section>
       {open && (
         <Suspense fallback={null}>
-          <SetupDialog facts={facts} setup={setup} onChange={change} onClose={() => setOpen(false)} />
+          <ChatSetupDialog facts={facts} setup={setup} onChange={change} onClose={() => setOpen(false)} />
         </Suspense>
       )}
     </div>
@@ -134,7 +134,7 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
 /** Card that starts the demo, the only thing a server without models can run. */
 function DemoCard() {
   const { t } = useTranslation();
-  const demo = useDemo();
+  const demo = useOpenDemoChat();
   return (
     <button type="button" disabled={demo.isPending} onClick={() => demo.mutate(true)}>
       <strong>{t("welcome.demo.begin")}</strong>

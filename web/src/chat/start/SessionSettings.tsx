@@ -10,28 +10,28 @@ import { Dialog } from "@/ui/controls/Dialog";
 import { Field, Select, TextArea, TextInput } from "@/ui/controls/forms";
 import { Switch } from "@/ui/controls/Switch";
 import { showErrorToast } from "@/ui/controls/toasts";
-import { KindPicker } from "./KindPicker";
-import { draftFromSettings, type SettingsDraft, settingsPatch } from "./settings-patch";
+import { SandboxKindPicker } from "./SandboxKindPicker";
+import { type SessionSettingsDraft, sessionSettingsDraft, sessionSettingsPatch } from "./session-settings-patch";
 import styles from "./start.module.css";
 
 interface Props {
   view: SessionView;
   onClose: () => void;
-  onChange: (patch: ReturnType<typeof settingsPatch>) => Promise<void>;
+  onChange: (patch: ReturnType<typeof sessionSettingsPatch>) => Promise<void>;
 }
 
 /** Settings of an existing chat; changes apply from the agent's next step. */
 export function SessionSettings({ view, onClose, onChange }: Props) {
   const { t } = useTranslation();
   const server = useServerFacts();
-  const [draft, setDraft] = useState<SettingsDraft>(() => draftFromSettings(view));
+  const [draft, setDraft] = useState<SessionSettingsDraft>(() => sessionSettingsDraft(view));
   const [busy, setBusy] = useState(false);
-  const set = (part: Partial<SettingsDraft>) => setDraft({ ...draft, ...part });
-  const wrong = draft.budget.trim() !== "" && !/^[1-9]\d*$/.test(draft.budget.trim());
+  const set = (part: Partial<SessionSettingsDraft>) => setDraft({ ...draft, ...part });
+  const isBudgetInvalid = draft.budget.trim() !== "" && !/^[1-9]\d*$/.test(draft.budget.trim());
   const save = async () => {
     setBusy(true);
     try {
-      await onChange(settingsPatch(view, draft));
+      await onChange(sessionSettingsPatch(view, draft));
       onClose();
     } catch (error) {
       showErrorToast(error);
@@ -47,7 +47,7 @@ export function SessionSettings({ view, onClose, onChange }: Props) {
       footer={
         <>
           <Button onClick={onClose}>{t("common.cancel")}</Button>
-          <Button tone="accent" busy={busy} disabled={wrong} onClick={() => void save()}>
+          <Button tone="accent" busy={busy} disabled={isBudgetInvalid} onClick={() => void save()}>
             {t("common.save")}
           </Button>
         </>
@@ -60,12 +60,16 @@ export function SessionSettings({ view, onClose, onChange }: Props) {
         patterns={server.data?.models.patterns ?? []}
         onChange={(model) => set({ model })}
       />
-      <KindPicker kinds={server.data?.kinds ?? []} chosen={draft.kinds} onChange={(kinds) => set({ kinds })} />
+      <SandboxKindPicker kinds={server.data?.kinds ?? []} chosen={draft.kinds} onChange={(kinds) => set({ kinds })} />
       <PolicyEditor kinds={draft.kinds} policy={draft.policy} onChange={(policy) => set({ policy })} />
       <Field label={t("chat.instructions")} hint={t("chat.instructionsHint")}>
         <TextArea rows={4} value={draft.instructions} onChange={(event) => set({ instructions: event.target.value })} />
       </Field>
-      <Field label={t("chat.budget")} hint={t("chat.budgetHint")} error={wrong ? t("chat.budgetWrong") : null}>
+      <Field
+        label={t("chat.budget")}
+        hint={t("chat.budgetHint")}
+        error={isBudgetInvalid ? t("chat.budgetWrong") : null}
+      >
         <TextInput inputMode="numeric" value={draft.budget} onChange={(event) => set({ budget: event.target.value })} />
       </Field>
     </Dialog>
@@ -77,7 +81,7 @@ function PolicyEditor(props: { kinds: readonly string[]; policy: Policy; onChang
   const { t } = useTranslation();
   const { rules, allow_all } = policy;
   const setRule = (index: number, part: Partial<PolicyRule>) =>
-    onChange({ ...policy, rules: rules.map((rule, place) => (place === index ? { ...rule, ...part } : rule)) });
+    onChange({ ...policy, rules: rules.map((rule, position) => (position === index ? { ...rule, ...part } : rule)) });
   return (
     <>
       {kinds.map((kind) => (
@@ -133,7 +137,7 @@ function PolicyEditor(props: { kinds: readonly string[]; policy: Policy; onChang
               size="small"
               icon={Trash2}
               label={t("chat.removeRule")}
-              onClick={() => onChange({ ...policy, rules: rules.filter((_, place) => place !== index) })}
+              onClick={() => onChange({ ...policy, rules: rules.filter((_, position) => position !== index) })}
             />
             {Object.keys(rule.arguments).length > 0 && (
               <code className={styles.exact}>{JSON.stringify(rule.arguments)}</code>

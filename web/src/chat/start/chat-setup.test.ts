@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { initialSetup, startSessionBody } from "./chat-setup";
+import { initialChatSetup, startSessionBody } from "./chat-setup";
 
-type Facts = Parameters<typeof initialSetup>[0];
+type Facts = Parameters<typeof initialChatSetup>[0];
 
 const FACTS: Facts = {
   agents: {
@@ -34,7 +34,7 @@ const FACTS: Facts = {
 
 describe("a new chat", () => {
   it("starts with the server's defaults", () => {
-    expect(initialSetup({ ...FACTS, kinds: [{ name: "code", built: true }] }, null)).toEqual({
+    expect(initialChatSetup({ ...FACTS, kinds: [{ name: "code", built: true }] }, null)).toEqual({
       agent: "langgraph",
       model: "large",
       kinds: ["code"],
@@ -43,21 +43,26 @@ describe("a new chat", () => {
   });
 
   it("uses a built kind if the default is not built", () => {
-    expect(initialSetup(FACTS, null).kinds).toEqual(["linux"]);
-    expect(initialSetup({ ...FACTS, kinds: [{ name: "code", built: false }] }, null).kinds).toEqual(["code"]);
+    expect(initialChatSetup(FACTS, null).kinds).toEqual(["linux"]);
+    expect(initialChatSetup({ ...FACTS, kinds: [{ name: "code", built: false }] }, null).kinds).toEqual(["code"]);
   });
 
   it("keeps the last choice if still available", () => {
     const last = { agent: "codex", model: "small", kinds: ["browser", "gone"], ask: false };
-    expect(initialSetup(FACTS, last)).toEqual({ agent: "langgraph", model: "small", kinds: ["browser"], ask: false });
-    expect(initialSetup(FACTS, { kinds: [] }).kinds).toEqual([]);
-    expect(initialSetup(FACTS, { kinds: ["gone"] }).kinds).toEqual(["linux"]);
+    expect(initialChatSetup(FACTS, last)).toEqual({
+      agent: "langgraph",
+      model: "small",
+      kinds: ["browser"],
+      ask: false,
+    });
+    expect(initialChatSetup(FACTS, { kinds: [] }).kinds).toEqual([]);
+    expect(initialChatSetup(FACTS, { kinds: ["gone"] }).kinds).toEqual(["linux"]);
   });
 
   it("keeps a typed model that matches a pattern, never a pattern", () => {
-    expect(initialSetup(FACTS, { model: "gpt-6" }).model).toBe("gpt-6");
-    expect(initialSetup(FACTS, { model: "gpt-*" }).model).toBe("large");
-    expect(initialSetup(FACTS, { model: "gone" }).model).toBe("large");
+    expect(initialChatSetup(FACTS, { model: "gpt-6" }).model).toBe("gpt-6");
+    expect(initialChatSetup(FACTS, { model: "gpt-*" }).model).toBe("large");
+    expect(initialChatSetup(FACTS, { model: "gone" }).model).toBe("large");
   });
 
   it("asks unless turned off, then in no sandbox", () => {

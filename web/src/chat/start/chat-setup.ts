@@ -1,7 +1,7 @@
 /** Setup of a new chat and its defaults. */
 
 import type { Schema } from "@/api/types";
-import { matchesPattern } from "@/shell/models/model-patterns";
+import { matchesModelPattern } from "@/shell/models/model-patterns";
 import type { ServerFacts } from "@/shell/status/server-facts";
 
 export interface ChatSetup {
@@ -16,11 +16,11 @@ type Kind = Pick<Schema<"KindResponse">, "name" | "built">;
 type SetupFacts = Pick<ServerFacts, "agents" | "models" | "defaultKinds"> & { kinds: readonly Kind[] };
 
 /** The last choice as far as the server still offers it, else the server's defaults. */
-export function initialSetup(facts: SetupFacts, last: Partial<ChatSetup> | null): ChatSetup {
+export function initialChatSetup(facts: SetupFacts, last: Partial<ChatSetup> | null): ChatSetup {
   const agents = facts.agents.chat.filter((each) => each.ready).map((each) => each.name);
   const models = facts.models.items.map((each) => each.name);
-  const known = new Set(facts.kinds.map((each) => each.name));
-  const kept = (last?.kinds ?? []).filter((each) => known.has(each));
+  const offeredKinds = new Set(facts.kinds.map((each) => each.name));
+  const keptKinds = (last?.kinds ?? []).filter((each) => offeredKinds.has(each));
   return {
     agent:
       pickAvailable(last?.agent, agents) ??
@@ -33,7 +33,7 @@ export function initialSetup(facts: SetupFacts, last: Partial<ChatSetup> | null)
       pickAvailable(facts.models.default, models) ??
       models[0] ??
       "",
-    kinds: last?.kinds && (kept.length > 0 || last.kinds.length === 0) ? kept : builtKinds(facts),
+    kinds: last?.kinds && (keptKinds.length > 0 || last.kinds.length === 0) ? keptKinds : builtKinds(facts),
     ask: last?.ask ?? true,
   };
 }
@@ -41,8 +41,8 @@ export function initialSetup(facts: SetupFacts, last: Partial<ChatSetup> | null)
 /** The server's default kinds if their images are built, else one that is, so that the first chat starts at once. */
 function builtKinds({ kinds, defaultKinds }: SetupFacts): string[] {
   const built = kinds.filter((each) => each.built).map((each) => each.name);
-  const wanted = defaultKinds.filter((each) => built.includes(each));
-  if (wanted.length) return wanted;
+  const builtDefaults = defaultKinds.filter((each) => built.includes(each));
+  if (builtDefaults.length) return builtDefaults;
   const first = built.includes("linux") ? "linux" : built[0];
   return first ? [first] : [...defaultKinds];
 }
@@ -52,7 +52,7 @@ function pickAvailable(name: string | null | undefined, among: readonly string[]
 }
 
 function typedModel(name: string | undefined, patterns: readonly string[]): string | undefined {
-  return name && matchesPattern(name, patterns) ? name : undefined;
+  return name && matchesModelPattern(name, patterns) ? name : undefined;
 }
 
 /** Body of the request that starts the session. */

@@ -6,17 +6,17 @@ import type { AnswerItem, CallView } from "@/session/types";
 import { lazyComponent } from "@/shell/navigation/lazy-component";
 import { Markdown } from "@/ui/content/Markdown";
 import { CallCard } from "../calls/CallCard";
-import { candidatePath } from "./path-candidates";
+import { candidateFilePath } from "./path-candidates";
 import styles from "./thread.module.css";
 
-const FileCode = lazyComponent(() => import("./WorkspaceLinks"));
+const FilePathCode = lazyComponent(() => import("./WorkspaceLinks"));
 const WorkspacePicture = lazyComponent(async () => ({ default: (await import("./WorkspaceLinks")).WorkspacePicture }));
 
 function InlineFileCode({ text }: { text: string }) {
-  if (candidatePath(text) === null) return <code>{text}</code>;
+  if (candidateFilePath(text) === null) return <code>{text}</code>;
   return (
     <Suspense fallback={<code>{text}</code>}>
-      <FileCode text={text} />
+      <FilePathCode text={text} />
     </Suspense>
   );
 }
@@ -36,13 +36,13 @@ interface Props {
 }
 
 /** One answer of the agent: thought, text and calls. */
-export const AnswerMessage = memo(function Answer({ item, calls, approvals }: Props) {
+export const AnswerMessage = memo(function AnswerMessage({ item, calls, approvals }: Props) {
   const { t } = useTranslation();
   // Text can arrive faster than it renders: rendering may lag, typing must not.
   const text = useDeferredValue(item.text);
   return (
-    <article className={styles.answer} aria-label={item.by ?? t("chat.agent")} aria-busy={!item.whole}>
-      {item.by && <span className={styles.who}>{item.by}</span>}
+    <article className={styles.answer} aria-label={item.by ?? t("chat.agent")} aria-busy={!item.isComplete}>
+      {item.by && <span className={styles.author}>{item.by}</span>}
       {(item.thought || item.thinking) && <AnswerThought item={item} />}
       {text && <Markdown text={text} code={InlineFileCode} image={WorkspaceImage} />}
       {item.calls.map((id) => {
@@ -65,11 +65,11 @@ export const AnswerMessage = memo(function Answer({ item, calls, approvals }: Pr
 function AnswerThought({ item }: { item: AnswerItem }) {
   const { t } = useTranslation();
   const [open, setOpen] = useState(false);
-  const began = useRef(item.thinking ? performance.now() : 0);
+  const startedAt = useRef(item.thinking ? performance.now() : 0);
   const [seconds, setSeconds] = useState(0);
   useEffect(() => {
-    if (!began.current) return;
-    const count = () => setSeconds(Math.round((performance.now() - began.current) / 1000));
+    if (!startedAt.current) return;
+    const count = () => setSeconds(Math.round((performance.now() - startedAt.current) / 1000));
     count();
     if (!item.thinking) return;
     const timer = setInterval(count, 1000);

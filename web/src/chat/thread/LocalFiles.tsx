@@ -5,17 +5,17 @@ import styles from "./MessageFiles.module.css";
 
 /** Object URL of a blob. */
 export function useObjectUrl(content: Blob | undefined): string | undefined {
-  const [made, setMade] = useState<string>();
+  const [url, setUrl] = useState<string>();
   useEffect(() => {
     if (!content) return;
     const source = URL.createObjectURL(content);
-    setMade(source);
+    setUrl(source);
     return () => {
       URL.revokeObjectURL(source);
-      setMade(undefined);
+      setUrl(undefined);
     };
   }, [content]);
-  return made;
+  return url;
 }
 
 /** Files of this browser that are attached or being sent. */

@@ -2,26 +2,34 @@ import { CircleAlert, CircleStop, GitFork, Play, Shrink, SlidersHorizontal } fro
 import { memo } from "react";
 import { useTranslation } from "react-i18next";
 import type { CompactedItem, ErrorItem, TurnView } from "@/session/types";
-import { CopyButton } from "@/ui/content/Code";
+import { CopyButton } from "@/ui/content/CodeBlock";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { errorCodeText } from "@/ui/format/error-text";
 import { formatAmount, formatDuration } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
-import { useChat } from "../chat-context";
+import { useChatContext } from "../chat-context";
 import styles from "./thread.module.css";
 
 /** Usage of a turn, and actions such as copy and fork. */
-export const TurnFooter = memo(function TurnFoot({ turn, last, text }: { turn: TurnView; last: string; text: string }) {
+export const TurnFooter = memo(function TurnFooter({
+  turn,
+  last,
+  text,
+}: {
+  turn: TurnView;
+  last: string;
+  text: string;
+}) {
   const { t, i18n } = useTranslation();
-  const chat = useChat();
-  const used = (name: "input_tokens" | "output_tokens") => turn.usageAfter[name] - turn.usageBefore[name];
+  const chat = useChatContext();
+  const tokensUsed = (name: "input_tokens" | "output_tokens") => turn.usageAfter[name] - turn.usageBefore[name];
   const cost = (turn.usageAfter.cost ?? 0) - (turn.usageBefore.cost ?? 0);
   const seconds = turn.endedAt ? (Date.parse(turn.endedAt) - Date.parse(turn.startedAt)) / 1000 : 0;
   const parts = [
-    used("input_tokens") + used("output_tokens") > 0 &&
+    tokensUsed("input_tokens") + tokensUsed("output_tokens") > 0 &&
       t("chat.turnTokens", {
-        input: formatAmount(used("input_tokens"), i18n.language),
-        output: formatAmount(used("output_tokens"), i18n.language),
+        input: formatAmount(tokensUsed("input_tokens"), i18n.language),
+        output: formatAmount(tokensUsed("output_tokens"), i18n.language),
       }),
     cost > 0 && formatMoney(cost, i18n.language),
     seconds > 0 && formatDuration(seconds),
@@ -45,27 +53,27 @@ export const TurnFooter = memo(function TurnFoot({ turn, last, text }: { turn: T
   );
 });
 
-/** Error of a turn, and what to do next. */
-export function TurnErrorNotice({ item, goOn }: { item: ErrorItem; goOn: boolean }) {
+/** Error of a turn, with the next steps. */
+export function TurnErrorNotice({ item, canContinue }: { item: ErrorItem; canContinue: boolean }) {
   const { t } = useTranslation();
-  const chat = useChat();
+  const chat = useChatContext();
   const noModel = item.code === "MODEL_NOT_FOUND";
-  const named = { model: (noModel && /'([^']+)'/.exec(item.text)?.[1]) || "" };
+  const params = { model: (noModel && /'([^']+)'/.exec(item.text)?.[1]) || "" };
   return (
     <div className={item.fatal ? styles.trouble : styles.warning} role={item.fatal ? "alert" : undefined}>
       <CircleAlert size={16} aria-hidden />
       <div>
-        <p className={styles.troubleText}>{errorCodeText(item.code, item.text, named)}</p>
+        <p className={styles.troubleText}>{errorCodeText(item.code, item.text, params)}</p>
         <p className={styles.soft}>
           {t(noModel ? "chat.nextModel" : item.fatal ? "chat.nextFatal" : "chat.nextGoesOn")}
         </p>
-        {goOn && noModel && chat.mayWrite && (
+        {canContinue && noModel && chat.mayWrite && (
           <Button size="small" icon={SlidersHorizontal} onClick={chat.openSettings}>
             {t("chat.otherModel")}
           </Button>
         )}
-        {goOn && chat.mayWrite && (
-          <Button size="small" icon={Play} onClick={chat.goOn}>
+        {canContinue && chat.mayWrite && (
+          <Button size="small" icon={Play} onClick={chat.continueTurn}>
             {t("chat.continue")}
           </Button>
         )}

@@ -2,22 +2,22 @@ import { CircleAlert, Clock, LoaderCircle } from "lucide-react";
 import { memo } from "react";
 import { useTranslation } from "react-i18next";
 import type { FileContent } from "@/api/types";
-import type { Outgoing } from "@/session/store";
+import type { OutgoingMessage } from "@/session/store";
 import type { MessageItem } from "@/session/types";
 import { useCurrentUser } from "@/shell/account/current-user";
 import { Button } from "@/ui/controls/Button";
 import { errorText } from "@/ui/format/error-text";
-import { Time } from "@/ui/format/formats";
-import { useChat } from "../chat-context";
+import { RelativeTime } from "@/ui/format/formats";
+import { useChatContext } from "../chat-context";
 import { LocalFiles } from "./LocalFiles";
 import { MessageFiles } from "./MessageFiles";
 import { describeTakeoverNote } from "./takeover-note";
 import styles from "./thread.module.css";
 
 /** A user's message, or a note of the server. */
-export const UserMessage = memo(function Said({ item }: { item: MessageItem }) {
+export const UserMessage = memo(function UserMessage({ item }: { item: MessageItem }) {
   const { t } = useTranslation();
-  const { session, several } = useChat();
+  const { session, several } = useChatContext();
   const { message } = item;
   const texts = message.content.flatMap((part) => (part.type === "text" ? [part.text] : []));
   const text = texts.join("\n\n");
@@ -30,36 +30,36 @@ export const UserMessage = memo(function Said({ item }: { item: MessageItem }) {
       </p>
     );
   return (
-    <article className={styles.said} aria-label={t("chat.saidBy", { name: message.by ?? t("chat.you") })}>
-      {several && message.by && <span className={styles.who}>{message.by}</span>}
+    <article className={styles.userMessage} aria-label={t("chat.saidBy", { name: message.by ?? t("chat.you") })}>
+      {several && message.by && <span className={styles.author}>{message.by}</span>}
       <div className={styles.bubble}>
         <MessageFiles session={session} files={files} />
-        {text && <p className={styles.words}>{text}</p>}
+        {text && <p className={styles.messageText}>{text}</p>}
       </div>
       <span className={styles.under}>
-        {item.waits && (
+        {item.isWaiting && (
           <>
             <Clock size={13} aria-hidden />
             {t("chat.waits")} ·{" "}
           </>
         )}
-        <Time at={item.at} />
+        <RelativeTime at={item.at} />
       </span>
     </article>
   );
 });
 
 /** A message that is being sent. */
-export function OutgoingMessage({ outgoing }: { outgoing: Outgoing }) {
+export function OutgoingUserMessage({ outgoing }: { outgoing: OutgoingMessage }) {
   const { t } = useTranslation();
-  const { retry, discard } = useChat();
+  const { retry, discard } = useChatContext();
   const failed = outgoing.state === "failed";
   const reason = outgoing.error ? errorText(outgoing.error) : "";
   return (
-    <article className={styles.said} aria-label={t("chat.saidBy", { name: t("chat.you") })}>
+    <article className={styles.userMessage} aria-label={t("chat.saidBy", { name: t("chat.you") })}>
       <div className={[styles.bubble, failed ? styles.unsent : styles.sending].join(" ")}>
         <LocalFiles files={outgoing.files} />
-        {outgoing.text && <p className={styles.words}>{outgoing.text}</p>}
+        {outgoing.text && <p className={styles.messageText}>{outgoing.text}</p>}
       </div>
       {failed ? (
         <span className={styles.under} role="alert">

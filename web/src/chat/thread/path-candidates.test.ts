@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { candidatePath } from "./path-candidates";
+import { candidateFilePath } from "./path-candidates";
 
 describe("paths in a text", () => {
   it.each([
@@ -14,6 +14,6 @@ describe("paths in a text", () => {
     ["//example.org/a.png", null],
     ["a".repeat(400), null],
   ])("%s", (text, path) => {
-    expect(candidatePath(text)).toBe(path);
+    expect(candidateFilePath(text)).toBe(path);
   });
 });

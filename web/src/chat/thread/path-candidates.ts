@@ -8,7 +8,7 @@ const MAX_LENGTH = 300;
 const WORKSPACE = "/workspace";
 
 /** Absolute path that a text may mean; null if it cannot be one. */
-export function candidatePath(text: string): string | null {
+export function candidateFilePath(text: string): string | null {
   if (text.length > MAX_LENGTH || text.includes("..")) return null;
   if (ABSOLUTE.test(text)) return text;
   return RELATIVE.test(text) ? `${WORKSPACE}/${text.replace(/^\.\//, "")}` : null;

@@ -1,12 +1,12 @@
 import { afterEach, beforeAll, describe, expect, it } from "vitest";
-import { chooseLanguage, startLanguage } from "@/i18n";
+import { chooseLanguage, initLanguage } from "@/i18n";
 import { describeTakeoverNote } from "./takeover-note";
 
 const NOTE = "Ada had mouse and keyboard of the linux sandbox, and has handed them back. ";
 const WINDOWS = " Windows now:\n0xc00003 '/workspace/report.md - Mousepad' Mousepad pid 65\n It looks like this now:";
 
 describe("takeover notes", () => {
-  beforeAll(startLanguage);
+  beforeAll(initLanguage);
   afterEach(() => chooseLanguage("en"));
 
   it("omit window titles", () => {
@@ -16,9 +16,9 @@ describe("takeover notes", () => {
   });
 
   it("summarize the activity of several takeovers", async () => {
-    const did =
+    const activity =
       "2 mouse clicks; 11 characters typed (not shown here); keys: Enter (2); typed in the terminal main (1 line)";
-    const note = `${NOTE}7 s: ${did}. Then: 3 minutes: 1 mouse click.${WINDOWS}`;
+    const note = `${NOTE}7 s: ${activity}. Then: 3 minutes: 1 mouse click.${WINDOWS}`;
     expect(describeTakeoverNote(note, "Ada")).toBe(
       "You handed back control after 7 s + 3 min. Actions: 2 clicks, 11 characters typed, keys Enter (2), typing in terminal main, 1 click.",
     );
@@ -29,8 +29,8 @@ describe("takeover notes", () => {
   });
 
   it("contain only known activity", () => {
-    const lost = `${NOTE}The server was started again meanwhile, so it is not known what was done. Look at how things are.`;
-    expect(describeTakeoverNote(lost, "Ada")).toBe("You handed back control.");
+    const restartNote = `${NOTE}The server was started again meanwhile, so it is not known what was done. Look at how things are.`;
+    expect(describeTakeoverNote(restartNote, "Ada")).toBe("You handed back control.");
     expect(describeTakeoverNote("A helper has ended.", "Ada")).toBeNull();
   });
 });

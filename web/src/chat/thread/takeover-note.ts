@@ -1,4 +1,4 @@
-/** Short version of the note that tells the agent what a person did in a sandbox. */
+/** Short version of the note to the agent about a person's actions in a sandbox. */
 
 import i18next from "i18next";
 
@@ -17,19 +17,21 @@ const ACTION = [
 export function describeTakeoverNote(note: string, me: string | undefined): string | null {
   const found = NOTE.exec(note);
   if (!found) return null;
-  const who = found[1] === me ? i18next.t("chat.handed.you") : found[1];
+  const person = found[1] === me ? i18next.t("chat.handed.you") : found[1];
   const times: string[] = [];
-  const done: string[] = [];
+  const phrases: string[] = [];
   let rest = note.slice(found[0].length);
   for (let period = PERIOD.exec(rest); period; period = PERIOD.exec(rest)) {
-    const [whole, time = "", did = ""] = period;
+    const [matchedText, time = "", activity = ""] = period;
     times.push(time.replace("minutes", i18next.t("common.units.min")));
-    done.push(...did.split("; ").flatMap(activityPhrases));
-    rest = rest.slice(whole.length).replace(/^ Then: /, "");
+    phrases.push(...activity.split("; ").flatMap(activityPhrases));
+    rest = rest.slice(matchedText.length).replace(/^ Then: /, "");
   }
-  if (!times.length) return i18next.t("chat.handed.back", { who });
-  const what = done.length ? i18next.t("chat.handed.did", { what: done.join(", ") }) : i18next.t("chat.handed.nothing");
-  return i18next.t("chat.handed.after", { who, time: times.join(" + "), what });
+  if (!times.length) return i18next.t("chat.handed.back", { who: person });
+  const activityText = phrases.length
+    ? i18next.t("chat.handed.did", { what: phrases.join(", ") })
+    : i18next.t("chat.handed.nothing");
+  return i18next.t("chat.handed.after", { who: person, time: times.join(" + "), what: activityText });
 }
 
 function activityPhrases(part: string): string[] {

@@ -1,13 +1,13 @@
 import { describe, expect, it } from "vitest";
 import type { SessionMessage } from "@/api/session-events";
-import type { Outgoing } from "@/session/store";
+import type { OutgoingMessage } from "@/session/store";
 import type { AnswerItem, ChatItem, MessageItem, SessionView, TurnView } from "@/session/types";
-import { agentStatus, buildThreadRows, canContinue, countItemsAfter } from "./thread-rows";
+import { agentStatus, buildThreadRows, canAgentContinue, countItemsAfter } from "./thread-rows";
 
 const USAGE = { requests: 0, input_tokens: 0, output_tokens: 0 };
 const at = "2026-01-01T00:00:00Z";
 
-function said(id: string, turn: number, waits = false): MessageItem {
+function userMessage(id: string, turn: number, isWaiting = false): MessageItem {
   const message: SessionMessage = {
     id,
     session: "s",
@@ -19,7 +19,7 @@ function said(id: string, turn: number, waits = false): MessageItem {
     calls: [],
     at,
   };
-  return { type: "said", id, turn, at, message, waits };
+  return { type: "message", id, turn, at, message, isWaiting };
 }
 
 function answer(id: string, turn: number, more: Partial<AnswerItem> = {}): AnswerItem {
@@ -34,7 +34,7 @@ function answer(id: string, turn: number, more: Partial<AnswerItem> = {}): Answe
     thought: "",
     thinking: false,
   } as const;
-  return { ...item, calls: [], whole: true, cut: null, ...more };
+  return { ...item, calls: [], isComplete: true, cut: null, ...more };
 }
 
 function turn(number: number, state: TurnView["state"]): TurnView {
@@ -42,7 +42,7 @@ function turn(number: number, state: TurnView["state"]): TurnView {
   return { number, cause: "message", state, reason: null, ...times, usageBefore: USAGE, usageAfter: USAGE };
 }
 
-const ids = (items: ChatItem[], turns: TurnView[], more: { outbox?: Outgoing[]; readUntil?: string } = {}) =>
+const ids = (items: ChatItem[], turns: TurnView[], more: { outbox?: OutgoingMessage[]; readUntil?: string } = {}) =>
   buildThreadRows({
     items,
     turns: Object.fromEntries(turns.map((each) => [each.number, each])),
@@ -52,19 +52,21 @@ const ids = (items: ChatItem[], turns: TurnView[], more: { outbox?: Outgoing[]; 
 
 describe("chat rows", () => {
   it("have a footer below finished turns only", () => {
-    const items = [said("1", 1), answer("2", 1), said("3", 2), answer("4", 2)];
+    const items = [userMessage("1", 1), answer("2", 1), userMessage("3", 2), answer("4", 2)];
     expect(ids(items, [turn(1, "done"), turn(2, "running")])).toEqual(["1", "2", "turn-1", "3", "4"]);
     expect(ids(items, [turn(1, "failed"), turn(2, "waiting")])).toEqual(["1", "2", "turn-1", "3", "4"]);
     expect(ids(items, [turn(1, "done"), turn(2, "cancelled")]).at(-1)).toBe("turn-2");
   });
 
   it("omit empty answers", () => {
-    expect(ids([said("1", 1), answer("2", 1, { text: "", whole: false })], [turn(1, "running")])).toEqual(["1"]);
+    expect(ids([userMessage("1", 1), answer("2", 1, { text: "", isComplete: false })], [turn(1, "running")])).toEqual([
+      "1",
+    ]);
     expect(ids([answer("2", 1, { text: "", calls: ["c"] })], [turn(1, "running")])).toEqual(["2"]);
   });
 
   it("mark the last read item if newer ones follow", () => {
-    const items = [said("1", 1), answer("2", 1), answer("3", 1)];
+    const items = [userMessage("1", 1), answer("2", 1), answer("3", 1)];
     expect(ids(items, [turn(1, "running")], { readUntil: "2" })).toEqual(["1", "2", "unread", "3"]);
     expect(ids(items, [turn(1, "running")], { readUntil: "3" })).toEqual(["1", "2", "3"]);
     expect(countItemsAfter(items, "1")).toBe(2);
@@ -73,8 +75,8 @@ describe("chat rows", () => {
   });
 
   it("end with outgoing messages", () => {
-    const outgoing: Outgoing = { key: "x", at, text: "hello", files: [], state: "sending", error: null };
-    expect(ids([said("1", 1)], [turn(1, "done")], { outbox: [outgoing] })).toEqual(["1", "turn-1", "out-x"]);
+    const outgoing: OutgoingMessage = { key: "x", at, text: "hello", files: [], state: "sending", error: null };
+    expect(ids([userMessage("1", 1)], [turn(1, "done")], { outbox: [outgoing] })).toEqual(["1", "turn-1", "out-x"]);
   });
 });
 
@@ -93,7 +95,7 @@ describe("the agent's status", () => {
     expect(agentStatus(view({}))).toBe("thinking");
     expect(agentStatus(view({ state: "idle" }))).toBe("nothing");
     expect(agentStatus(view({ state: "parked" }))).toBe("parked");
-    expect(agentStatus(view({ items: [answer("1", 1, { whole: false })] }))).toBe("writing");
+    expect(agentStatus(view({ items: [answer("1", 1, { isComplete: false })] }))).toBe("writing");
     expect(
       agentStatus(view({ items: [answer("1", 1, { calls: ["c"] })], calls: { c: { progress: "running" } } })),
     ).toBe("working");
@@ -101,11 +103,11 @@ describe("the agent's status", () => {
   });
 
   it("allows continuing only after a failure or a stop", () => {
-    expect(canContinue(view({ state: "idle", turns: { 1: turn(1, "failed") } }))).toBe(true);
-    expect(canContinue(view({ state: "idle", turn: 2, turns: { 1: turn(1, "failed"), 2: turn(2, "done") } }))).toBe(
-      false,
-    );
-    expect(canContinue(view({ state: "running", turns: { 1: turn(1, "cancelled") } }))).toBe(false);
-    expect(canContinue(view({ state: "idle", turn: 0, turns: {} }))).toBe(false);
+    expect(canAgentContinue(view({ state: "idle", turns: { 1: turn(1, "failed") } }))).toBe(true);
+    expect(
+      canAgentContinue(view({ state: "idle", turn: 2, turns: { 1: turn(1, "failed"), 2: turn(2, "done") } })),
+    ).toBe(false);
+    expect(canAgentContinue(view({ state: "running", turns: { 1: turn(1, "cancelled") } }))).toBe(false);
+    expect(canAgentContinue(view({ state: "idle", turn: 0, turns: {} }))).toBe(false);
   });
 });

@@ -1,18 +1,18 @@
 /** Rows of the chat. */
 
-import type { Outgoing } from "@/session/store";
+import type { OutgoingMessage } from "@/session/store";
 import type { AnswerItem, ChatItem, SessionView, TurnView } from "@/session/types";
 
 export type ThreadRow =
   | { type: "item"; id: string; item: ChatItem }
   | { type: "turn"; id: string; turn: TurnView; last: string; text: string }
-  | { type: "outgoing"; id: string; outgoing: Outgoing }
+  | { type: "outgoing"; id: string; outgoing: OutgoingMessage }
   | { type: "unread"; id: string };
 
 export interface ThreadRowsInput {
   items: readonly ChatItem[];
   turns: Readonly<Record<number, TurnView>>;
-  outbox: readonly Outgoing[];
+  outbox: readonly OutgoingMessage[];
   /** Id of the last item that was read; null if nothing is new. */
   readUntil: string | null;
 }
@@ -20,14 +20,14 @@ export interface ThreadRowsInput {
 /** Rows in display order. A finished turn has a footer below its last item. */
 export function buildThreadRows({ items, turns, outbox, readUntil }: ThreadRowsInput): ThreadRow[] {
   const rows: ThreadRow[] = [];
-  const lastOf = new Map<number, number>();
+  const lastIndexOfTurn = new Map<number, number>();
   items.forEach((item, index) => {
-    if (!isWaitingMessage(item)) lastOf.set(item.turn, index);
+    if (!isWaitingMessage(item)) lastIndexOfTurn.set(item.turn, index);
   });
   items.forEach((item, index) => {
     if (isVisibleItem(item)) rows.push({ type: "item", id: item.id, item });
     const turn = turns[item.turn];
-    if (lastOf.get(item.turn) === index && turn && isTurnOver(turn))
+    if (lastIndexOfTurn.get(item.turn) === index && turn && isTurnOver(turn))
       rows.push({ type: "turn", id: `turn-${turn.number}`, turn, ...turnEnd(items, index) });
     if (item.id === readUntil && index < items.length - 1) rows.push({ type: "unread", id: "unread" });
   });
@@ -39,17 +39,17 @@ export function buildThreadRows({ items, turns, outbox, readUntil }: ThreadRowsI
 function turnEnd(items: readonly ChatItem[], index: number): { last: string; text: string } {
   const turn = items[index]?.turn;
   let last = "";
-  for (let place = index; place >= 0; place -= 1) {
-    const item = items[place];
+  for (let position = index; position >= 0; position -= 1) {
+    const item = items[position];
     if (!item || item.turn !== turn) break;
-    if (!last && (item.type === "answer" || item.type === "said")) last = item.id;
+    if (!last && (item.type === "answer" || item.type === "message")) last = item.id;
     if (item.type === "answer" && item.text) return { last, text: item.text };
   }
   return { last, text: "" };
 }
 
 function isWaitingMessage(item: ChatItem): boolean {
-  return item.type === "said" && item.waits;
+  return item.type === "message" && item.isWaiting;
 }
 
 function isTurnOver(turn: TurnView): boolean {
@@ -82,11 +82,11 @@ export function agentStatus(view: SessionView): AgentStatus {
   const last = view.items.findLast((item): item is AnswerItem => item.type === "answer");
   if (!last || last.turn < view.turn) return "thinking";
   if (last.calls.some((id) => view.calls[id]?.progress === "running")) return "working";
-  return last.whole || isBlankAnswer(last) ? "thinking" : "writing";
+  return last.isComplete || isBlankAnswer(last) ? "thinking" : "writing";
 }
 
 /** Whether the agent can continue: it stopped before it was done. */
-export function canContinue(view: SessionView): boolean {
+export function canAgentContinue(view: SessionView): boolean {
   const turn = view.turns[view.turn];
   return view.state === "idle" && (turn?.state === "failed" || turn?.state === "cancelled");
 }

@@ -7,7 +7,6 @@ import { TextArea, TextInput } from "@/ui/controls/forms";
 import { showErrorToast } from "@/ui/controls/toasts";
 import { formatBytes } from "@/ui/format/formats";
 import { readChosenFiles, readDroppedFiles } from "./dropped-files";
-import { type TaskEditing, useFieldHint, useFieldLabel } from "./FieldControl";
 import styles from "./form.module.css";
 import {
   type AttachedFiles,
@@ -17,11 +16,12 @@ import {
   type TaskInput,
   taskInputs,
 } from "./input-bundle";
-import type { FieldSpec } from "./schema-fields";
-import { problemAt } from "./task-problems";
+import { type TaskEditing, useFieldHint, useFieldLabel } from "./TaskFieldControl";
+import { problemAtPath } from "./task-problems";
+import type { TaskFieldSpec } from "./task-schema-fields";
 
 interface Props {
-  spec: FieldSpec;
+  spec: TaskFieldSpec;
   editing: TaskEditing;
   attachments: Attachments;
   onAttach: (attachments: Attachments) => void;
@@ -42,17 +42,17 @@ export function InputFiles({ spec, editing, attachments, onAttach, onServer }: P
       spec.path,
       next.map((each) => (each.source !== undefined && Object.keys(each).length === 1 ? each.source : each)),
     );
-  const put = (index: number, more: TaskInput) =>
+  const changeInput = (index: number, more: TaskInput) =>
     save(inputs.map((each, at) => (at === index ? { ...each, ...more } : each)));
-  const take = (given: Record<string, AttachedFiles>) => {
-    const { attachments: next, added } = attachFiles(inputs, attachments, given);
+  const addFiles = (chosenFiles: Record<string, AttachedFiles>) => {
+    const { attachments: next, added } = attachFiles(inputs, attachments, chosenFiles);
     onAttach(next);
     if (added.length > 0) save([...inputs, ...added.map((source) => ({ source }))]);
   };
   const drop = (event: DragEvent) => {
     event.preventDefault();
     setOver(false);
-    readDroppedFiles(event.dataTransfer).then(take, showErrorToast);
+    readDroppedFiles(event.dataTransfer).then(addFiles, showErrorToast);
   };
   return (
     <fieldset className={styles.group}>
@@ -64,8 +64,8 @@ export function InputFiles({ spec, editing, attachments, onAttach, onServer }: P
           input={input}
           attached={attachments[input.source ?? ""]}
           onServer={onServer}
-          error={problemAt(editing.problems, [...spec.path, index])}
-          onChange={(more) => put(index, more)}
+          error={problemAtPath(editing.problems, [...spec.path, index])}
+          onChange={(more) => changeInput(index, more)}
           onRemove={() => save(inputs.filter((_, at) => at !== index))}
         />
       ))}
@@ -96,7 +96,7 @@ export function InputFiles({ spec, editing, attachments, onAttach, onServer }: P
           hidden
           aria-label={t("runs.form.choose")}
           onChange={(event) => {
-            if (event.target.files) take(readChosenFiles(event.target.files));
+            if (event.target.files) addFiles(readChosenFiles(event.target.files));
             event.target.value = "";
           }}
         />

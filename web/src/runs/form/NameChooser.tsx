@@ -37,7 +37,7 @@ export function NameChooser({ choices, value, onChange, ...field }: Props) {
         <IconButton icon={List} label={t("runs.form.fromList")} onClick={() => setTyping(false)} />
       </span>
     );
-  const known = choices.options.some((each) => each.value === value);
+  const isListed = choices.options.some((each) => each.value === value);
   return (
     <Select
       {...field}
@@ -46,11 +46,11 @@ export function NameChooser({ choices, value, onChange, ...field }: Props) {
       options={[
         {
           value: "",
-          label: choices.otherwise ? t("runs.form.unsetOf", { name: choices.otherwise }) : t("runs.form.unset"),
+          label: choices.defaultValue ? t("runs.form.unsetOf", { name: choices.defaultValue }) : t("runs.form.unset"),
         },
-        ...(value && !known ? [{ value, label: value }] : []),
+        ...(value && !isListed ? [{ value, label: value }] : []),
         ...choices.options,
-        ...(choices.free ? [{ value: OTHER_VALUE, label: t("runs.form.other") }] : []),
+        ...(choices.allowsOther ? [{ value: OTHER_VALUE, label: t("runs.form.other") }] : []),
       ]}
     />
   );

@@ -11,19 +11,19 @@ import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
 import { showErrorToast } from "@/ui/controls/toasts";
 import { errorText } from "@/ui/format/error-text";
-import { serverText } from "@/ui/format/server-text";
+import { translateServerText } from "@/ui/format/server-text";
 import { Page } from "@/ui/layout/Page";
-import { FieldControl, type TaskEditing } from "./FieldControl";
 import styles from "./form.module.css";
 import { InputFiles } from "./InputFiles";
 import { type Attachments, taskInputs, unattachedInputs } from "./input-bundle";
-import { readableTask } from "./readable-task";
+import { toReadableTask } from "./readable-task";
 import { RunStarter } from "./run-starter";
-import { fieldsFromSchema, foldedFieldNames, MAIN_FIELDS, type SchemaNode } from "./schema-fields";
+import { type TaskEditing, TaskFieldControl } from "./TaskFieldControl";
 import { SERVER_ISSUES, TaskIssues } from "./TaskIssues";
-import { TextList } from "./TextList";
-import { parseProblems, type TaskProblem } from "./task-problems";
-import { changeValue, lineOfPath, parseTaskYaml, type Task, taskToYaml, valueAt } from "./task-yaml";
+import { TextListField } from "./TextListField";
+import { parseTaskProblems, type TaskProblem } from "./task-problems";
+import { foldedFieldNames, MAIN_FIELDS, type SchemaNode, taskFieldsFromSchema } from "./task-schema-fields";
+import { changeYamlValue, parseTaskYaml, type Task, taskToYaml, taskValueAt, yamlLineOfPath } from "./task-yaml";
 import { useFieldChoices } from "./useFieldChoices";
 import { useTaskValidation } from "./useTaskValidation";
 import { YamlEditor } from "./YamlEditor";
@@ -47,47 +47,47 @@ export default function TaskForm({ schema, file, template }: Props) {
   const me = useCurrentUser();
   const server = useServerFacts();
   const origin = file ?? template;
-  const first = useMemo(() => (origin ? taskToYaml(readableTask(origin.task)) : EMPTY), [origin]);
+  const first = useMemo(() => (origin ? taskToYaml(toReadableTask(origin.task)) : EMPTY), [origin]);
   const [text, setText] = useState(first);
   const [attachments, setAttachments] = useState<Attachments>({});
   const [busy, setBusy] = useState(false);
   const starter = useRef(new RunStarter());
-  const fields = useMemo(() => fieldsFromSchema(schema), [schema]);
+  const fields = useMemo(() => taskFieldsFromSchema(schema), [schema]);
   const { task, faults } = useMemo(() => parseTaskYaml(text), [text]);
-  const untouched = file !== null && text === first && Object.keys(attachments).length === 0;
-  const { verdict, error, settled } = useTaskValidation(task);
+  const isUnchanged = file !== null && text === first && Object.keys(attachments).length === 0;
+  const { verdict, error, isCurrent } = useTaskValidation(task);
   const [touched, setTouched] = useState<ReadonlySet<string>>(new Set());
   const [all, setAll] = useState(origin !== null);
   const form = useRef<HTMLFormElement>(null);
-  const standing = useRef<HTMLDivElement>(null);
-  const touch = (name: string) => setTouched((now) => (now.has(name) ? now : new Set([...now, name])));
+  const statusElement = useRef<HTMLDivElement>(null);
+  const markTouched = (name: string) => setTouched((names) => (names.has(name) ? names : new Set([...names, name])));
 
-  const every = collectProblems({ t, task, fields, verdict, attachments, attaches: !untouched });
-  if (task && file && !untouched && text.includes(MASKED_VALUE))
-    every.push({ path: [], message: t("runs.form.hidden") });
+  const allProblems = collectProblems({ t, task, fields, verdict, attachments, attaches: !isUnchanged });
+  if (task && file && !isUnchanged && text.includes(MASKED_VALUE))
+    allProblems.push({ path: [], message: t("runs.form.hidden") });
   // A new form shows no errors before anything was typed.
-  const problems = every.filter(({ path }) => all || path.length === 0 || touched.has(String(path[0])));
-  const waiting = every.length - problems.length;
+  const problems = allProblems.filter(({ path }) => all || path.length === 0 || touched.has(String(path[0])));
+  const hiddenProblems = allProblems.length - problems.length;
   const issues = verdict?.issues.filter(({ code }) => SERVER_ISSUES.has(code)) ?? [];
   const marks = task
     ? problems.map(({ path, message }) => ({
-        line: lineOfPath(text, path),
+        line: yamlLineOfPath(text, path),
         message: [path.join("."), message].filter(Boolean).join(": "),
       }))
     : faults;
   const editing: TaskEditing = {
     task: task ?? {},
     problems,
-    choices: useFieldChoices(server.data, settled ? defaultModel(task, verdict) : undefined),
+    choices: useFieldChoices(server.data, isCurrent ? defaultModel(task, verdict) : undefined),
     set: (path, value) => {
-      touch(String(path[0]));
-      setText((now) => changeValue(now, path, value));
+      markTouched(String(path[0]));
+      setText((current) => changeYamlValue(current, path, value));
     },
   };
-  const start = async (whole: Task) => {
+  const start = async (fullTask: Task) => {
     setBusy(true);
     try {
-      go(await starter.current.start({ task: whole, attachments, file: untouched ? file.file : null }));
+      go(await starter.current.start({ task: fullTask, attachments, file: isUnchanged ? file.file : null }));
     } catch (problem) {
       showErrorToast(problem);
       setBusy(false);
@@ -100,12 +100,12 @@ export default function TaskForm({ schema, file, template }: Props) {
   const submit = () => {
     // A refused key may be valid by now; only a request to the provider can tell.
     const blocked = issues.some(({ code, level }) => level === "error" && code !== "PROVIDER_KEY_REFUSED");
-    if (task && every.length === 0 && verdict?.valid && !blocked) return void start(task);
+    if (task && allProblems.length === 0 && verdict?.valid && !blocked) return void start(task);
     setAll(true);
     requestAnimationFrame(() => {
-      const wrong = form.current?.querySelector<HTMLElement>('[aria-invalid="true"]');
-      if (wrong) wrong.focus();
-      else standing.current?.scrollIntoView({ block: "center" });
+      const invalidField = form.current?.querySelector<HTMLElement>('[aria-invalid="true"]');
+      if (invalidField) invalidField.focus();
+      else statusElement.current?.scrollIntoView({ block: "center" });
     });
   };
   const runs = verdict?.runs.length ?? 0;
@@ -132,7 +132,7 @@ export default function TaskForm({ schema, file, template }: Props) {
             tone="accent"
             icon={Play}
             busy={busy}
-            disabled={!settled || task === null || !hasScope(me.data, "runs:write")}
+            disabled={!isCurrent || task === null || !hasScope(me.data, "runs:write")}
             onClick={submit}
           >
             {runs > 1 ? t("runs.form.startMany", { count: runs }) : t("runs.form.start")}
@@ -146,7 +146,7 @@ export default function TaskForm({ schema, file, template }: Props) {
           className={styles.form}
           onBlur={({ target }) => {
             const name = target.closest<HTMLElement>("[data-field]")?.dataset.field;
-            if (name) touch(name);
+            if (name) markTouched(name);
           }}
           inert={task === null}
           aria-label={t("runs.form.form")}
@@ -157,14 +157,14 @@ export default function TaskForm({ schema, file, template }: Props) {
             editing={editing}
             attachments={attachments}
             onAttach={setAttachments}
-            onServer={untouched}
+            onServer={isUnchanged}
           />
         </form>
-        <aside className={styles.beside} aria-label={t("runs.form.yaml")}>
-          <div ref={standing} className={styles.verdict} role="status">
+        <aside className={styles.yamlPane} aria-label={t("runs.form.yaml")}>
+          <div ref={statusElement} className={styles.verdict} role="status">
             <TaskStatus
-              settled={settled}
-              trouble={
+              isCurrent={isCurrent}
+              failure={
                 error
                   ? errorText(error)
                   : task === null
@@ -173,10 +173,10 @@ export default function TaskForm({ schema, file, template }: Props) {
                       ? t("runs.form.problems", { count: marks.length })
                       : null
               }
-              waiting={waiting}
+              hiddenProblems={hiddenProblems}
               ready={verdict?.ready === true}
             />
-            {untouched && <span className={styles.hint}>{t("runs.form.asItIs", { file: file.file })}</span>}
+            {isUnchanged && <span className={styles.hint}>{t("runs.form.asItIs", { file: file.file })}</span>}
           </div>
           <TaskIssues issues={issues} />
           <YamlEditor text={text} marks={marks} onChange={changeText} />
@@ -190,24 +190,24 @@ export default function TaskForm({ schema, file, template }: Props) {
 }
 
 interface TaskStatusProps {
-  settled: boolean;
-  trouble: string | null;
+  isCurrent: boolean;
+  failure: string | null;
   /** Problems that are not shown yet. */
-  waiting: number;
+  hiddenProblems: number;
   ready: boolean;
 }
 
 /** Whether the task can be run, in a few words. */
-function TaskStatus({ settled, trouble, waiting, ready }: TaskStatusProps) {
+function TaskStatus({ isCurrent, failure, hiddenProblems, ready }: TaskStatusProps) {
   const { t } = useTranslation();
-  if (!settled)
+  if (!isCurrent)
     return (
       <Badge>
         <LoaderCircle size={13} aria-hidden /> {t("runs.form.checking")}
       </Badge>
     );
-  if (trouble) return <Badge tone="danger">{trouble}</Badge>;
-  if (waiting > 0) return <Badge>{t("runs.form.incomplete")}</Badge>;
+  if (failure) return <Badge tone="danger">{failure}</Badge>;
+  if (hiddenProblems > 0) return <Badge>{t("runs.form.incomplete")}</Badge>;
   if (!ready) return <Badge tone="warning">{t("runs.form.notReady")}</Badge>;
   return (
     <Badge tone="good">
@@ -218,7 +218,7 @@ function TaskStatus({ settled, trouble, waiting, ready }: TaskStatusProps) {
 
 /** The default model of the task, if the server has reported it. */
 function defaultModel(task: Task | null, verdict: Schema<"TaskValidationResponse"> | null): string | undefined {
-  const chosen = task === null || valueAt(task, ["llm", "model"]) !== undefined;
+  const chosen = task === null || taskValueAt(task, ["llm", "model"]) !== undefined;
   return !chosen && verdict?.models.length === 1 ? verdict.models[0] : undefined;
 }
 
@@ -236,8 +236,8 @@ interface ProblemSources {
 function collectProblems({ t, task, fields, verdict, attachments, attaches }: ProblemSources): TaskProblem[] {
   if (task === null) return [];
   const found: TaskProblem[] = [];
-  const aimless = isBlankValue(task.goal);
-  if (aimless) found.push({ path: ["goal"], message: t("runs.form.needsGoal") });
+  const lacksGoal = isBlankValue(task.goal);
+  if (lacksGoal) found.push({ path: ["goal"], message: t("runs.form.needsGoal") });
   const faults = verdict?.issues.filter(({ code, level }) => level === "error" && !SERVER_ISSUES.has(code)) ?? [];
   if (faults.length > 0) {
     for (const { field, code, message, params } of faults)
@@ -245,14 +245,14 @@ function collectProblems({ t, task, fields, verdict, attachments, attaches }: Pr
         path: field ? field.split(".") : [],
         message: t(`runs.issue.${code}`, {
           ...params,
-          message: serverText(message),
-          defaultValue: serverText(message),
+          message: translateServerText(message),
+          defaultValue: translateServerText(message),
         }),
       });
   } else if (verdict?.error) {
-    const told = parseProblems(verdict.error, [...Object.keys(fields), ...Object.keys(task)]);
-    for (const { path, message } of told)
-      if (!aimless || path[0] !== "goal") found.push({ path, message: serverText(message) });
+    const reported = parseTaskProblems(verdict.error, [...Object.keys(fields), ...Object.keys(task)]);
+    for (const { path, message } of reported)
+      if (!lacksGoal || path[0] !== "goal") found.push({ path, message: translateServerText(message) });
   }
   if (attaches)
     for (const index of unattachedInputs(taskInputs(task), attachments))
@@ -265,7 +265,7 @@ function isBlankValue(value: unknown): boolean {
 }
 
 interface TaskFieldsProps {
-  fields: ReturnType<typeof fieldsFromSchema>;
+  fields: ReturnType<typeof taskFieldsFromSchema>;
   editing: TaskEditing;
   attachments: Attachments;
   onAttach: (attachments: Attachments) => void;
@@ -276,27 +276,27 @@ function TaskFields({ fields, editing, attachments, onAttach, onServer }: TaskFi
   const { t } = useTranslation();
   const model = fields.llm?.parts.find((part) => part.path[1] === "model");
   const rest = fields.llm?.parts.filter((part) => part !== model) ?? [];
-  const shown = MAIN_FIELDS.filter((name) => name !== "name" && name !== "agent");
+  const visibleFields = MAIN_FIELDS.filter((name) => name !== "name" && name !== "agent");
   return (
     <>
       {fields.name && (
         <div data-field="name">
-          <FieldControl spec={fields.name} editing={editing} />
+          <TaskFieldControl spec={fields.name} editing={editing} />
         </div>
       )}
       <div className={styles.pair}>
         {fields.agent && (
           <div data-field="agent">
-            <FieldControl spec={fields.agent} editing={editing} />
+            <TaskFieldControl spec={fields.agent} editing={editing} />
           </div>
         )}
         {model && (
           <div data-field="llm">
-            <FieldControl spec={model} editing={editing} />
+            <TaskFieldControl spec={model} editing={editing} />
           </div>
         )}
       </div>
-      {shown.map((name) => {
+      {visibleFields.map((name) => {
         const spec = fields[name];
         if (!spec) return null;
         return (
@@ -310,11 +310,11 @@ function TaskFields({ fields, editing, attachments, onAttach, onServer }: TaskFi
                 onServer={onServer}
               />
             ) : name === "deliverables" ? (
-              <TextList spec={spec} editing={editing} main="path" />
+              <TextListField spec={spec} editing={editing} mainKey="path" />
             ) : name === "verify" ? (
-              <TextList spec={spec} editing={editing} main="run" also="name" />
+              <TextListField spec={spec} editing={editing} mainKey="run" secondaryKey="name" />
             ) : (
-              <FieldControl spec={spec} editing={editing} />
+              <TaskFieldControl spec={spec} editing={editing} />
             )}
           </div>
         );
@@ -327,7 +327,7 @@ function TaskFields({ fields, editing, attachments, onAttach, onServer }: TaskFi
             return (
               spec && (
                 <div key={name} data-field={name}>
-                  <FieldControl spec={name === "llm" ? { ...spec, parts: rest } : spec} editing={editing} />
+                  <TaskFieldControl spec={name === "llm" ? { ...spec, parts: rest } : spec} editing={editing} />
                 </div>
               )
             );

@@ -4,7 +4,7 @@ import { Link } from "wouter";
 import type { Schema } from "@/api/types";
 import { BuildImage } from "@/sandboxes/BuildImage";
 import { TextWithCode } from "@/ui/content/TextWithCode";
-import { serverText } from "@/ui/format/server-text";
+import { translateServerText } from "@/ui/format/server-text";
 import styles from "./form.module.css";
 
 type Issue = Schema<"TaskIssueResponse">;
@@ -28,10 +28,10 @@ function issueText({ code, params }: Issue): string {
 
 /** The values of an issue's text; a provider's problem is a sentence of the server. */
 function inLanguage({ params }: Issue): Record<string, string> {
-  return params.problem ? { ...params, problem: serverText(params.problem) } : params;
+  return params.problem ? { ...params, problem: translateServerText(params.problem) } : params;
 }
 
-/** What a run lacks, and what it does first. */
+/** Missing requirements of a run, and its preparations. */
 export function TaskIssues({ issues }: { issues: Issue[] }) {
   const { t } = useTranslation();
   if (issues.length === 0) return null;

@@ -18,11 +18,11 @@ export function YamlEditor({
   onChange: (text: string) => void;
 }) {
   const { t } = useTranslation();
-  const numbers = useRef<HTMLDivElement>(null);
+  const lineNumbers = useRef<HTMLDivElement>(null);
   const area = useRef<HTMLTextAreaElement>(null);
   const about = useId();
   const count = useMemo(() => text.split("\n").length, [text]);
-  const wrong = new Set(marks.map((mark) => mark.line));
+  const markedLines = new Set(marks.map((mark) => mark.line));
   const go = (line: number) => {
     const before =
       text
@@ -36,9 +36,9 @@ export function YamlEditor({
   return (
     <div className={styles.editor}>
       <div className={styles.editorBody}>
-        <div className={styles.numbers} ref={numbers} aria-hidden>
+        <div className={styles.numbers} ref={lineNumbers} aria-hidden>
           {Array.from({ length: count }, (_, index) => (
-            <div key={index} className={wrong.has(index + 1) ? styles.wrong : undefined}>
+            <div key={index} className={markedLines.has(index + 1) ? styles.wrong : undefined}>
               {index + 1}
             </div>
           ))}
@@ -56,7 +56,7 @@ export function YamlEditor({
           autoComplete="off"
           onChange={(event) => onChange(event.target.value)}
           onScroll={(event) => {
-            if (numbers.current) numbers.current.scrollTop = event.currentTarget.scrollTop;
+            if (lineNumbers.current) lineNumbers.current.scrollTop = event.currentTarget.scrollTop;
           }}
         />
       </div>

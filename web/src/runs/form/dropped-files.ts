@@ -9,13 +9,13 @@ const MAX_FILES = 20_000;
 export async function readDroppedFiles(data: DataTransfer): Promise<Record<string, AttachedFiles>> {
   const entries = Array.from(data.items, (item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
   if (entries.length === 0) return readChosenFiles(data.files);
-  const given: Record<string, AttachedFiles> = {};
+  const dropped: Record<string, AttachedFiles> = {};
   for (const entry of entries) {
     const files: AttachedFiles["files"] = [];
     await walkEntry(entry, "", files);
-    given[entry.name] = { directory: entry.isDirectory, files };
+    dropped[entry.name] = { directory: entry.isDirectory, files };
   }
-  return given;
+  return dropped;
 }
 
 export function readChosenFiles(files: FileList): Record<string, AttachedFiles> {
@@ -24,19 +24,20 @@ export function readChosenFiles(files: FileList): Record<string, AttachedFiles> 
   );
 }
 
-async function walkEntry(entry: FileSystemEntry, prefix: string, into: AttachedFiles["files"]): Promise<void> {
-  if (into.length >= MAX_FILES) throw new Error(`${entry.fullPath}: more than ${MAX_FILES} files; pack them first`);
+async function walkEntry(entry: FileSystemEntry, prefix: string, collected: AttachedFiles["files"]): Promise<void> {
+  if (collected.length >= MAX_FILES)
+    throw new Error(`${entry.fullPath}: more than ${MAX_FILES} files; pack them first`);
   if (entry.isFile) {
     const file = await new Promise<File>((resolve, reject) => (entry as FileSystemFileEntry).file(resolve, reject));
-    into.push({ path: prefix ? `${prefix}/${entry.name}` : entry.name, file });
+    collected.push({ path: prefix ? `${prefix}/${entry.name}` : entry.name, file });
     return;
   }
   const reader = (entry as FileSystemDirectoryEntry).createReader();
   // A directory reader returns up to 100 entries per call, and none at the end.
   for (;;) {
-    const some = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
-    if (some.length === 0) return;
-    for (const each of some) await walkEntry(each, pathBelow(entry, prefix), into);
+    const batch = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
+    if (batch.length === 0) return;
+    for (const each of batch) await walkEntry(each, pathBelow(entry, prefix), collected);
   }
 }
 

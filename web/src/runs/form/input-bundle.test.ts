@@ -6,7 +6,7 @@ import {
   taskForValidation,
   unattachedInputs,
 } from "./input-bundle";
-import { durationText, readableTask } from "./readable-task";
+import { formatTaskDuration, toReadableTask } from "./readable-task";
 
 function file(name: string, text: string): AttachedFiles {
   return { directory: false, files: [{ path: name, file: new File([text], name) }] };
@@ -21,8 +21,8 @@ describe("inputs", () => {
   });
 
   it("are sent as one tar if any is a file", async () => {
-    const { task: sent, bundle } = prepareSubmission(task, { "data/a.csv": file("a.csv", "1,2") });
-    expect(sent).toEqual({ name: "x" });
+    const { task: sentTask, bundle } = prepareSubmission(task, { "data/a.csv": file("a.csv", "1,2") });
+    expect(sentTask).toEqual({ name: "x" });
     const text = await bundle?.text();
     expect(text).toContain("a.csv");
     expect(text).toContain("note.txt");
@@ -34,8 +34,8 @@ describe("inputs", () => {
     expect(await prepareSubmission({ inputs: ["code"] }, { code: attached }).bundle?.text()).toContain(
       "code/src/main.py",
     );
-    const here = { inputs: [{ source: "code", target: "." }] };
-    expect(await prepareSubmission(here, { code: attached }).bundle?.text()).toMatch(/^src\/main\.py/);
+    const directoryTask = { inputs: [{ source: "code", target: "." }] };
+    expect(await prepareSubmission(directoryTask, { code: attached }).bundle?.text()).toMatch(/^src\/main\.py/);
   });
 
   it("keep their index for validation", () => {
@@ -62,7 +62,7 @@ describe("inputs", () => {
 describe("a task from the server", () => {
   it("is formatted like a hand-written one", () => {
     expect(
-      readableTask({
+      toReadableTask({
         end: { timeout: 600, silence: null },
         deliverables: [{ path: "/workspace/report.md" }, { path: "/workspace/x", required: false }],
         verify: [{ run: "true" }, { run: "false", timeout: 90 }],
@@ -76,6 +76,6 @@ describe("a task from the server", () => {
       inputs: ["a.csv"],
       llm: "fast",
     });
-    expect([0.5, 45, 3600, 172_800].map(durationText)).toEqual(["0.5s", "45s", "1h", "2d"]);
+    expect([0.5, 45, 3600, 172_800].map(formatTaskDuration)).toEqual(["0.5s", "45s", "1h", "2d"]);
   });
 });

@@ -1,7 +1,7 @@
 /** Inputs of a task: text is sent with the task, files in a tar archive. */
 
 import { packTar, type TarEntry } from "./tar";
-import { asList, type Task } from "./task-yaml";
+import { type Task, toList } from "./task-yaml";
 
 /** A file or a whole directory attached for one `source`. */
 export interface AttachedFiles {
@@ -20,7 +20,7 @@ export interface TaskInput {
 }
 
 export function taskInputs(task: Task): TaskInput[] {
-  return asList(task.inputs).map((each) =>
+  return toList(task.inputs).map((each) =>
     typeof each === "string" ? { source: each } : typeof each === "object" && each !== null ? (each as TaskInput) : {},
   );
 }
@@ -45,7 +45,7 @@ export function inputTarget({ target, source }: TaskInput): string {
   return target ?? source?.replace(/\/+$/, "").split("/").pop() ?? "";
 }
 
-/** What to send: the task alone, or the task without inputs plus a tar archive. Throws for a bad path. */
+/** Content of the request: the task alone, or the task without inputs plus a tar archive. Throws for a bad path. */
 export function prepareSubmission(task: Task, attachments: Attachments): { task: Task; bundle: Blob | null } {
   const inputs = taskInputs(task);
   if (!inputs.some((input) => input.source !== undefined)) return { task, bundle: null };
@@ -66,16 +66,16 @@ export function prepareSubmission(task: Task, attachments: Attachments): { task:
 export function attachFiles(
   inputs: TaskInput[],
   attachments: Attachments,
-  given: Record<string, AttachedFiles>,
+  chosen: Record<string, AttachedFiles>,
 ): { attachments: Attachments; added: string[] } {
   const next: Record<string, AttachedFiles> = { ...attachments };
   const added: string[] = [];
-  for (const [name, attached] of Object.entries(given)) {
-    const waits = inputs.find(
+  for (const [name, attached] of Object.entries(chosen)) {
+    const matchingInput = inputs.find(
       ({ source }) => source !== undefined && !next[source] && source.replace(/\/+$/, "").split("/").pop() === name,
     );
-    const source = waits?.source ?? name;
-    if (!waits && !inputs.some((input) => input.source === name)) added.push(name);
+    const source = matchingInput?.source ?? name;
+    if (!matchingInput && !inputs.some((input) => input.source === name)) added.push(name);
     next[source] = attached;
   }
   return { attachments: next, added };

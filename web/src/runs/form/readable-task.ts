@@ -1,6 +1,6 @@
 /** Formats a stored task the way a person would write it. */
 
-import { asList, type Task } from "./task-yaml";
+import { type Task, toList } from "./task-yaml";
 
 const DURATION_UNITS: [string, number][] = [
   ["d", 86_400],
@@ -9,31 +9,31 @@ const DURATION_UNITS: [string, number][] = [
 ];
 
 /** "10m" for 600. */
-export function durationText(value: unknown): unknown {
+export function formatTaskDuration(value: unknown): unknown {
   if (typeof value !== "number") return value;
   const [unit, size] = DURATION_UNITS.find(([, each]) => value >= each && value % each === 0) ?? ["s", 1];
   return `${value / size}${unit}`;
 }
 
-export function readableTask(task: Task): Task {
-  const made: Task = { ...task };
-  if (isMapping(task.end)) made.end = readableTimes(task.end, ["timeout", "silence"]);
-  if (isMapping(task.retries)) made.retries = readableTimes(task.retries, ["backoff"]);
-  if (task.deliverables !== undefined) made.deliverables = asList(task.deliverables).map(readableDeliverable);
+export function toReadableTask(task: Task): Task {
+  const readable: Task = { ...task };
+  if (isMapping(task.end)) readable.end = readableTimes(task.end, ["timeout", "silence"]);
+  if (isMapping(task.retries)) readable.retries = readableTimes(task.retries, ["backoff"]);
+  if (task.deliverables !== undefined) readable.deliverables = toList(task.deliverables).map(readableDeliverable);
   if (task.verify !== undefined)
-    made.verify = asList(task.verify).map((check) =>
+    readable.verify = toList(task.verify).map((check) =>
       unwrapSingleKey(isMapping(check) ? readableTimes(check, ["timeout"]) : check, "run"),
     );
   if (task.inputs !== undefined)
-    made.inputs = asList(task.inputs).map((input) =>
+    readable.inputs = toList(task.inputs).map((input) =>
       unwrapSingleKey(
         isMapping(input) && "target" in input ? { ...input, target: workspaceRelative(input.target) } : input,
         "source",
       ),
     );
-  if (isMapping(task.llm)) made.llm = unwrapSingleKey(task.llm, "model");
-  if (isMapping(task.retries)) made.retries = unwrapSingleKey(made.retries, "times");
-  return made;
+  if (isMapping(task.llm)) readable.llm = unwrapSingleKey(task.llm, "model");
+  if (isMapping(task.retries)) readable.retries = unwrapSingleKey(readable.retries, "times");
+  return readable;
 }
 
 function readableDeliverable(value: unknown): unknown {
@@ -52,7 +52,7 @@ function unwrapSingleKey(value: unknown, key: string): unknown {
 
 function readableTimes(value: Task, names: string[]): Task {
   return Object.fromEntries(
-    Object.entries(value).map(([name, each]) => [name, names.includes(name) ? durationText(each) : each]),
+    Object.entries(value).map(([name, each]) => [name, names.includes(name) ? formatTaskDuration(each) : each]),
   );
 }
 

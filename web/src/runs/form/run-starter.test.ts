@@ -3,13 +3,13 @@ import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { RunStarter } from "./run-starter";
 
 let server: Server;
-let asked: { url: string; key: string | undefined; body: string }[];
+let requests: { url: string; key: string | undefined; body: string }[];
 let refuse: number;
-const reached = globalThis.fetch;
+const originalFetch = globalThis.fetch;
 
 /** Fake server that refuses the first requests, as a busy one does. */
 beforeEach(async () => {
-  asked = [];
+  requests = [];
   refuse = 0;
   server = createServer(async (request: IncomingMessage, response) => {
     // The test page has another origin than the server.
@@ -18,7 +18,7 @@ beforeEach(async () => {
     if (request.method === "OPTIONS") return void response.end();
     let body = "";
     for await (const piece of request) body += piece;
-    asked.push({ url: request.url ?? "", key: request.headers["idempotency-key"]?.toString(), body });
+    requests.push({ url: request.url ?? "", key: request.headers["idempotency-key"]?.toString(), body });
     const runs = request.url === "/v1/runs";
     response.statusCode = runs && refuse-- > 0 ? 503 : 200;
     response.end(JSON.stringify(runs ? { runs: [{ id: "run-1" }] } : { id: "bundle-1", size: 1 }));
@@ -26,7 +26,7 @@ beforeEach(async () => {
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   const { port } = server.address() as { port: number };
   vi.stubGlobal("fetch", (path: string, options: RequestInit) =>
-    reached(`http://127.0.0.1:${port}${path}`, {
+    originalFetch(`http://127.0.0.1:${port}${path}`, {
       method: options.method,
       headers: options.headers,
       body: options.body,
@@ -47,9 +47,9 @@ it("retries under the same key and bundle until answered", async () => {
   refuse = 1;
   await expect(starter.start(order)).rejects.toThrow();
   expect(await starter.start(order)).toBe("/runs/run-1");
-  expect(asked.map((each) => each.url)).toEqual(["/v1/inputs", "/v1/runs", "/v1/runs"]);
-  expect(asked[1]?.key).toBe(asked[2]?.key);
-  expect(JSON.parse(asked[2]?.body ?? "")).toEqual({ task: { name: "x" }, inputs: "bundle-1" });
+  expect(requests.map((each) => each.url)).toEqual(["/v1/inputs", "/v1/runs", "/v1/runs"]);
+  expect(requests[1]?.key).toBe(requests[2]?.key);
+  expect(JSON.parse(requests[2]?.body ?? "")).toEqual({ task: { name: "x" }, inputs: "bundle-1" });
 });
 
 it("uses a new key for another task, and after a start", async () => {
@@ -57,6 +57,6 @@ it("uses a new key for another task, and after a start", async () => {
   await starter.start({ task: { name: "x" }, attachments: {}, file: null });
   await starter.start({ task: { name: "x" }, attachments: {}, file: null });
   await starter.start({ task: { name: "y" }, attachments: {}, file: "y.yaml" });
-  expect(new Set(asked.map((each) => each.key)).size).toBe(3);
-  expect(JSON.parse(asked[2]?.body ?? "")).toEqual({ file: "y.yaml" });
+  expect(new Set(requests.map((each) => each.key)).size).toBe(3);
+  expect(JSON.parse(requests[2]?.body ?? "")).toEqual({ file: "y.yaml" });
 });

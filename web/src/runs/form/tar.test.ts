@@ -5,21 +5,21 @@ import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
 import { normalizeTarPath, packTar, type TarEntry } from "./tar";
 
-const made: string[] = [];
+const directories: string[] = [];
 
 afterEach(() => {
-  for (const directory of made.splice(0)) rmSync(directory, { recursive: true });
+  for (const directory of directories.splice(0)) rmSync(directory, { recursive: true });
 });
 
 /** Content by path, as extracted by `tar`. */
 async function unpacked(entries: TarEntry[]): Promise<Record<string, string>> {
   const directory = mkdtempSync(join(tmpdir(), "tar-"));
-  made.push(directory);
+  directories.push(directory);
   const file = join(directory, "made.tar");
   writeFileSync(file, new Uint8Array(await packTar(entries).arrayBuffer()));
-  const listed = execFileSync("tar", ["--quoting-style=literal", "-tf", file], { encoding: "utf8" });
+  const listing = execFileSync("tar", ["--quoting-style=literal", "-tf", file], { encoding: "utf8" });
   execFileSync("tar", ["-xf", file, "-C", directory]);
-  const names = listed.split("\n").filter(Boolean);
+  const names = listing.split("\n").filter(Boolean);
   return Object.fromEntries(names.map((name) => [name, readFileSync(join(directory, name), "utf8")]));
 }
 

@@ -14,16 +14,16 @@ const encoder = new TextEncoder();
 /** Throws an `Error` with the path if it is outside the workspace or occurs twice. */
 export function packTar(entries: TarEntry[]): Blob {
   const parts: BlobPart[] = [];
-  const seen = new Set<string>();
+  const paths = new Set<string>();
   for (const { path, content, modified = 0 } of entries) {
     const name = normalizeTarPath(path);
     if (name === null) throw new Error(`${path}: is not a path below the workspace`);
-    if (seen.has(name)) throw new Error(`${name}: is there twice; give one of them another target`);
-    seen.add(name);
+    if (paths.has(name)) throw new Error(`${name}: is there twice; give one of them another target`);
+    paths.add(name);
     // The basic header holds 100 ASCII characters and 8 GiB; a PAX record before it holds the rest.
-    const told = [`path=${name}`, ...(content.size >= 8 ** 11 ? [`size=${content.size}`] : [])];
-    if (!/^[\x20-\x7e]{1,100}$/.test(name) || told.length > 1) {
-      const records = new Blob(told.map((record) => lengthPrefixedRecord(record)));
+    const paxRecords = [`path=${name}`, ...(content.size >= 8 ** 11 ? [`size=${content.size}`] : [])];
+    if (!/^[\x20-\x7e]{1,100}$/.test(name) || paxRecords.length > 1) {
+      const records = new Blob(paxRecords.map((record) => lengthPrefixedRecord(record)));
       parts.push(tarHeader("PaxHeader", records.size, 0, "x"), records, tarPadding(records.size));
     }
     parts.push(tarHeader(name, content.size, modified, "0"), content, tarPadding(content.size));
@@ -43,19 +43,19 @@ export function normalizeTarPath(path: string): string | null {
 
 function tarHeader(name: string, size: number, modified: number, type: string): Uint8Array<ArrayBuffer> {
   const block = new Uint8Array(BLOCK);
-  const put = (at: number, text: string) => block.set(encoder.encode(text), at);
+  const writeField = (at: number, text: string) => block.set(encoder.encode(text), at);
   const octal = (value: number, digits: number) => value.toString(8).padStart(digits, "0");
   block.set(encoder.encode(name).subarray(0, 100));
-  put(100, "0000644\0");
-  put(108, "0000000\0");
-  put(116, "0000000\0");
-  put(124, `${octal(size < 8 ** 11 ? size : 0, 11)}\0`);
-  put(136, `${octal(Math.max(0, Math.floor(modified / 1000)), 11)}\0`);
-  put(148, "        ");
-  put(156, type);
-  put(257, "ustar\x0000");
+  writeField(100, "0000644\0");
+  writeField(108, "0000000\0");
+  writeField(116, "0000000\0");
+  writeField(124, `${octal(size < 8 ** 11 ? size : 0, 11)}\0`);
+  writeField(136, `${octal(Math.max(0, Math.floor(modified / 1000)), 11)}\0`);
+  writeField(148, "        ");
+  writeField(156, type);
+  writeField(257, "ustar\x0000");
   const sum = block.reduce((total, byte) => total + byte, 0);
-  put(148, `${octal(sum, 6)}\0 `);
+  writeField(148, `${octal(sum, 6)}\0 `);
   return block;
 }
 

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { changeValue, lineOfPath, parseTaskYaml, taskToYaml, valueAt } from "./task-yaml";
+import { changeYamlValue, parseTaskYaml, taskToYaml, taskValueAt, yamlLineOfPath } from "./task-yaml";
 
 const TEXT = `# What it is for.
 name: hello # short
@@ -16,25 +16,25 @@ const spaced = fc.string({ unit: fc.constantFrom(" ", "\n", "\t", "a", ":", "#",
 
 describe("task YAML", () => {
   it("keeps comments and everything else when the form changes something", () => {
-    expect(changeValue(TEXT, ["end", "turns"], 3)).toBe(TEXT.replace("10m\n", "10m\n  turns: 3\n"));
-    expect(changeValue(TEXT, ["name"], "other")).toBe(TEXT.replace("name: hello", "name: other"));
+    expect(changeYamlValue(TEXT, ["end", "turns"], 3)).toBe(TEXT.replace("10m\n", "10m\n  turns: 3\n"));
+    expect(changeYamlValue(TEXT, ["name"], "other")).toBe(TEXT.replace("name: hello", "name: other"));
   });
 
   it("keeps multi-line text a block while edited", () => {
-    expect(changeValue(TEXT, ["goal"], "Say")).toContain("goal: |-\n  Say\n");
-    expect(parseTaskYaml(changeValue(TEXT, ["goal"], "Say\nmore")).task?.goal).toBe("Say\nmore");
+    expect(changeYamlValue(TEXT, ["goal"], "Say")).toContain("goal: |-\n  Say\n");
+    expect(parseTaskYaml(changeYamlValue(TEXT, ["goal"], "Say\nmore")).task?.goal).toBe("Say\nmore");
   });
 
   it("expands a bare value to a mapping", () => {
-    const text = changeValue(TEXT, ["llm", "cost"], 0.5);
+    const text = changeYamlValue(TEXT, ["llm", "cost"], 0.5);
     expect(parseTaskYaml(text).task?.llm).toEqual({ model: "fast", cost: 0.5 });
-    expect(valueAt({ llm: "fast" }, ["llm", "model"])).toBe("fast");
-    expect(valueAt({ llm: "fast" }, ["llm", "cost"])).toBeUndefined();
+    expect(taskValueAt({ llm: "fast" }, ["llm", "model"])).toBe("fast");
+    expect(taskValueAt({ llm: "fast" }, ["llm", "cost"])).toBeUndefined();
   });
 
   it("removes a mapping with its last value", () => {
-    expect(changeValue(TEXT, ["end", "timeout"], "")).toBe(TEXT.replace("end:\n  timeout: 10m\n", ""));
-    expect(changeValue("name: x\n", ["name"], undefined)).toBe("");
+    expect(changeYamlValue(TEXT, ["end", "timeout"], "")).toBe(TEXT.replace("end:\n  timeout: 10m\n", ""));
+    expect(changeYamlValue("name: x\n", ["name"], undefined)).toBe("");
   });
 
   it("reports the line of an error", () => {
@@ -44,17 +44,17 @@ describe("task YAML", () => {
   });
 
   it("finds the line of a field or its parent", () => {
-    expect(lineOfPath(TEXT, ["end", "timeout"])).toBe(7);
-    expect(lineOfPath(TEXT, ["end", "silence"])).toBe(6);
-    expect(lineOfPath(TEXT, ["goal"])).toBe(3);
-    expect(lineOfPath(TEXT, ["agent"])).toBe(1);
-    expect(lineOfPath("inputs:\n  - a\n  - {content: x}\n", ["inputs", 1, "target"])).toBe(3);
+    expect(yamlLineOfPath(TEXT, ["end", "timeout"])).toBe(7);
+    expect(yamlLineOfPath(TEXT, ["end", "silence"])).toBe(6);
+    expect(yamlLineOfPath(TEXT, ["goal"])).toBe(3);
+    expect(yamlLineOfPath(TEXT, ["agent"])).toBe(1);
+    expect(yamlLineOfPath("inputs:\n  - a\n  - {content: x}\n", ["inputs", 1, "target"])).toBe(3);
   });
 
   it("round-trips any value", () => {
     fc.assert(
       fc.property(fc.oneof(fc.string({ unit: "grapheme", minLength: 1 }), spaced), (goal) => {
-        expect(parseTaskYaml(changeValue(TEXT, ["goal"], goal)).task?.goal).toBe(goal);
+        expect(parseTaskYaml(changeYamlValue(TEXT, ["goal"], goal)).task?.goal).toBe(goal);
         expect(parseTaskYaml(taskToYaml({ goal })).task).toEqual({ goal });
       }),
       { numRuns: 200 },

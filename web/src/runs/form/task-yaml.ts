@@ -51,30 +51,30 @@ export function taskToYaml(task: Task): string {
 }
 
 /** Change one value and keep all other text, including comments. `undefined` removes the value. */
-export function changeValue(text: string, path: ValuePath, value: unknown): string {
+export function changeYamlValue(text: string, path: ValuePath, value: unknown): string {
   const document = parseDocument(text);
   if (document.errors.length > 0) return text;
   if (document.contents === null || !isMap(document.contents)) document.contents = document.createNode({}) as never;
   const first = path[0];
   if (path.length > 1 && typeof first === "string" && first in SHORT_FORM_KEYS) {
-    const there = document.get(first, true);
-    if (isScalar(there) && there.value !== null)
-      document.set(first, document.createNode({ [SHORT_FORM_KEYS[first] ?? ""]: there.value }));
+    const existing = document.get(first, true);
+    if (isScalar(existing) && existing.value !== null)
+      document.set(first, document.createNode({ [SHORT_FORM_KEYS[first] ?? ""]: existing.value }));
   }
   if (isEmptyNode(value)) {
     for (let length = path.length; length > 0; length -= 1) {
-      const way = path.slice(0, length);
-      if (document.hasIn(way)) document.deleteIn(way);
+      const ancestorPath = path.slice(0, length);
+      if (document.hasIn(ancestorPath)) document.deleteIn(ancestorPath);
       // A mapping without values is removed.
-      const parent = document.getIn(way.slice(0, -1), true);
+      const parent = document.getIn(ancestorPath.slice(0, -1), true);
       if (length === 1 || !isMap(parent) || parent.items.length > 0) break;
     }
   } else {
     for (let length = 1; length < path.length; length += 1) {
-      const way = path.slice(0, length);
-      const there = document.getIn(way, true);
-      if (there === undefined || (isScalar(there) && there.value === null))
-        document.setIn(way, document.createNode({}));
+      const ancestorPath = path.slice(0, length);
+      const existing = document.getIn(ancestorPath, true);
+      if (existing === undefined || (isScalar(existing) && existing.value === null))
+        document.setIn(ancestorPath, document.createNode({}));
     }
     const before = document.getIn(path, true);
     const after = document.createNode(value);
@@ -97,7 +97,7 @@ function isEmptyNode(value: unknown): boolean {
   return value === undefined || value === "" || (Array.isArray(value) && value.length === 0);
 }
 
-export function valueAt(task: Task, path: ValuePath): unknown {
+export function taskValueAt(task: Task, path: ValuePath): unknown {
   let value: unknown = task;
   for (const [index, step] of path.entries()) {
     if (index === 1 && value !== null && typeof value !== "object")
@@ -109,7 +109,7 @@ export function valueAt(task: Task, path: ValuePath): unknown {
 }
 
 /** Line of a value, or of its nearest existing parent; line 1 if there is none. */
-export function lineOfPath(text: string, path: ValuePath): number {
+export function yamlLineOfPath(text: string, path: ValuePath): number {
   const lines = new LineCounter();
   const document = parseDocument(text, { lineCounter: lines });
   for (let length = path.length; length > 0; length -= 1) {
@@ -125,6 +125,6 @@ export function lineOfPath(text: string, path: ValuePath): number {
 }
 
 /** The value as a list; a single entry becomes a list of one. */
-export function asList(value: unknown): unknown[] {
+export function toList(value: unknown): unknown[] {
   return value === undefined || value === null ? [] : Array.isArray(value) ? value : [value];
 }

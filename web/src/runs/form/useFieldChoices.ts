@@ -14,9 +14,9 @@ export interface FieldChoice {
 export interface FieldChoices {
   options: FieldChoice[];
   /** Whether other names are allowed, too. */
-  free: boolean;
+  allowsOther: boolean;
   /** Name that is used when none is chosen, if known. */
-  otherwise?: string;
+  defaultValue?: string;
 }
 
 /** Choices by field path. `model` is the default model of the run. */
@@ -34,16 +34,19 @@ export function useFieldChoices(server: ServerFacts | undefined, model?: string)
   const models = server?.models.items.filter(({ name }) => !name.includes("*")) ?? [];
   const names = [...new Set([...(images.data?.items.map(({ name }) => name) ?? []), ...(images.data?.known ?? [])])];
   return {
-    agent: { options: server?.agents.tasks.map(({ name, built }) => marked(name, built !== false)) ?? [], free: false },
+    agent: {
+      options: server?.agents.tasks.map(({ name, built }) => marked(name, built !== false)) ?? [],
+      allowsOther: false,
+    },
     "llm.model": {
       options: models.map(({ name, script }) => ({
         value: name,
         label: script ? t("runs.form.scripted", { name }) : name,
       })),
-      free: true,
-      otherwise: model,
+      allowsOther: true,
+      defaultValue: model,
     },
-    kind: { options: server?.kinds.map(({ name, built }) => marked(name, built)) ?? [], free: false },
-    image: { options: names.sort().map((name) => marked(name, name === "host" || built.has(name))), free: true },
+    kind: { options: server?.kinds.map(({ name, built }) => marked(name, built)) ?? [], allowsOther: false },
+    image: { options: names.sort().map((name) => marked(name, name === "host" || built.has(name))), allowsOther: true },
   };
 }

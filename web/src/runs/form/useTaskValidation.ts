@@ -9,21 +9,25 @@ import type { Task } from "./task-yaml";
 
 const VALIDATION_DELAY = 400;
 
-/** Sent after a pause in typing. `settled` says whether the result is for this exact task. */
+/** Sent after a pause in typing. `isCurrent` is true if the result is for this exact task. */
 export function useTaskValidation(task: Task | null) {
   const text = task ? JSON.stringify(taskForValidation(task)) : null;
-  const [asked, setAsked] = useState(text);
+  const [debouncedText, setDebouncedText] = useState(text);
   useEffect(() => {
-    const timer = setTimeout(() => setAsked(text), VALIDATION_DELAY);
+    const timer = setTimeout(() => setDebouncedText(text), VALIDATION_DELAY);
     return () => clearTimeout(timer);
   }, [text]);
   const query = useQuery({
-    queryKey: ["runs", "verdict", asked],
+    queryKey: ["runs", "verdict", debouncedText],
     queryFn: ({ signal }) =>
-      api.post<Schema<"TaskValidationResponse">>("/v1/tasks/validate", { task: JSON.parse(asked ?? "{}") }, { signal }),
-    enabled: asked !== null && asked !== "{}",
+      api.post<Schema<"TaskValidationResponse">>(
+        "/v1/tasks/validate",
+        { task: JSON.parse(debouncedText ?? "{}") },
+        { signal },
+      ),
+    enabled: debouncedText !== null && debouncedText !== "{}",
     placeholderData: keepPreviousData,
     staleTime: 30_000,
   });
-  return { verdict: query.data ?? null, error: query.error, settled: asked === text && !query.isFetching };
+  return { verdict: query.data ?? null, error: query.error, isCurrent: debouncedText === text && !query.isFetching };
 }

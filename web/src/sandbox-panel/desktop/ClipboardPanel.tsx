@@ -1,7 +1,7 @@
 import { ClipboardPaste, Keyboard, SendHorizontal, X } from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { CopyButton } from "@/ui/content/Code";
+import { CopyButton } from "@/ui/content/CodeBlock";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { Field, TextArea } from "@/ui/controls/forms";
 import { showToast } from "@/ui/controls/toasts";

@@ -23,17 +23,17 @@ interface Props {
   /** Whether the view is visible; hidden views stay connected for a while. */
   active: boolean;
   /** Whether the window shows only this view. */
-  alone?: boolean;
+  standalone?: boolean;
 }
 
-export function DesktopView({ sandbox, active, alone }: Props) {
+export function DesktopView({ sandbox, active, standalone }: Props) {
   const { t } = useTranslation();
   const frame = useRef<HTMLDivElement>(null);
   const stage = useRef<HTMLDivElement>(null);
   const me = useCurrentUser().data;
   const mayTouch = !me || hasScope(me, "sandboxes:write");
   const [size, setSize] = useStoredState<DesktopOptions["size"]>("desktop.size", "fit");
-  const [asking, setAsking] = useState<string | null>(null);
+  const [takeOverFrom, setTakeOverFrom] = useState<string | null>(null);
   const [panel, setPanel] = useState(false);
   const [captured, setCaptured] = useState(false);
 
@@ -41,59 +41,59 @@ export function DesktopView({ sandbox, active, alone }: Props) {
   const queries = useQueryClient();
 
   const display = useDisplayStatus(sandbox.id, active);
-  const up = display.query.data?.up === true;
-  const input = useInputControl(sandbox.id, active && up);
-  const control = input.hand.who === "me";
-  const { state, link, copied, last } = useDesktop(stage, sandbox.id, up, { control, size }, again, () => {
+  const isUp = display.query.data?.up === true;
+  const input = useInputControl(sandbox.id, active && isUp);
+  const control = input.owner.type === "me";
+  const { state, connection, copied, last } = useDesktop(stage, sandbox.id, isUp, { control, size }, again, () => {
     void queries.invalidateQueries({ queryKey: ["sandboxPanel", sandbox.id] });
   });
   const live = state.name === "live";
-  const taken = useLastScreenshot(sandbox.id, up && !live && last === null);
-  const shot = last ?? taken;
-  const lost = useControlLoss(input.hand, live);
+  const screenshot = useLastScreenshot(sandbox.id, isUp && !live && last === null);
+  const backdrop = last ?? screenshot;
+  const controlLoss = useControlLoss(input.owner, live);
 
   const start = () => display.start().catch(showErrorToast);
   const take = async (force: boolean) => {
-    setAsking(null);
-    lost.clear();
-    if (await input.take(force)) link.current?.focus();
+    setTakeOverFrom(null);
+    controlLoss.clear();
+    if (await input.take(force)) connection.current?.focus();
     else {
       if (document.fullscreenElement) await document.exitFullscreen();
-      setAsking(input.hand.who === "other" ? input.hand.name : "");
+      setTakeOverFrom(input.owner.type === "other" ? input.owner.name : "");
     }
   };
-  const letGo = useCallback(() => {
-    link.current?.letGo();
+  const releaseKeyboard = useCallback(() => {
+    connection.current?.releaseKeyboard();
     frame.current?.querySelector<HTMLButtonElement>("[data-control]")?.focus();
-  }, [link]);
-  useKeyboardRelease(frame, control, letGo);
+  }, [connection]);
+  useKeyboardRelease(frame, control, releaseKeyboard);
 
   const handBack = () => {
-    lost.expect();
+    controlLoss.expect();
     return input.handBack();
   };
   const bar = (
     <DesktopBar
       sandbox={sandbox.id}
       frame={frame}
-      hand={input.hand}
-      lost={lost.reason}
+      owner={input.owner}
+      controlLoss={controlLoss.reason}
       live={live}
       captured={captured && control}
       mayTouch={mayTouch}
       busy={input.busy}
       size={size}
-      alone={alone}
+      standalone={standalone}
       onSize={setSize}
-      onTake={() => void take(input.hand.who === "other" && input.hand.mine)}
+      onTake={() => void take(input.owner.type === "other" && input.owner.sameUser)}
       onHandBack={() => void handBack()}
       onClipboard={() => setPanel(!panel)}
-      news={copied !== null && !panel}
-      onKeys={() => link.current?.pressCtrlAltDel()}
+      hasNewClipboard={copied !== null && !panel}
+      onKeys={() => connection.current?.pressCtrlAltDel()}
     />
   );
 
-  if (display.query.data && !up)
+  if (display.query.data && !isUp)
     return (
       <div className={styles.desktop}>
         <EmptyState
@@ -120,7 +120,7 @@ export function DesktopView({ sandbox, active, alone }: Props) {
       <div className={styles.body}>
         {/* biome-ignore lint/a11y/useSemanticElements: a remote screen is not a form. */}
         <div
-          className={[styles.stage, size === "actual" && styles.actual, control && styles.mine]
+          className={[styles.stage, size === "actual" && styles.actual, control && styles.controlled]
             .filter(Boolean)
             .join(" ")}
           role="group"
@@ -128,7 +128,7 @@ export function DesktopView({ sandbox, active, alone }: Props) {
           onFocus={() => setCaptured(true)}
           onBlur={() => setCaptured(false)}
         >
-          {shot && !live && <img className={styles.shot} src={shot} alt={t("sandboxPanel.desktop.shot")} />}
+          {backdrop && !live && <img className={styles.shot} src={backdrop} alt={t("sandboxPanel.desktop.shot")} />}
           <div ref={stage} className={[styles.screen, !live && styles.hidden].filter(Boolean).join(" ")} />
           {!live && (
             <div className={styles.over} role="status">
@@ -142,7 +142,7 @@ export function DesktopView({ sandbox, active, alone }: Props) {
                       ? t("sandboxPanel.desktop.again", { count: state.attempt })
                       : t("sandboxPanel.desktop.connecting")}
                   {state.name === "connecting" && state.attempt > 1 && (
-                    <Button size="small" onClick={() => link.current?.now()}>
+                    <Button size="small" onClick={() => connection.current?.reconnectNow()}>
                       {t("sandboxPanel.desktop.tryNow")}
                     </Button>
                   )}
@@ -162,30 +162,34 @@ export function DesktopView({ sandbox, active, alone }: Props) {
             copied={copied?.text ?? null}
             onClose={() => setPanel(false)}
             onPaste={(text) => {
-              link.current?.paste(text);
+              connection.current?.paste(text);
               showToast(t("sandboxPanel.clipboard.sent"), { tone: "good" });
             }}
-            onPress={(keysym) => link.current?.press(keysym, "")}
+            onPress={(keysym) => connection.current?.press(keysym, "")}
           />
         )}
       </div>
-      <TakeOverDialog name={asking} onClose={() => setAsking(null)} onTake={() => void take(true)} />
+      <TakeOverDialog name={takeOverFrom} onClose={() => setTakeOverFrom(null)} onTake={() => void take(true)} />
     </div>
   );
 }
 
 /** Ctrl, Alt and Shift together release the keyboard before the desktop receives them. */
-function useKeyboardRelease(frame: React.RefObject<HTMLElement | null>, control: boolean, letGo: () => void): void {
+function useKeyboardRelease(
+  frame: React.RefObject<HTMLElement | null>,
+  control: boolean,
+  releaseKeyboard: () => void,
+): void {
   useEffect(() => {
-    const place = frame.current;
-    if (!place || !control) return;
-    const watch = (event: KeyboardEvent) => {
+    const element = frame.current;
+    if (!element || !control) return;
+    const onKeyDown = (event: KeyboardEvent) => {
       if (!(event.ctrlKey && event.altKey && event.shiftKey)) return;
       event.preventDefault();
       event.stopPropagation();
-      letGo();
+      releaseKeyboard();
     };
-    place.addEventListener("keydown", watch, true);
-    return () => place.removeEventListener("keydown", watch, true);
-  }, [frame, control, letGo]);
+    element.addEventListener("keydown", onKeyDown, true);
+    return () => element.removeEventListener("keydown", onKeyDown, true);
+  }, [frame, control, releaseKeyboard]);
 }

@@ -13,32 +13,32 @@ afterEach(() => {
 
 function showBar(metadata: Record<string, string>) {
   vi.spyOn(api, "get").mockResolvedValue({ id: "sb-1", status: { state: "Running" }, metadata });
-  const nothing = () => undefined;
+  const noop = () => undefined;
   render(
     <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
       <DesktopBar
         sandbox="sb-1"
         frame={createRef<HTMLElement>()}
-        hand={{ who: "agent" }}
-        lost={null}
+        owner={{ type: "agent" }}
+        controlLoss={null}
         live
         captured={false}
         mayTouch
         busy={false}
         size="fit"
-        news={false}
-        onSize={nothing}
-        onTake={nothing}
-        onHandBack={nothing}
-        onClipboard={nothing}
-        onKeys={nothing}
+        hasNewClipboard={false}
+        onSize={noop}
+        onTake={noop}
+        onHandBack={noop}
+        onClipboard={noop}
+        onKeys={noop}
       />
     </QueryClientProvider>,
   );
 }
 
 describe("the control status", () => {
-  it("is no agent in a sandbox that no chat or run uses", async () => {
+  it("shows no agent in a sandbox without chat or run", async () => {
     showBar({});
     expect(await screen.findByText(i18next.t("sandboxPanel.input.noAgent"))).toBeTruthy();
     expect(screen.queryByText(i18next.t("sandboxPanel.input.agent"))).toBeNull();

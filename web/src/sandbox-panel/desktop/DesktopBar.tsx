@@ -17,7 +17,7 @@ import { useTranslation } from "react-i18next";
 import { KeyCap } from "@/ui/controls/Badge";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { Menu } from "@/ui/controls/Menu";
-import { displayName } from "../files/sandbox-paths";
+import { safeDisplayName } from "../files/sandbox-paths";
 import type { InputOwner } from "../input-control";
 import { openPopout } from "../open-popout";
 import { useSandbox } from "../sandbox-queries";
@@ -28,16 +28,16 @@ import type { ControlLoss } from "./useControlLoss";
 interface Props {
   sandbox: string;
   frame: RefObject<HTMLElement | null>;
-  hand: InputOwner;
-  lost: ControlLoss;
+  owner: InputOwner;
+  controlLoss: ControlLoss;
   live: boolean;
   captured: boolean;
   mayTouch: boolean;
   busy: boolean;
   size: DesktopOptions["size"];
-  alone?: boolean;
+  standalone?: boolean;
   /** Whether the sandbox has newly copied text. */
-  news: boolean;
+  hasNewClipboard: boolean;
   onSize: (size: DesktopOptions["size"]) => void;
   onTake: () => void;
   onHandBack: () => void;
@@ -50,12 +50,12 @@ const SIZES: DesktopOptions["size"][] = ["fit", "actual", "match"];
 /** Control state of the desktop, and actions for the screen. */
 export function DesktopBar(props: Props) {
   const { t } = useTranslation();
-  const { hand, live, size } = props;
-  const control = hand.who === "me";
+  const { owner, live, size } = props;
+  const control = owner.type === "me";
   const full = useFullScreen(props.frame);
   return (
     <div className={[styles.bar, control && styles.control].filter(Boolean).join(" ")}>
-      <div className={styles.who} role="status">
+      <div className={styles.controlStatus} role="status">
         <ControlStatus {...props} />
       </div>
       <div className={styles.tools}>
@@ -75,17 +75,17 @@ export function DesktopBar(props: Props) {
             disabled={!live}
             onClick={props.onTake}
           >
-            {hand.who === "other" && hand.mine ? t("sandboxPanel.input.takeHere") : t("sandboxPanel.input.take")}
+            {owner.type === "other" && owner.sameUser ? t("sandboxPanel.input.takeHere") : t("sandboxPanel.input.take")}
           </Button>
         )}
         <span className={styles.dotted}>
           <IconButton
             size="small"
             icon={ClipboardList}
-            label={props.news ? t("sandboxPanel.clipboard.news") : t("sandboxPanel.clipboard.open")}
+            label={props.hasNewClipboard ? t("sandboxPanel.clipboard.news") : t("sandboxPanel.clipboard.open")}
             onClick={props.onClipboard}
           />
-          {props.news && <span className={styles.dot} aria-hidden />}
+          {props.hasNewClipboard && <span className={styles.dot} aria-hidden />}
         </span>
         <Menu
           trigger={<IconButton size="small" icon={MonitorCog} label={t("sandboxPanel.desktop.size")} />}
@@ -106,7 +106,7 @@ export function DesktopBar(props: Props) {
             onClick={full.toggle}
           />
         )}
-        {!props.alone && (
+        {!props.standalone && (
           <IconButton
             size="small"
             icon={ExternalLink}
@@ -119,11 +119,11 @@ export function DesktopBar(props: Props) {
   );
 }
 
-function ControlStatus({ sandbox, hand, lost, captured, live }: Props): ReactNode {
+function ControlStatus({ sandbox, owner, controlLoss, captured, live }: Props): ReactNode {
   const { t } = useTranslation();
   const metadata = useSandbox(sandbox).data?.metadata;
   const unused = metadata && !metadata.session && !metadata["paddock.run"];
-  if (hand.who === "me" && !live)
+  if (owner.type === "me" && !live)
     return (
       <>
         <TriangleAlert size={16} aria-hidden className={styles.warning} />
@@ -140,32 +140,32 @@ function ControlStatus({ sandbox, hand, lost, captured, live }: Props): ReactNod
         </span>
       </>
     );
-  if (lost)
+  if (controlLoss)
     return (
       <>
         <TriangleAlert size={16} aria-hidden className={styles.warning} />
         <span>
-          {lost.why === "taken"
-            ? t("sandboxPanel.input.wasTaken", { name: displayName(lost.by) })
+          {controlLoss.reason === "taken"
+            ? t("sandboxPanel.input.wasTaken", { name: safeDisplayName(controlLoss.by) })
             : t("sandboxPanel.input.wasLost")}
         </span>
       </>
     );
-  if (hand.who === "me")
+  if (owner.type === "me")
     return (
       <>
         <MousePointer2 size={16} aria-hidden />
         <span>{t("sandboxPanel.input.mine")}</span>
       </>
     );
-  if (hand.who === "other")
+  if (owner.type === "other")
     return (
       <>
         <UserRound size={16} aria-hidden />
         <span>
-          {hand.mine
+          {owner.sameUser
             ? t("sandboxPanel.input.otherWindow")
-            : t("sandboxPanel.input.other", { name: displayName(hand.name) })}
+            : t("sandboxPanel.input.other", { name: safeDisplayName(owner.name) })}
         </span>
       </>
     );
@@ -188,9 +188,10 @@ function ControlStatus({ sandbox, hand, lost, captured, live }: Props): ReactNod
 function useFullScreen(frame: RefObject<HTMLElement | null>) {
   const [on, setOn] = useState(false);
   useEffect(() => {
-    const look = () => setOn(document.fullscreenElement !== null && document.fullscreenElement === frame.current);
-    document.addEventListener("fullscreenchange", look);
-    return () => document.removeEventListener("fullscreenchange", look);
+    const updateFullScreen = () =>
+      setOn(document.fullscreenElement !== null && document.fullscreenElement === frame.current);
+    document.addEventListener("fullscreenchange", updateFullScreen);
+    return () => document.removeEventListener("fullscreenchange", updateFullScreen);
   }, [frame]);
   if (!document.fullscreenEnabled) return null;
   const toggle = () => void (on ? document.exitFullscreen() : frame.current?.requestFullscreen());

@@ -1,7 +1,7 @@
 import { useTranslation } from "react-i18next";
 import { Button } from "@/ui/controls/Button";
 import { Dialog } from "@/ui/controls/Dialog";
-import { displayName } from "../files/sandbox-paths";
+import { safeDisplayName } from "../files/sandbox-paths";
 
 /** Confirmation before taking control from another person. `name` is null while the dialog is closed. */
 export function TakeOverDialog({
@@ -14,12 +14,12 @@ export function TakeOverDialog({
   onTake: () => void;
 }) {
   const { t } = useTranslation();
-  const who = displayName(name || t("sandboxPanel.input.somebody"));
+  const holderName = safeDisplayName(name || t("sandboxPanel.input.somebody"));
   return (
     <Dialog
       open={name !== null}
       onClose={onClose}
-      title={t("sandboxPanel.input.takeOverTitle", { name: who })}
+      title={t("sandboxPanel.input.takeOverTitle", { name: holderName })}
       footer={
         <>
           <Button onClick={onClose}>{t("sandboxPanel.input.keepWatching")}</Button>
@@ -29,7 +29,7 @@ export function TakeOverDialog({
         </>
       }
     >
-      <p>{t("sandboxPanel.input.takeOverHint", { name: who })}</p>
+      <p>{t("sandboxPanel.input.takeOverHint", { name: holderName })}</p>
     </Dialog>
   );
 }

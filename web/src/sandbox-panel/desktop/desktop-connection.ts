@@ -2,11 +2,11 @@
 
 import type RFB from "@novnc/novnc";
 import { ApiError } from "@/api/client";
-import { openSocket } from "@/api/socket";
-import { sleep } from "@/api/streams";
-import { serverText } from "@/ui/format/server-text";
-import { closeAction, reconnectPause } from "../reconnect-policy";
-import { sandboxPath } from "../sandbox-queries";
+import { sleep } from "@/api/event-stream";
+import { openSocket } from "@/api/open-socket";
+import { translateServerText } from "@/ui/format/server-text";
+import { reconnectDelayMs, socketCloseAction } from "../reconnect-policy";
+import { sandboxApiPath } from "../sandbox-queries";
 import { viewerId } from "../viewer-id";
 
 export type DesktopState =
@@ -37,41 +37,41 @@ const HANDSHAKE_MS = 20_000;
 export class DesktopConnection {
   private readonly target: HTMLElement;
   private readonly path: string;
-  private readonly watching: DesktopListeners;
+  private readonly listeners: DesktopListeners;
   private readonly stop = new AbortController();
-  private hurry: AbortController | null = null;
-  private giveUp: (() => void) | null = null;
+  private pauseController: AbortController | null = null;
+  private endAttempt: (() => void) | null = null;
   private rfb: RFB | null = null;
-  private look: DesktopOptions = { control: false, size: "fit" };
+  private options: DesktopOptions = { control: false, size: "fit" };
 
-  constructor(target: HTMLElement, sandbox: string, watching: DesktopListeners) {
+  constructor(target: HTMLElement, sandbox: string, listeners: DesktopListeners) {
     this.target = target;
-    this.path = `${sandboxPath(sandbox)}/desktop`;
-    this.watching = watching;
+    this.path = `${sandboxApiPath(sandbox)}/desktop`;
+    this.listeners = listeners;
     void this.run();
   }
 
   /** Close permanently. */
   close(): void {
     this.stop.abort();
-    this.hurry?.abort();
+    this.pauseController?.abort();
     this.rfb?.disconnect();
     this.rfb = null;
   }
 
   /** Skip the pause before the next attempt. */
-  now(): void {
-    this.hurry?.abort();
+  reconnectNow(): void {
+    this.pauseController?.abort();
   }
 
   /** The network was offline: an open connection may be dead unnoticed. */
-  renew(): void {
-    this.giveUp?.();
-    this.now();
+  reconnect(): void {
+    this.endAttempt?.();
+    this.reconnectNow();
   }
 
-  show(look: DesktopOptions): void {
-    this.look = look;
+  setOptions(options: DesktopOptions): void {
+    this.options = options;
     this.apply();
   }
 
@@ -80,7 +80,7 @@ export class DesktopConnection {
   }
 
   /** Release the keyboard and all pressed keys. */
-  letGo(): void {
+  releaseKeyboard(): void {
     if (!this.rfb) return;
     this.rfb.blur();
     this.rfb.viewOnly = true;
@@ -102,7 +102,7 @@ export class DesktopConnection {
   private apply(): void {
     const { rfb } = this;
     if (!rfb) return;
-    const { control, size } = this.look;
+    const { control, size } = this.options;
     rfb.viewOnly = !control;
     rfb.scaleViewport = size !== "actual";
     rfb.clipViewport = size === "actual";
@@ -115,26 +115,26 @@ export class DesktopConnection {
     const { default: Client } = await import("@novnc/novnc");
     let failures = 0;
     while (!signal.aborted) {
-      this.watching.onState({ name: "connecting", attempt: failures });
-      const began = Date.now();
+      this.listeners.onState({ name: "connecting", attempt: failures });
+      const startedAt = Date.now();
       let close: number;
       try {
         close = await this.attempt(Client);
       } catch (error) {
         if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429) {
-          this.watching.onState(error.status === 404 ? { name: "over" } : { name: "refused", error });
+          this.listeners.onState(error.status === 404 ? { name: "over" } : { name: "refused", error });
           return;
         }
         close = 1006;
       }
       if (signal.aborted) return;
-      const end = closeAction(close);
-      if (end === "over") return this.watching.onState({ name: "over" });
-      if (end === "mend") return this.watching.onState({ name: "refused", error: new Error(this.reason) });
-      failures = Date.now() - began > STABLE_MS ? 1 : failures + 1;
-      this.watching.onState({ name: "connecting", attempt: failures });
-      this.hurry = new AbortController();
-      await sleep(reconnectPause(failures), this.hurry.signal);
+      const end = socketCloseAction(close);
+      if (end === "stop") return this.listeners.onState({ name: "over" });
+      if (end === "fail") return this.listeners.onState({ name: "refused", error: new Error(this.reason) });
+      failures = Date.now() - startedAt > STABLE_MS ? 1 : failures + 1;
+      this.listeners.onState({ name: "connecting", attempt: failures });
+      this.pauseController = new AbortController();
+      await sleep(reconnectDelayMs(failures), this.pauseController.signal);
     }
   }
 
@@ -147,19 +147,19 @@ export class DesktopConnection {
       socket.close();
       return 1000;
     }
-    let greeted = false;
+    let handshakeDone = false;
     let over = false;
     const closed = new Promise<number>((resolve) => {
       const finish = (code: number, reason: string) => {
         if (over) return;
         over = true;
-        this.giveUp = null;
-        this.reason = reason ? serverText(reason) : `WebSocket ${code}`;
+        this.endAttempt = null;
+        this.reason = reason ? translateServerText(reason) : `WebSocket ${code}`;
         // This event comes before noVNC's own, which clears the screen.
-        if (greeted) this.watching.onLast(this.rfb?.toDataURL("image/jpeg", 0.7) ?? "");
+        if (handshakeDone) this.listeners.onLast(this.rfb?.toDataURL("image/jpeg", 0.7) ?? "");
         resolve(code);
       };
-      this.giveUp = () => {
+      this.endAttempt = () => {
         finish(1006, "");
         this.rfb?.disconnect();
       };
@@ -176,11 +176,11 @@ export class DesktopConnection {
     this.rfb = rfb;
     rfb.addEventListener("connect", () => {
       clearTimeout(timer);
-      greeted = true;
+      handshakeDone = true;
       this.apply();
-      this.watching.onState({ name: "live" });
+      this.listeners.onState({ name: "live" });
     });
-    rfb.addEventListener("clipboard", (event) => this.watching.onClipboard(event.detail.text));
+    rfb.addEventListener("clipboard", (event) => this.listeners.onClipboard(event.detail.text));
     const code = await closed;
     clearTimeout(timer);
     if (this.rfb === rfb) this.rfb = null;

@@ -8,8 +8,8 @@ export function textToKeysyms(text: string): number[] {
   const keys: number[] = [];
   for (const char of text.replaceAll("\r\n", "\n")) {
     const code = char.codePointAt(0) ?? 0;
-    const named = CONTROL_KEYSYMS[char];
-    if (named !== undefined) keys.push(named);
+    const controlKeysym = CONTROL_KEYSYMS[char];
+    if (controlKeysym !== undefined) keys.push(controlKeysym);
     else if ((code >= 0x20 && code <= 0x7e) || (code >= 0xa0 && code <= 0xff)) keys.push(code);
     else if (code > 0xff) keys.push(0x01000000 | code);
     if (keys.length >= MAX_KEYS) break;

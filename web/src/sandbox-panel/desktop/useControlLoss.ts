@@ -3,29 +3,29 @@
 import { useEffect, useRef, useState } from "react";
 import type { InputOwner } from "../input-control";
 
-export type ControlLoss = { why: "taken"; by: string } | { why: "away" } | null;
+export type ControlLoss = { reason: "taken"; by: string } | { reason: "disconnected" } | null;
 
 /** How long the notice is shown. */
 const NOTICE_MS = 30_000;
 
-export function useControlLoss(hand: InputOwner, live: boolean) {
+export function useControlLoss(owner: InputOwner, live: boolean) {
   const [reason, setReason] = useState<ControlLoss>(null);
-  const had = useRef(false);
+  const hadControl = useRef(false);
   const expected = useRef(false);
-  const { who } = hand;
-  const by = hand.who === "other" ? hand.name : "";
-  const mine = hand.who === "other" && hand.mine;
+  const { type: ownerType } = owner;
+  const by = owner.type === "other" ? owner.name : "";
+  const isSameUser = owner.type === "other" && owner.sameUser;
   useEffect(() => {
-    if (who === "me") had.current = true;
+    if (ownerType === "me") hadControl.current = true;
     // Notices about an earlier holder are outdated.
     setReason(null);
-    if (who === "me" || !had.current || !live) return;
-    had.current = false;
-    const asked = expected.current;
+    if (ownerType === "me" || !hadControl.current || !live) return;
+    hadControl.current = false;
+    const wasExpected = expected.current;
     expected.current = false;
-    if (asked || mine) return;
-    setReason(who === "other" ? { why: "taken", by } : { why: "away" });
-  }, [who, by, mine, live]);
+    if (wasExpected || isSameUser) return;
+    setReason(ownerType === "other" ? { reason: "taken", by } : { reason: "disconnected" });
+  }, [ownerType, by, isSameUser, live]);
   useEffect(() => {
     if (!reason) return;
     const timer = setTimeout(() => setReason(null), NOTICE_MS);

@@ -4,24 +4,24 @@ import { useQuery } from "@tanstack/react-query";
 import { type RefObject, useCallback, useEffect, useRef, useState } from "react";
 import { ApiError, api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { sandboxPath } from "../sandbox-queries";
+import { sandboxApiPath } from "../sandbox-queries";
 import { DesktopConnection, type DesktopOptions, type DesktopState } from "./desktop-connection";
 
 export interface DesktopHandle {
   state: DesktopState;
-  link: RefObject<DesktopConnection | null>;
+  connection: RefObject<DesktopConnection | null>;
   /** Text last copied in the sandbox, and when; it is not put on the local clipboard. */
   copied: { text: string; at: number } | null;
   /** Data URL of the screen when the connection was lost. */
   last: string | null;
 }
 
-/** Connect while `wanted`, with the given options. */
+/** Connect while `enabled`, with the given options. */
 export function useDesktop(
   target: RefObject<HTMLElement | null>,
   sandbox: string,
-  wanted: boolean,
-  look: DesktopOptions,
+  enabled: boolean,
+  options: DesktopOptions,
   /** Incremented to reconnect after the connection ended. */
   again: number,
   onChange: () => void,
@@ -29,41 +29,41 @@ export function useDesktop(
   const [state, setState] = useState<DesktopState>({ name: "connecting", attempt: 0 });
   const [copied, setCopied] = useState<DesktopHandle["copied"]>(null);
   const [last, setLast] = useState<string | null>(null);
-  const link = useRef<DesktopConnection | null>(null);
-  const told = useRef(onChange);
-  told.current = onChange;
-  const { control, size } = look;
+  const connection = useRef<DesktopConnection | null>(null);
+  const onChangeRef = useRef(onChange);
+  onChangeRef.current = onChange;
+  const { control, size } = options;
   // biome-ignore lint/correctness/useExhaustiveDependencies: `again` triggers a reconnect.
   useEffect(() => {
-    const place = target.current;
-    if (!wanted || !place) return;
+    const element = target.current;
+    if (!enabled || !element) return;
     setState({ name: "connecting", attempt: 0 });
-    const opened = new DesktopConnection(place, sandbox, {
+    const opened = new DesktopConnection(element, sandbox, {
       onState: (next) => {
         setState(next);
-        told.current();
+        onChangeRef.current();
       },
       onClipboard: (text) => setCopied({ text, at: Date.now() }),
       onLast: (picture) => setLast(picture || null),
     });
-    link.current = opened;
-    const hurry = () => opened.renew();
-    window.addEventListener("online", hurry);
+    connection.current = opened;
+    const reconnect = () => opened.reconnect();
+    window.addEventListener("online", reconnect);
     return () => {
-      window.removeEventListener("online", hurry);
-      link.current = null;
+      window.removeEventListener("online", reconnect);
+      connection.current = null;
       opened.close();
     };
-  }, [target, sandbox, wanted, again]);
+  }, [target, sandbox, enabled, again]);
   useEffect(() => {
-    if (wanted) link.current?.show({ control, size });
-  }, [wanted, control, size]);
-  return { state, link, copied, last };
+    if (enabled) connection.current?.setOptions({ control, size });
+  }, [enabled, control, size]);
+  return { state, connection, copied, last };
 }
 
 /** Whether the sandbox's desktop is running, and a function to start it. */
 export function useDisplayStatus(sandbox: string, active: boolean) {
-  const path = `${sandboxPath(sandbox)}/desktop`;
+  const path = `${sandboxApiPath(sandbox)}/desktop`;
   const query = useQuery({
     queryKey: ["sandboxPanel", sandbox, "desktop"],
     queryFn: ({ signal }) => api.get<Schema<"DesktopResponse">>(path, { signal }),
@@ -85,17 +85,17 @@ export function useDisplayStatus(sandbox: string, active: boolean) {
 }
 
 /** Object URL of the last screenshot, shown until the screen is live; or null. */
-export function useLastScreenshot(sandbox: string, wanted: boolean): string | null {
+export function useLastScreenshot(sandbox: string, enabled: boolean): string | null {
   const [source, setSource] = useState<string | null>(null);
   useEffect(() => {
-    if (!wanted) return;
+    if (!enabled) return;
     const stop = new AbortController();
-    let made: string | null = null;
+    let url: string | null = null;
     api
-      .blob(`${sandboxPath(sandbox)}/screenshot`, { query: { format: "jpeg", quality: 70 }, signal: stop.signal })
+      .blob(`${sandboxApiPath(sandbox)}/screenshot`, { query: { format: "jpeg", quality: 70 }, signal: stop.signal })
       .then((picture) => {
-        made = URL.createObjectURL(picture);
-        setSource(made);
+        url = URL.createObjectURL(picture);
+        setSource(url);
       })
       .catch((error: unknown) => {
         // Without a screenshot the area stays empty; the connection itself reports errors.
@@ -103,9 +103,9 @@ export function useLastScreenshot(sandbox: string, wanted: boolean): string | nu
       });
     return () => {
       stop.abort();
-      if (made) URL.revokeObjectURL(made);
+      if (url) URL.revokeObjectURL(url);
       setSource(null);
     };
-  }, [sandbox, wanted]);
+  }, [sandbox, enabled]);
   return source;
 }

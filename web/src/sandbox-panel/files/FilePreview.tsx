@@ -7,15 +7,15 @@ import type { SandboxView } from "@/session/types";
 import { DiffView } from "@/ui/content/Diff";
 import { Badge } from "@/ui/controls/Badge";
 import { Button, IconButton } from "@/ui/controls/Button";
-import { formatBytes, Time } from "@/ui/format/formats";
+import { formatBytes, RelativeTime } from "@/ui/format/formats";
 import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
-import { FileContent, HexView, TextLines } from "./FileContent";
+import { FileContentView, HexView, TextLines } from "./FileContentView";
 import styles from "./FilesView.module.css";
+import { FileTextEditor } from "./FileTextEditor";
 import { fileDisplay } from "./file-types";
-import { decodeText } from "./hex-dump";
-import { type FileEntry, fileInfo, readCommitted, readFile } from "./sandbox-files";
-import { displayName } from "./sandbox-paths";
-import { TextEditor } from "./TextEditor";
+import { decodeUtf8Text } from "./hex-dump";
+import { type FileEntry, readCommittedFile, readFileInfo, readFileStart } from "./sandbox-files";
+import { safeDisplayName } from "./sandbox-paths";
 
 export const PREVIEW_BYTES = 256 * 1024;
 
@@ -28,7 +28,7 @@ interface Props {
   /** Whether the file was written since the sandbox started. */
   isNew: boolean;
   /** Back button to the tree, on narrow layouts. */
-  back: ReactNode;
+  backButton: ReactNode;
   onFetch: (entry: FileEntry) => void;
   onRename: (entry: FileEntry) => void;
   onDelete: (entry: FileEntry) => void;
@@ -38,16 +38,27 @@ interface Props {
 type PreviewMode = "view" | "source" | "changes" | "edit";
 
 /** One file: details, content and actions. */
-export function FilePreview({ sandbox, path, active, edit, isNew, back, onFetch, onRename, onDelete, onGo }: Props) {
+export function FilePreview({
+  sandbox,
+  path,
+  active,
+  edit,
+  isNew,
+  backButton,
+  onFetch,
+  onRename,
+  onDelete,
+  onGo,
+}: Props) {
   const { t } = useTranslation();
   const [mode, setMode] = useState<PreviewMode>(edit ? "edit" : "view");
   const query = useQuery({
     queryKey: ["sandboxPanel", sandbox.id, "file", path],
     queryFn: async ({ signal }) => {
-      const entry = await fileInfo(sandbox.id, path, signal);
-      const head = await readFile(sandbox.id, path, PREVIEW_BYTES, signal);
-      const whole = head.length < PREVIEW_BYTES;
-      return { entry, head, whole, text: decodeText(head, whole) };
+      const entry = await readFileInfo(sandbox.id, path, signal);
+      const head = await readFileStart(sandbox.id, path, PREVIEW_BYTES, signal);
+      const isComplete = head.length < PREVIEW_BYTES;
+      return { entry, head, isComplete, text: decodeUtf8Text(head, isComplete) };
     },
     enabled: active,
     staleTime: 10_000,
@@ -56,8 +67,8 @@ export function FilePreview({ sandbox, path, active, edit, isNew, back, onFetch,
   });
   const old = useQuery({
     queryKey: ["sandboxPanel", sandbox.id, "file", path, "committed", query.data?.entry.modifiedAt],
-    queryFn: ({ signal }) => readCommitted(sandbox.id, path, signal),
-    enabled: active && isNew && query.data?.text !== null && query.data?.whole === true,
+    queryFn: ({ signal }) => readCommittedFile(sandbox.id, path, signal),
+    enabled: active && isNew && query.data?.text !== null && query.data?.isComplete === true,
     staleTime: 60_000,
     retry: false,
   });
@@ -75,7 +86,7 @@ export function FilePreview({ sandbox, path, active, edit, isNew, back, onFetch,
       );
     return query.error ? <ErrorState error={query.error} retry={() => void query.refetch()} /> : <LoadingBars />;
   }
-  const { entry, text, head, whole } = data;
+  const { entry, text, head, isComplete } = data;
   const shape =
     text === null && !["image", "pdf", "audio", "video"].includes(fileDisplay(path)) ? "bytes" : fileDisplay(path);
   const rich = shape !== "text" && shape !== "bytes";
@@ -85,14 +96,14 @@ export function FilePreview({ sandbox, path, active, edit, isNew, back, onFetch,
     ...(rich && text !== null ? (["source"] as const) : []),
     ...(differs ? (["changes"] as const) : []),
   ];
-  const editable = text !== null && whole && entry.type === "file";
+  const editable = text !== null && isComplete && entry.type === "file";
   return (
-    <article className={styles.preview} aria-label={displayName(entry.name)}>
+    <article className={styles.preview} aria-label={safeDisplayName(entry.name)}>
       <header className={styles.fileHead}>
-        {back}
+        {backButton}
         <div className={styles.fileTitle}>
           <h2>
-            <bdi>{displayName(entry.name)}</bdi>{" "}
+            <bdi>{safeDisplayName(entry.name)}</bdi>{" "}
             {isNew && (
               <Badge tone="good">
                 {t(
@@ -102,7 +113,7 @@ export function FilePreview({ sandbox, path, active, edit, isNew, back, onFetch,
             )}
           </h2>
           <p className={styles.soft}>
-            {formatBytes(entry.size)} · <Time at={entry.modifiedAt} />
+            {formatBytes(entry.size)} · <RelativeTime at={entry.modifiedAt} />
           </p>
         </div>
         <div className={styles.tools}>
@@ -139,7 +150,7 @@ export function FilePreview({ sandbox, path, active, edit, isNew, back, onFetch,
         </div>
       </header>
       {mode === "edit" && editable ? (
-        <TextEditor
+        <FileTextEditor
           sandbox={sandbox.id}
           entry={entry}
           text={text}
@@ -148,21 +159,21 @@ export function FilePreview({ sandbox, path, active, edit, isNew, back, onFetch,
         />
       ) : (
         <div className={styles.content}>
-          {!whole && text !== null && (
+          {!isComplete && text !== null && (
             <p className={styles.cut}>
               {t("sandboxPanel.files.cut", { shown: formatBytes(head.length), size: formatBytes(entry.size) })}
             </p>
           )}
           {mode === "changes" && typeof old.data === "string" && text !== null ? (
             <div className={styles.padded}>
-              <DiffView before={old.data} after={text} label={displayName(path)} />
+              <DiffView before={old.data} after={text} label={safeDisplayName(path)} />
             </div>
           ) : mode === "source" && text !== null ? (
             <TextLines text={text} />
           ) : shape === "bytes" ? (
             <HexView head={head} size={entry.size} />
           ) : (
-            <FileContent sandbox={sandbox} entry={entry} shape={shape} text={text} />
+            <FileContentView sandbox={sandbox} entry={entry} shape={shape} text={text} />
           )}
         </div>
       )}

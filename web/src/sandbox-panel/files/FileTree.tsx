@@ -12,12 +12,12 @@ import {
 import { useEffect, useId, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import styles from "./FilesView.module.css";
+import { type FileTreeRow, fileTreeKeyMove } from "./file-tree-rows";
 import type { FileEntry } from "./sandbox-files";
-import { displayName } from "./sandbox-paths";
-import { type TreeRow, treeKeyMove } from "./tree-rows";
+import { safeDisplayName } from "./sandbox-paths";
 
 interface Props {
-  rows: TreeRow[];
+  rows: FileTreeRow[];
   chosen: string;
   /** Whether an entry was written since the sandbox started. */
   isNew: (entry: FileEntry) => boolean;
@@ -52,11 +52,11 @@ export function FileTree({ rows, chosen, isNew, onChoose, onOpen }: Props) {
       if (row.entry.type === "directory") onOpen(row.entry.path, !row.open);
       return;
     }
-    const move = treeKeyMove(rows, at, event.key);
+    const move = fileTreeKeyMove(rows, at, event.key);
     if (!move) return;
     event.preventDefault();
     if ("open" in move) onOpen(move.open, true);
-    else if ("shut" in move) onOpen(move.shut, false);
+    else if ("close" in move) onOpen(move.close, false);
     else {
       const target = rows[move.to];
       if (target?.type === "entry") onChoose(target.entry);
@@ -107,7 +107,7 @@ export function FileTree({ rows, chosen, isNew, onChoose, onOpen }: Props) {
                 {directory && (open ? <ChevronDown size={14} /> : <ChevronRight size={14} />)}
               </span>
               <Icon size={15} aria-hidden className={directory ? styles.folder : undefined} />
-              <bdi className={styles.fileName}>{displayName(entry.name)}</bdi>
+              <bdi className={styles.fileName}>{safeDisplayName(entry.name)}</bdi>
               {isNew(entry) && (
                 <span className={styles.new} title={t("sandboxPanel.files.newHere")}>
                   <span className="visually-hidden">{t("sandboxPanel.files.newHere")}</span>

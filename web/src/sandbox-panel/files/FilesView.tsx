@@ -22,49 +22,49 @@ import { Menu } from "@/ui/controls/Menu";
 import { EmptyState, ErrorState, QueryResult } from "@/ui/layout/query-states";
 import { openPopout } from "../open-popout";
 import { useUrlChoice } from "../useUrlChoice";
-import { Breadcrumbs } from "./Breadcrumbs";
-import { DropZone, UploadProgress } from "./DropZone";
+import { FileDropZone, UploadProgress } from "./FileDropZone";
+import { FileNameDialog, type NamingRequest } from "./FileNameDialog";
 import { FilePreview } from "./FilePreview";
 import styles from "./FilesView.module.css";
 import { FileTree } from "./FileTree";
-import { NameDialog, type NamingRequest } from "./NameDialog";
+import { buildFileTreeRows } from "./file-tree-rows";
+import { PathBreadcrumbs } from "./PathBreadcrumbs";
 import { type FileEntry, START_DIRECTORY } from "./sandbox-files";
-import { baseName, isBelow, normalizePath, parentPath } from "./sandbox-paths";
-import { buildTreeRows } from "./tree-rows";
+import { baseName, isPathBelow, normalizePath, parentPath } from "./sandbox-paths";
 import { useChangedFiles, useDirectoryListings, useFileActions, useSandboxStart } from "./useFileActions";
 
 interface Props {
   sandbox: SandboxView;
   active: boolean;
-  alone?: boolean;
+  standalone?: boolean;
 }
 
-export function FilesView({ sandbox, active, alone }: Props) {
+export function FilesView({ sandbox, active, standalone }: Props) {
   const { t } = useTranslation();
-  const [linked, choose] = useUrlChoice("path", active, START_DIRECTORY);
-  const path = normalizePath(linked);
-  const [root, setRoot] = useState(isBelow(path, START_DIRECTORY) ? START_DIRECTORY : "/");
+  const [urlPath, choose] = useUrlChoice("path", active, START_DIRECTORY);
+  const path = normalizePath(urlPath);
+  const [root, setRoot] = useState(isPathBelow(path, START_DIRECTORY) ? START_DIRECTORY : "/");
   const [open, setOpen] = useState<ReadonlySet<string>>(() => directoriesToOpen(root, path));
   // A link elsewhere in the page may name a file in directories that are not open yet.
-  const [followed, setFollowed] = useState(path);
-  if (path !== followed) {
-    setFollowed(path);
-    const top = isBelow(path, root) ? root : "/";
+  const [previousPath, setPreviousPath] = useState(path);
+  if (path !== previousPath) {
+    setPreviousPath(path);
+    const top = isPathBelow(path, root) ? root : "/";
     setRoot(top);
     setOpen((before) => new Set([...before, ...directoriesToOpen(top, path)]));
   }
   const [onlyNew, setOnlyNew] = useState(false);
-  const [naming, setNaming] = useState<NamingRequest | null>(null);
+  const [namingRequest, setNamingRequest] = useState<NamingRequest | null>(null);
   const [edit, setEdit] = useState<string | null>(null);
   const picker = useRef<HTMLInputElement>(null);
 
-  const { listed, refresh, error, fetching } = useDirectoryListings(sandbox, root, open, active);
-  const began = useSandboxStart(sandbox, active);
-  const changed = useChangedFiles(sandbox, root, began, active && onlyNew);
+  const { listingOf, refresh, error, fetching } = useDirectoryListings(sandbox, root, open, active);
+  const sandboxStart = useSandboxStart(sandbox, active);
+  const changed = useChangedFiles(sandbox, root, sandboxStart, active && onlyNew);
   const fileActions = useFileActions(sandbox, refresh);
-  const keep = (entry: FileEntry) => !fileActions.hidden.has(entry.path);
-  const isNew = (entry: FileEntry) => began !== null && entry.type === "file" && entry.modifiedAt > began;
-  const rows = buildTreeRows(root, open, listed, keep);
+  const isShown = (entry: FileEntry) => !fileActions.hidden.has(entry.path);
+  const isNew = (entry: FileEntry) => sandboxStart !== null && entry.type === "file" && entry.modifiedAt > sandboxStart;
+  const rows = buildFileTreeRows(root, open, listingOf, isShown);
   const row = rows.find((each) => each.type === "entry" && each.entry.path === path);
   const entry = row?.type === "entry" ? row.entry : null;
   const isDirectory = path === root || entry?.type === "directory";
@@ -77,19 +77,19 @@ export function FilesView({ sandbox, active, alone }: Props) {
     setOpen(next);
   };
   const go = (to: string) => {
-    if (!isBelow(to, root)) setRoot(to);
-    setOpen((before) => new Set([...before, ...directoriesToOpen(isBelow(to, root) ? root : to, to)]));
+    if (!isPathBelow(to, root)) setRoot(to);
+    setOpen((before) => new Set([...before, ...directoriesToOpen(isPathBelow(to, root) ? root : to, to)]));
     choose(to);
   };
-  const made = (to: string, type: NamingRequest["type"]) => {
+  const afterNaming = (to: string, type: NamingRequest["type"]) => {
     if (type === "file") setEdit(to);
     go(to);
   };
   const gone = error instanceof ApiError && error.status === 404;
   return (
-    <DropZone onFiles={(files) => void fileActions.send(directory, files)} label={baseName(directory)}>
+    <FileDropZone onFiles={(files) => void fileActions.send(directory, files)} label={baseName(directory)}>
       <div className={styles.bar}>
-        <Breadcrumbs path={path} onGo={go} />
+        <PathBreadcrumbs path={path} onGo={go} />
         <div className={styles.tools}>
           <IconButton
             size="small"
@@ -112,12 +112,12 @@ export function FilesView({ sandbox, active, alone }: Props) {
               {
                 label: t("sandboxPanel.files.newFile"),
                 icon: FilePlus,
-                onSelect: () => setNaming({ type: "file", directory }),
+                onSelect: () => setNamingRequest({ type: "file", directory }),
               },
               {
                 label: t("sandboxPanel.files.newDirectory"),
                 icon: FolderPlus,
-                onSelect: () => setNaming({ type: "directory", directory }),
+                onSelect: () => setNamingRequest({ type: "directory", directory }),
               },
               {
                 label: t("sandboxPanel.files.fetchAll"),
@@ -126,7 +126,7 @@ export function FilesView({ sandbox, active, alone }: Props) {
               },
             ]}
           />
-          {!alone && (
+          {!standalone && (
             <IconButton
               size="small"
               icon={ExternalLink}
@@ -152,12 +152,12 @@ export function FilesView({ sandbox, active, alone }: Props) {
           {onlyNew ? (
             <QueryResult
               query={changed}
-              isEmpty={(data) => data.filter(keep).length === 0}
+              isEmpty={(data) => data.filter(isShown).length === 0}
               empty={<EmptyState icon={History} title={t("sandboxPanel.files.nothingNew")} />}
             >
               {(data) => (
                 <FileTree
-                  rows={data.filter(keep).map((each) => ({ type: "entry", entry: each, level: 1, open: false }))}
+                  rows={data.filter(isShown).map((each) => ({ type: "entry", entry: each, level: 1, open: false }))}
                   chosen={path}
                   isNew={isNew}
                   onChoose={(each) => go(each.path)}
@@ -182,7 +182,7 @@ export function FilesView({ sandbox, active, alone }: Props) {
             <DirectoryView
               entry={entry}
               onFetch={() => void fileActions.fetch(entry ?? placeholderEntry(path))}
-              onRename={entry ? () => setNaming({ type: "rename", entry }) : undefined}
+              onRename={entry ? () => setNamingRequest({ type: "rename", entry }) : undefined}
               onDelete={
                 entry
                   ? () => {
@@ -200,7 +200,7 @@ export function FilesView({ sandbox, active, alone }: Props) {
               active={active}
               edit={edit === path}
               isNew={entry ? isNew(entry) : false}
-              back={
+              backButton={
                 <IconButton
                   className={styles.back}
                   size="small"
@@ -210,7 +210,7 @@ export function FilesView({ sandbox, active, alone }: Props) {
                 />
               }
               onFetch={(each) => void fileActions.fetch(each)}
-              onRename={(each) => setNaming({ type: "rename", entry: each })}
+              onRename={(each) => setNamingRequest({ type: "rename", entry: each })}
               onDelete={(each) => {
                 fileActions.discard(each);
                 choose(parentPath(path));
@@ -220,21 +220,21 @@ export function FilesView({ sandbox, active, alone }: Props) {
           )}
         </div>
       </div>
-      <NameDialog
-        naming={naming}
-        onClose={() => setNaming(null)}
-        make={fileActions.make}
-        rename={fileActions.rename}
-        onDone={made}
+      <FileNameDialog
+        request={namingRequest}
+        onClose={() => setNamingRequest(null)}
+        createEntry={fileActions.make}
+        renameEntry={fileActions.rename}
+        onDone={afterNaming}
       />
-    </DropZone>
+    </FileDropZone>
   );
 }
 
 /** Directories from the root to a path. */
 function directoriesToOpen(root: string, path: string): Set<string> {
   const found = new Set<string>();
-  for (let at = path; at !== root && at !== "/" && isBelow(at, root); at = parentPath(at))
+  for (let at = path; at !== root && at !== "/" && isPathBelow(at, root); at = parentPath(at))
     if (at !== path) found.add(at);
   return found;
 }

@@ -1,13 +1,13 @@
 /** Delimited text such as CSV. */
 
-export interface ParsedTable {
+export interface ParsedCsv {
   rows: string[][];
   /** Whether the table was cut. */
   more: boolean;
 }
 
-/** Parse the first `most` rows; cells are separated by `divider` and may be quoted. */
-export function parseTable(text: string, divider: string, most = 500): ParsedTable {
+/** Parse the first `maxRows` rows; cells are separated by `divider` and may be quoted. */
+export function parseCsv(text: string, divider: string, maxRows = 500): ParsedCsv {
   const rows: string[][] = [];
   let row: string[] = [];
   let cell = "";
@@ -19,7 +19,7 @@ export function parseTable(text: string, divider: string, most = 500): ParsedTab
     row = [];
     cell = "";
   };
-  for (; at < text.length && rows.length < most; at += 1) {
+  for (; at < text.length && rows.length < maxRows; at += 1) {
     const char = text[at] ?? "";
     if (quoted) {
       if (char !== '"') cell += char;
@@ -34,7 +34,7 @@ export function parseTable(text: string, divider: string, most = 500): ParsedTab
     } else if (char === "\n") endRow();
     else if (char !== "\r" || text[at + 1] !== "\n") cell += char;
   }
-  if (rows.length < most && (cell !== "" || row.length)) endRow();
+  if (rows.length < maxRows && (cell !== "" || row.length)) endRow();
   return { rows, more: at < text.length };
 }
 

@@ -1,8 +1,8 @@
 /** Files of a sandbox, through its daemon. */
 
 import { ApiError, api, authHeaders, buildUrl, fetchRaw } from "@/api/client";
-import { sandboxPath } from "../sandbox-queries";
-import { baseName, decodePath, displayName, encodePath } from "./sandbox-paths";
+import { sandboxApiPath } from "../sandbox-queries";
+import { baseName, percentDecodePath, percentEncodePath, safeDisplayName } from "./sandbox-paths";
 
 export interface FileEntry {
   /** Exact path; see `sandbox-paths.ts`. */
@@ -24,27 +24,27 @@ interface FileInfoResponse {
 }
 
 /** Entry limit per directory, so that a hostile one does not fill the page's memory. */
-const MOST_ENTRIES = 20_000;
+const MAX_ENTRIES = 20_000;
 export const START_DIRECTORY = "/workspace";
 
 function daemonPath(sandbox: string): string {
-  return `${sandboxPath(sandbox)}/proxy/44772`;
+  return `${sandboxApiPath(sandbox)}/proxy/44772`;
 }
 
 /** API path of a file's content. */
-export function contentPath(sandbox: string, path: string): string {
-  return `${daemonPath(sandbox)}/files/download?path=${encodePath(path)}`;
+export function fileContentPath(sandbox: string, path: string): string {
+  return `${daemonPath(sandbox)}/files/download?path=${percentEncodePath(path)}`;
 }
 
-function toFileEntry(said: FileInfoResponse): FileEntry {
-  const path = said.path_raw === undefined ? said.path : decodePath(said.path_raw);
+function toFileEntry(info: FileInfoResponse): FileEntry {
+  const path = info.path_raw === undefined ? info.path : percentDecodePath(info.path_raw);
   return {
     path,
     name: baseName(path),
-    type: said.type,
-    size: said.size,
-    modifiedAt: said.modified_at,
-    mode: said.mode,
+    type: info.type,
+    size: info.size,
+    modifiedAt: info.modified_at,
+    mode: info.mode,
   };
 }
 
@@ -61,52 +61,52 @@ export async function listDirectory(
   signal?: AbortSignal,
   depth = 1,
 ): Promise<FileEntry[]> {
-  const query = `path=${encodePath(path)}${depth > 1 ? `&depth=${depth}` : ""}`;
-  const said = await api.get<FileInfoResponse[]>(`${daemonPath(sandbox)}/directories/list?${query}`, { signal });
-  return sortEntries(said.slice(0, MOST_ENTRIES).map(toFileEntry));
+  const query = `path=${percentEncodePath(path)}${depth > 1 ? `&depth=${depth}` : ""}`;
+  const response = await api.get<FileInfoResponse[]>(`${daemonPath(sandbox)}/directories/list?${query}`, { signal });
+  return sortEntries(response.slice(0, MAX_ENTRIES).map(toFileEntry));
 }
 
 /** Files below a directory that changed after a given time, newest first. */
-export async function listChangedSince(
+export async function listFilesChangedSince(
   sandbox: string,
   path: string,
   since: string,
   signal?: AbortSignal,
 ): Promise<FileEntry[]> {
-  const said = await api.get<FileInfoResponse[]>(
-    `${daemonPath(sandbox)}/files/search?path=${encodePath(path)}&pattern=**`,
+  const response = await api.get<FileInfoResponse[]>(
+    `${daemonPath(sandbox)}/files/search?path=${percentEncodePath(path)}&pattern=**`,
     { signal },
   );
-  return said
+  return response
     .filter((each) => each.modified_at > since)
     .map(toFileEntry)
     .sort((one, other) => (one.modifiedAt < other.modifiedAt ? 1 : -1))
     .slice(0, 1000);
 }
 
-export async function fileInfo(sandbox: string, path: string, signal?: AbortSignal): Promise<FileEntry> {
-  const said = await api.get<Record<string, FileInfoResponse>>(
-    `${daemonPath(sandbox)}/files/info?path=${encodePath(path)}`,
+export async function readFileInfo(sandbox: string, path: string, signal?: AbortSignal): Promise<FileEntry> {
+  const response = await api.get<Record<string, FileInfoResponse>>(
+    `${daemonPath(sandbox)}/files/info?path=${percentEncodePath(path)}`,
     { signal },
   );
-  const found = Object.values(said)[0];
-  if (!found) throw new ApiError(404, "NOT_FOUND", displayName(path));
+  const found = Object.values(response)[0];
+  if (!found) throw new ApiError(404, "NOT_FOUND", safeDisplayName(path));
   return toFileEntry(found);
 }
 
-/** The first `most` bytes of a file. */
-export async function readFile(
+/** The first `maxBytes` bytes of a file. */
+export async function readFileStart(
   sandbox: string,
   path: string,
-  most: number,
+  maxBytes: number,
   signal?: AbortSignal,
 ): Promise<Uint8Array<ArrayBuffer>> {
   try {
-    const answer = await fetchRaw("GET", contentPath(sandbox, path), {
-      headers: { Range: `bytes=0-${most - 1}` },
+    const answer = await fetchRaw("GET", fileContentPath(sandbox, path), {
+      headers: { Range: `bytes=0-${maxBytes - 1}` },
       signal,
     });
-    return new Uint8Array(await answer.arrayBuffer()).subarray(0, most);
+    return new Uint8Array(await answer.arrayBuffer()).subarray(0, maxBytes);
   } catch (error) {
     // An empty file has no byte range.
     if (error instanceof ApiError && error.status === 416) return new Uint8Array();
@@ -114,25 +114,25 @@ export async function readFile(
   }
 }
 
-export function readBlob(sandbox: string, path: string, signal?: AbortSignal): Promise<Blob> {
-  return api.blob(contentPath(sandbox, path), { signal });
+export function readFileBlob(sandbox: string, path: string, signal?: AbortSignal): Promise<Blob> {
+  return api.blob(fileContentPath(sandbox, path), { signal });
 }
 
 /** Download a directory as an archive. */
 export function archiveDirectory(sandbox: string, path: string): Promise<Blob> {
-  return api.blob(`${daemonPath(sandbox)}/archive?path=${encodePath(path)}&gzip=1`);
+  return api.blob(`${daemonPath(sandbox)}/archive?path=${percentEncodePath(path)}&gzip=1`);
 }
 
 export function movePath(sandbox: string, from: string, to: string): Promise<void> {
   return requestDaemon("POST", `${daemonPath(sandbox)}/files/mv`, [{ src: from, dest: to }]);
 }
 
-export function removeEntry(sandbox: string, entry: FileEntry): Promise<void> {
-  const room = entry.type === "directory" ? "directories" : "files";
-  return requestDaemon("DELETE", `${daemonPath(sandbox)}/${room}?path=${encodePath(entry.path)}`);
+export function removeFileEntry(sandbox: string, entry: FileEntry): Promise<void> {
+  const collection = entry.type === "directory" ? "directories" : "files";
+  return requestDaemon("DELETE", `${daemonPath(sandbox)}/${collection}?path=${percentEncodePath(entry.path)}`);
 }
 
-export function makeDirectory(sandbox: string, path: string): Promise<void> {
+export function createDirectory(sandbox: string, path: string): Promise<void> {
   return requestDaemon("POST", `${daemonPath(sandbox)}/directories`, { [path]: {} });
 }
 
@@ -169,15 +169,15 @@ export function uploadFile(
 
 function uploadError(request: XMLHttpRequest): ApiError {
   try {
-    const said = JSON.parse(request.responseText) as { code?: unknown; message?: unknown };
-    return new ApiError(request.status, String(said.code), String(said.message));
+    const body = JSON.parse(request.responseText) as { code?: unknown; message?: unknown };
+    return new ApiError(request.status, String(body.code), String(body.message));
   } catch {
     return new ApiError(request.status, `HTTP_${request.status}`, request.statusText || `HTTP ${request.status}`);
   }
 }
 
 /** Output of a command in the sandbox; null if it fails or does not exist. */
-async function commandOutput(
+async function runForOutput(
   sandbox: string,
   argv: string[],
   cwd: string,
@@ -199,9 +199,9 @@ async function commandOutput(
 }
 
 /** Content of a file at the last git commit; "" if it is new. */
-export async function readCommitted(sandbox: string, path: string, signal?: AbortSignal): Promise<string | null> {
+export async function readCommittedFile(sandbox: string, path: string, signal?: AbortSignal): Promise<string | null> {
   const directory = path.slice(0, path.lastIndexOf("/")) || "/";
-  const git = (...args: string[]) => commandOutput(sandbox, ["git", "--no-pager", ...args], directory, signal);
+  const git = (...args: string[]) => runForOutput(sandbox, ["git", "--no-pager", ...args], directory, signal);
   if ((await git("rev-parse", "--is-inside-work-tree")) === null) return null;
   return (await git("show", "--no-textconv", `HEAD:./${baseName(path)}`)) ?? "";
 }

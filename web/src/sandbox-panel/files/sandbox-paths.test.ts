@@ -3,15 +3,15 @@ import { describe, expect, it } from "vitest";
 import {
   ancestorPaths,
   baseName,
-  decodePath,
-  displayName,
-  encodePath,
   fileExtension,
-  isBelow,
+  fileNameProblem,
+  isPathBelow,
   joinPath,
-  nameProblem,
   normalizePath,
   parentPath,
+  percentDecodePath,
+  percentEncodePath,
+  safeDisplayName,
 } from "./sandbox-paths";
 
 describe("paths", () => {
@@ -25,8 +25,8 @@ describe("paths", () => {
     expect(normalizePath("/a/../b//./c/")).toBe("/b/c");
     expect(normalizePath("../..")).toBe("/");
     expect(ancestorPaths("/a/b")).toEqual(["/", "/a", "/a/b"]);
-    expect(isBelow("/ab", "/a")).toBe(false);
-    expect(isBelow("/a/b", "/a")).toBe(true);
+    expect(isPathBelow("/ab", "/a")).toBe(false);
+    expect(isPathBelow("/a/b", "/a")).toBe(true);
   });
 
   it("have extensions, except hidden files", () => {
@@ -34,22 +34,24 @@ describe("paths", () => {
   });
 
   it("are displayed without misleading characters", () => {
-    expect(displayName("a\nb\tc")).toBe("a↵b⇥c");
-    expect(displayName("photo\u202Egnp.exe")).toBe("photo⟨202E⟩gnp.exe");
-    expect(displayName("\uDCFFx")).toBe("\uFFFDx");
-    expect(displayName("<img src=x onerror=alert(1)>")).toBe("<img src=x onerror=alert(1)>");
-    expect(displayName("日本 😀")).toBe("日本 😀");
+    expect(safeDisplayName("a\nb\tc")).toBe("a↵b⇥c");
+    expect(safeDisplayName("photo\u202Egnp.exe")).toBe("photo⟨202E⟩gnp.exe");
+    expect(safeDisplayName("\uDCFFx")).toBe("\uFFFDx");
+    expect(safeDisplayName("<img src=x onerror=alert(1)>")).toBe("<img src=x onerror=alert(1)>");
+    expect(safeDisplayName("日本 😀")).toBe("日本 😀");
   });
 
   it("are encoded byte for byte", () => {
-    expect(encodePath("/a b/ü")).toBe("%2Fa%20b%2F%C3%BC");
-    expect(encodePath("/\uDCFF")).toBe("%2F%FF");
-    expect(decodePath("/a%FF%C3%BC")).toBe("/a\uDCFFü");
+    expect(percentEncodePath("/a b/ü")).toBe("%2Fa%20b%2F%C3%BC");
+    expect(percentEncodePath("/\uDCFF")).toBe("%2F%FF");
+    expect(percentDecodePath("/a%FF%C3%BC")).toBe("/a\uDCFFü");
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 40 }), (bytes) => {
         const raw = [...bytes].map((byte) => `%${byte.toString(16).padStart(2, "0").toUpperCase()}`).join("");
-        const again = encodePath(decodePath(raw)).replace(/[^%]|%(..)/g, (whole, hex: string | undefined) =>
-          hex ? whole : `%${whole.charCodeAt(0).toString(16).padStart(2, "0").toUpperCase()}`,
+        const again = percentEncodePath(percentDecodePath(raw)).replace(
+          /[^%]|%(..)/g,
+          (match, hex: string | undefined) =>
+            hex ? match : `%${match.charCodeAt(0).toString(16).padStart(2, "0").toUpperCase()}`,
         );
         expect(again).toBe(raw);
       }),
@@ -57,7 +59,7 @@ describe("paths", () => {
   });
 
   it("reports invalid names", () => {
-    expect([" ", "a/b", "..", "x".repeat(256), "ü.txt"].map(nameProblem)).toEqual([
+    expect([" ", "a/b", "..", "x".repeat(256), "ü.txt"].map(fileNameProblem)).toEqual([
       "empty",
       "slash",
       "dots",

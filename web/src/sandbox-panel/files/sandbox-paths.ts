@@ -39,7 +39,7 @@ export function ancestorPaths(path: string): string[] {
   return ["/", ...parts.map((_, at) => `/${parts.slice(0, at + 1).join("/")}`)];
 }
 
-export function isBelow(path: string, directory: string): boolean {
+export function isPathBelow(path: string, directory: string): boolean {
   return directory === "/" || path === directory || path.startsWith(`${directory}/`);
 }
 
@@ -53,7 +53,7 @@ export function wellFormedText(text: string): string {
 const INVISIBLE = /(?!\u200D)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 
 /** Name for display: line breaks, invisible and direction-changing characters are escaped. */
-export function displayName(name: string): string {
+export function safeDisplayName(name: string): string {
   return wellFormedText(name).replace(INVISIBLE, (found) => {
     if (found === "\n") return "↵";
     if (found === "\t") return "⇥";
@@ -62,7 +62,7 @@ export function displayName(name: string): string {
 }
 
 /** Percent-encode a path byte by byte. */
-export function encodePath(path: string): string {
+export function percentEncodePath(path: string): string {
   let text = "";
   for (const each of path) {
     const code = each.codePointAt(0) ?? 0;
@@ -74,7 +74,7 @@ export function encodePath(path: string): string {
 }
 
 /** Decode a path that the sandbox percent-encoded because it is not UTF-8. */
-export function decodePath(raw: string): string {
+export function percentDecodePath(raw: string): string {
   const bytes: number[] = [];
   for (let at = 0; at < raw.length; at += 1) {
     const found = /^%[0-9a-fA-F]{2}/.exec(raw.slice(at, at + 3));
@@ -99,8 +99,8 @@ export function decodePath(raw: string): string {
   return text;
 }
 
-/** Text key of what is wrong with a file name; null if it is valid. */
-export function nameProblem(name: string): "empty" | "slash" | "dots" | "long" | null {
+/** Text key of a file name's problem; null if it is valid. */
+export function fileNameProblem(name: string): "empty" | "slash" | "dots" | "long" | null {
   if (!name.trim()) return "empty";
   if (name.includes("/") || name.includes("\0")) return "slash";
   if (name === "." || name === "..") return "dots";

@@ -1,10 +1,10 @@
 import { expect, it } from "vitest";
-import { safeFileName, unusedName } from "./useFileActions";
+import { safeFileName, unusedFileName } from "./useFileActions";
 
 it("finds an unused name", () => {
-  expect(unusedName("a.txt", new Set())).toBe("a.txt");
-  expect(unusedName("a.txt", new Set(["a.txt", "a (2).txt"]))).toBe("a (3).txt");
-  expect(unusedName(".env", new Set([".env"]))).toBe(".env (2)");
+  expect(unusedFileName("a.txt", new Set())).toBe("a.txt");
+  expect(unusedFileName("a.txt", new Set(["a.txt", "a (2).txt"]))).toBe("a (3).txt");
+  expect(unusedFileName(".env", new Set([".env"]))).toBe(".env (2)");
 });
 
 it("sanitizes file names", () => {

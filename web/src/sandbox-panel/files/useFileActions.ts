@@ -7,21 +7,21 @@ import { ApiError, saveBlob } from "@/api/client";
 import type { SandboxView } from "@/session/types";
 import { runWithUndo, showErrorToast, showToast } from "@/ui/controls/toasts";
 import { useSandbox } from "../sandbox-queries";
+import type { DirectoryListing } from "./file-tree-rows";
 import {
   archiveDirectory,
+  createDirectory,
   type FileEntry,
-  listChangedSince,
   listDirectory,
-  makeDirectory,
+  listFilesChangedSince,
   movePath,
-  readBlob,
-  removeEntry,
+  readFileBlob,
+  removeFileEntry,
   uploadFile,
 } from "./sandbox-files";
-import { baseName, displayName, joinPath, parentPath } from "./sandbox-paths";
-import type { DirectoryListing } from "./tree-rows";
+import { baseName, joinPath, parentPath, safeDisplayName } from "./sandbox-paths";
 
-export interface Upload {
+export interface FileUpload {
   id: number;
   name: string;
   share: number;
@@ -45,17 +45,17 @@ export function useDirectoryListings(sandbox: SandboxView, root: string, open: R
     void queries.invalidateQueries({ queryKey: ["sandboxPanel", sandbox.id, "files"] });
     void queries.invalidateQueries({ queryKey: ["sandboxPanel", sandbox.id, "file"] });
   }, [queries, sandbox.id]);
-  const written = sandbox.files.at(-1)?.at ?? "";
+  const lastWrittenAt = sandbox.files.at(-1)?.at ?? "";
   useEffect(() => {
-    if (written) refresh();
-  }, [written, refresh]);
-  const listed = (path: string): DirectoryListing => {
+    if (lastWrittenAt) refresh();
+  }, [lastWrittenAt, refresh]);
+  const listingOf = (path: string): DirectoryListing => {
     const query = found[paths.indexOf(path)];
     return { entries: query?.data, failed: query?.isError ?? false };
   };
   const top = found[0];
   return {
-    listed,
+    listingOf,
     refresh,
     error: top?.data ? null : (top?.error ?? null),
     fetching: found.some((each) => each.isFetching),
@@ -67,27 +67,27 @@ export function useSandboxStart(sandbox: SandboxView, active: boolean): string |
   return useSandbox(sandbox.id, active).data?.createdAt ?? null;
 }
 
-export function useChangedFiles(sandbox: SandboxView, root: string, began: string | null, wanted: boolean) {
+export function useChangedFiles(sandbox: SandboxView, root: string, startedAt: string | null, enabled: boolean) {
   return useQuery({
-    queryKey: ["sandboxPanel", sandbox.id, "files", root, "changed", began],
-    queryFn: ({ signal }) => listChangedSince(sandbox.id, root, began ?? "", signal),
-    enabled: wanted && began !== null,
+    queryKey: ["sandboxPanel", sandbox.id, "files", root, "changed", startedAt],
+    queryFn: ({ signal }) => listFilesChangedSince(sandbox.id, root, startedAt ?? "", signal),
+    enabled: enabled && startedAt !== null,
   });
 }
 
 /** File actions of the user. `hidden` are entries about to be deleted. */
 export function useFileActions(sandbox: SandboxView, refresh: () => void) {
   const { t } = useTranslation();
-  const [uploads, setUploads] = useState<Upload[]>([]);
+  const [uploads, setUploads] = useState<FileUpload[]>([]);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
 
   const send = async (directory: string, files: File[]) => {
-    const taken = new Set(
+    const takenNames = new Set(
       (await listDirectory(sandbox.id, directory).catch(() => [] as FileEntry[])).map((entry) => entry.name),
     );
     for (const file of files) {
-      const name = unusedName(file.name, taken);
-      taken.add(name);
+      const name = unusedFileName(file.name, takenNames);
+      takenNames.add(name);
       uploadCounter += 1;
       const id = uploadCounter;
       const stop = new AbortController();
@@ -96,7 +96,7 @@ export function useFileActions(sandbox: SandboxView, refresh: () => void) {
       setUploads((before) => [...before, { id, name, share: 0, stop: () => stop.abort() }]);
       try {
         await uploadFile(sandbox.id, joinPath(directory, name), file, { onProgress: change, signal: stop.signal });
-        if (name !== file.name) showToast(t("sandboxPanel.files.sentAs", { name: displayName(name) }));
+        if (name !== file.name) showToast(t("sandboxPanel.files.sentAs", { name: safeDisplayName(name) }));
       } catch (error) {
         if (!stop.signal.aborted) showErrorToast(error);
       } finally {
@@ -107,23 +107,25 @@ export function useFileActions(sandbox: SandboxView, refresh: () => void) {
   };
 
   const fetch = async (entry: FileEntry) => {
-    const take = showToast(t("sandboxPanel.files.fetching", { name: displayName(entry.name) }), { seconds: 60 });
+    const dismissToast = showToast(t("sandboxPanel.files.fetching", { name: safeDisplayName(entry.name) }), {
+      seconds: 60,
+    });
     try {
       if (entry.type === "directory")
         saveBlob(await archiveDirectory(sandbox.id, entry.path), `${safeFileName(entry.name)}.tar.gz`);
-      else saveBlob(await readBlob(sandbox.id, entry.path), safeFileName(entry.name));
+      else saveBlob(await readFileBlob(sandbox.id, entry.path), safeFileName(entry.name));
     } catch (error) {
       showErrorToast(error);
     } finally {
-      take();
+      dismissToast();
     }
   };
 
   const discard = (entry: FileEntry) => {
     runWithUndo(
-      t("sandboxPanel.files.deleted", { name: displayName(entry.name) }),
+      t("sandboxPanel.files.deleted", { name: safeDisplayName(entry.name) }),
       t("common.undo"),
-      () => removeEntry(sandbox.id, entry).then(refresh),
+      () => removeFileEntry(sandbox.id, entry).then(refresh),
       {
         hide: () => setHidden((before) => new Set([...before, entry.path])),
         show: () => setHidden((before) => new Set([...before].filter((each) => each !== entry.path))),
@@ -133,9 +135,9 @@ export function useFileActions(sandbox: SandboxView, refresh: () => void) {
 
   const rename = async (entry: FileEntry, name: string): Promise<string | null> => {
     const target = joinPath(parentPath(entry.path), name);
-    const beside = await listDirectory(sandbox.id, parentPath(entry.path));
-    if (beside.some((each) => each.name === name))
-      throw new ApiError(409, "CONFLICT", t("sandboxPanel.files.taken", { name: displayName(name) }));
+    const siblings = await listDirectory(sandbox.id, parentPath(entry.path));
+    if (siblings.some((each) => each.name === name))
+      throw new ApiError(409, "CONFLICT", t("sandboxPanel.files.taken", { name: safeDisplayName(name) }));
     await movePath(sandbox.id, entry.path, target);
     refresh();
     return target;
@@ -143,10 +145,10 @@ export function useFileActions(sandbox: SandboxView, refresh: () => void) {
 
   const make = async (directory: string, name: string, type: "file" | "directory"): Promise<string> => {
     const path = joinPath(directory, name);
-    const beside = await listDirectory(sandbox.id, directory);
-    if (beside.some((each) => each.name === name))
-      throw new ApiError(409, "CONFLICT", t("sandboxPanel.files.taken", { name: displayName(name) }));
-    if (type === "directory") await makeDirectory(sandbox.id, path);
+    const siblings = await listDirectory(sandbox.id, directory);
+    if (siblings.some((each) => each.name === name))
+      throw new ApiError(409, "CONFLICT", t("sandboxPanel.files.taken", { name: safeDisplayName(name) }));
+    if (type === "directory") await createDirectory(sandbox.id, path);
     else await uploadFile(sandbox.id, path, new Blob([]));
     refresh();
     return path;
@@ -156,14 +158,15 @@ export function useFileActions(sandbox: SandboxView, refresh: () => void) {
 }
 
 /** `report.txt`, or `report (2).txt` if it exists: dropped files never replace others. */
-export function unusedName(name: string, taken: ReadonlySet<string>): string {
-  if (!taken.has(name)) return name;
+export function unusedFileName(name: string, takenNames: ReadonlySet<string>): string {
+  if (!takenNames.has(name)) return name;
   const dot = name.lastIndexOf(".");
   const [stem, end] = dot > 0 ? [name.slice(0, dot), name.slice(dot)] : [name, ""];
-  for (let number = 2; ; number += 1) if (!taken.has(`${stem} (${number})${end}`)) return `${stem} (${number})${end}`;
+  for (let number = 2; ; number += 1)
+    if (!takenNames.has(`${stem} (${number})${end}`)) return `${stem} (${number})${end}`;
 }
 
 /** File name that is valid on every system. */
 export function safeFileName(path: string): string {
-  return displayName(baseName(path)).replace(/[\\/:*?"<>|]/g, "_") || "file";
+  return safeDisplayName(baseName(path)).replace(/[\\/:*?"<>|]/g, "_") || "file";
 }

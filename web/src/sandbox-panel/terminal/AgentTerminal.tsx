@@ -9,8 +9,8 @@ import { showToast } from "@/ui/controls/toasts";
 import { formatDuration } from "@/ui/format/formats";
 import { useStoredState } from "@/ui/hooks/browser-storage";
 import { EmptyState } from "@/ui/layout/query-states";
-import { type AgentCommand, type AgentSource, agentCommands } from "./agent-commands";
-import { AgentLog } from "./agent-log";
+import { type AgentCommand, type AgentSource, agentCommandsInSandbox } from "./agent-commands";
+import { AgentTerminalLog } from "./agent-terminal-log";
 import { MAX_FONT_SIZE, MIN_FONT_SIZE } from "./font-sizes";
 import styles from "./Terminal.module.css";
 import { TerminalSearch } from "./TerminalSearch";
@@ -19,7 +19,7 @@ import { createTerminalScreen, type TerminalScreenHandle } from "./xterm-screen"
 interface ScreenProps {
   active: boolean;
   /** Switch to the user's own terminal. */
-  onOwn: () => void;
+  onOpenOwnTerminal: () => void;
 }
 
 interface Props extends ScreenProps {
@@ -45,56 +45,56 @@ function SessionTerminal({ sandbox, session, ...more }: ScreenProps & { sandbox:
   return <CommandScreen commands={useSessionCommands(session, sandbox)} {...more} />;
 }
 
-function CommandScreen({ commands, active, onOwn }: ScreenProps & { commands: AgentCommand[] }) {
+function CommandScreen({ commands, active, onOpenOwnTerminal }: ScreenProps & { commands: AgentCommand[] }) {
   const { t } = useTranslation();
-  const [letters, setLetters] = useStoredState("terminal.size", 13);
+  const [fontSize, setFontSize] = useStoredState("terminal.size", 13);
   const [reader, setReader] = useStoredState("terminal.reader", false);
   const [finding, setFinding] = useState(false);
-  const place = useRef<HTMLDivElement>(null);
+  const container = useRef<HTMLDivElement>(null);
   const [screen, setScreen] = useState<TerminalScreenHandle | null>(null);
-  const some = commands.length > 0;
-  const wished = useRef({ size: letters, reader });
-  wished.current = { size: letters, reader };
+  const hasCommands = commands.length > 0;
+  const options = useRef({ size: fontSize, reader });
+  options.current = { size: fontSize, reader };
 
   useEffect(() => {
-    const target = place.current;
-    if (!target || !some) return;
+    const target = container.current;
+    if (!target || !hasCommands) return;
     let over = false;
-    let made: TerminalScreenHandle | null = null;
-    let fitted: ResizeObserver | null = null;
-    void createTerminalScreen(target, { ...wished.current, log: true }).then((drawn) => {
-      if (over) return drawn.dispose();
-      made = drawn;
-      drawn.fit();
-      drawn.terminal.textarea?.setAttribute("aria-label", t("sandboxPanel.terminal.agentLog"));
-      fitted = new ResizeObserver(() => drawn.fit());
-      fitted.observe(target);
-      setScreen(drawn);
+    let created: TerminalScreenHandle | null = null;
+    let resizeObserver: ResizeObserver | null = null;
+    void createTerminalScreen(target, { ...options.current, log: true }).then((handle) => {
+      if (over) return handle.dispose();
+      created = handle;
+      handle.fit();
+      handle.terminal.textarea?.setAttribute("aria-label", t("sandboxPanel.terminal.agentLog"));
+      resizeObserver = new ResizeObserver(() => handle.fit());
+      resizeObserver.observe(target);
+      setScreen(handle);
     });
     return () => {
       over = true;
-      fitted?.disconnect();
-      made?.dispose();
+      resizeObserver?.disconnect();
+      created?.dispose();
       setScreen(null);
     };
-  }, [some, t]);
+  }, [hasCommands, t]);
 
   useEffect(() => {
     if (!screen) return;
-    screen.terminal.options.fontSize = letters;
+    screen.terminal.options.fontSize = fontSize;
     screen.terminal.options.screenReaderMode = reader;
     screen.fit();
-  }, [screen, letters, reader]);
+  }, [screen, fontSize, reader]);
 
   useTerminalWriter(screen, commands);
 
-  if (!some)
+  if (!hasCommands)
     return (
       <EmptyState
         icon={Bot}
         title={t("sandboxPanel.terminal.agentNothing")}
         action={
-          <Button icon={SquareTerminal} onClick={onOwn}>
+          <Button icon={SquareTerminal} onClick={onOpenOwnTerminal}>
             {t("sandboxPanel.terminal.openOwn")}
           </Button>
         }
@@ -110,7 +110,7 @@ function CommandScreen({ commands, active, onOwn }: ScreenProps & { commands: Ag
       showToast(t("sandboxPanel.clipboard.denied"), { tone: "danger" });
     }
   };
-  const zoom = (by: number) => setLetters(Math.max(MIN_FONT_SIZE, Math.min(MAX_FONT_SIZE, letters + by)));
+  const zoom = (by: number) => setFontSize(Math.max(MIN_FONT_SIZE, Math.min(MAX_FONT_SIZE, fontSize + by)));
   return (
     <section className={styles.shell} aria-label={t("sandboxPanel.terminal.agentLog")} hidden={!active}>
       <div className={styles.bar}>
@@ -136,8 +136,8 @@ function CommandScreen({ commands, active, onOwn }: ScreenProps & { commands: Ag
         />
       </div>
       {finding && screen && <TerminalSearch screen={screen} onClose={() => setFinding(false)} />}
-      <div className={styles.place}>
-        <div ref={place} className={styles.screen} />
+      <div className={styles.container}>
+        <div ref={container} className={styles.screen} />
       </div>
     </section>
   );
@@ -146,7 +146,7 @@ function CommandScreen({ commands, active, onOwn }: ScreenProps & { commands: Ag
 function useSessionCommands(session: string, sandbox: SandboxView): AgentCommand[] {
   const calls = useSession(session, (link) => link.view.calls);
   const { id, kind } = sandbox;
-  return useMemo(() => agentCommands(calls, { id, kind }), [calls, id, kind]);
+  return useMemo(() => agentCommandsInSandbox(calls, { id, kind }), [calls, id, kind]);
 }
 
 /** Mark that is shown while the agent runs a command in the sandbox. */
@@ -181,7 +181,7 @@ function useTerminalWriter(screen: TerminalScreenHandle | null, commands: AgentC
   const log = useMemo(
     () =>
       screen &&
-      new AgentLog(
+      new AgentTerminalLog(
         { write: (text) => screen.terminal.write(text), reset: () => screen.terminal.reset() },
         {
           exit: (code, seconds) => t("sandboxPanel.terminal.exitCode", { code, seconds }),
@@ -198,12 +198,12 @@ function useTerminalWriter(screen: TerminalScreenHandle | null, commands: AgentC
   // biome-ignore lint/correctness/useExhaustiveDependencies: new commands are read when they are written.
   useEffect(() => {
     if (!log || timer.current !== null) return;
-    const wait = Math.max(0, notBefore.current - performance.now());
+    const delay = Math.max(0, notBefore.current - performance.now());
     timer.current = window.setTimeout(() => {
       timer.current = null;
       const rewritten = log.show(latest.current);
       notBefore.current = performance.now() + (rewritten ? REWRITE_MS : WRITE_MS);
-    }, wait);
+    }, delay);
   }, [log, commands]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the timer of another log must stop.
   useEffect(

@@ -18,7 +18,7 @@ import { showToast } from "@/ui/controls/toasts";
 import { useStoredState } from "@/ui/hooks/browser-storage";
 import { ErrorState } from "@/ui/layout/query-states";
 import { TakeOverDialog } from "../desktop/TakeOverDialog";
-import { displayName } from "../files/sandbox-paths";
+import { safeDisplayName } from "../files/sandbox-paths";
 import { useInputControl } from "../input-control";
 import { openPopout } from "../open-popout";
 import { MAX_FONT_SIZE, MIN_FONT_SIZE } from "./font-sizes";
@@ -31,21 +31,28 @@ interface Props {
   name: string;
   active: boolean;
   mayType: boolean;
-  alone?: boolean;
+  standalone?: boolean;
   onChange: () => void;
 }
 
-export function TerminalScreen({ sandbox, name, active, mayType, alone, onChange }: Props) {
+export function TerminalScreen({ sandbox, name, active, mayType, standalone, onChange }: Props) {
   const { t } = useTranslation();
-  const place = useRef<HTMLDivElement>(null);
+  const container = useRef<HTMLDivElement>(null);
   const [again, setAgain] = useState(0);
-  const [letters, setLetters] = useStoredState("terminal.size", 13);
+  const [fontSize, setFontSize] = useStoredState("terminal.size", 13);
   const [reader, setReader] = useStoredState("terminal.reader", false);
   const [finding, setFinding] = useState(false);
-  const [asking, setAsking] = useState<string | null>(null);
+  const [takeOverFrom, setTakeOverFrom] = useState<string | null>(null);
   const input = useInputControl(sandbox, active);
-  const { state, heldBy, screen, link } = useTerminal(place, sandbox, name, again, { size: letters, reader }, onChange);
-  const other = input.hand.who === "other" ? input.hand : null;
+  const { state, heldBy, screen, connection } = useTerminal(
+    container,
+    sandbox,
+    name,
+    again,
+    { size: fontSize, reader },
+    onChange,
+  );
+  const other = input.owner.type === "other" ? input.owner : null;
   const locked = !mayType || other !== null;
 
   useEffect(() => {
@@ -56,11 +63,11 @@ export function TerminalScreen({ sandbox, name, active, mayType, alone, onChange
     if (active && !document.activeElement?.matches("input, textarea, [contenteditable]")) screen?.terminal.focus();
   }, [active, screen]);
   // Another person took control between two polls.
-  const { look } = input;
-  const looking = useRef(look);
-  looking.current = look;
+  const { refresh } = input;
+  const refreshRef = useRef(refresh);
+  refreshRef.current = refresh;
   useEffect(() => {
-    if (heldBy) looking.current();
+    if (heldBy) refreshRef.current();
   }, [heldBy]);
 
   const copy = async () => {
@@ -80,11 +87,11 @@ export function TerminalScreen({ sandbox, name, active, mayType, alone, onChange
     }
   };
   const takeOver = async (force: boolean) => {
-    setAsking(null);
-    if (!(await input.take(force))) setAsking(other?.name ?? "");
+    setTakeOverFrom(null);
+    if (!(await input.take(force))) setTakeOverFrom(other?.name ?? "");
     else screen?.terminal.focus();
   };
-  const zoom = (by: number) => setLetters(Math.max(MIN_FONT_SIZE, Math.min(MAX_FONT_SIZE, letters + by)));
+  const zoom = (by: number) => setFontSize(Math.max(MIN_FONT_SIZE, Math.min(MAX_FONT_SIZE, fontSize + by)));
 
   return (
     <div className={styles.shell}>
@@ -118,7 +125,7 @@ export function TerminalScreen({ sandbox, name, active, mayType, alone, onChange
             },
           ]}
         />
-        {!alone && (
+        {!standalone && (
           <IconButton
             size="small"
             icon={ExternalLink}
@@ -134,19 +141,19 @@ export function TerminalScreen({ sandbox, name, active, mayType, alone, onChange
           <span>
             {!mayType
               ? t("sandboxPanel.terminal.readOnly")
-              : other?.mine
+              : other?.sameUser
                 ? t("sandboxPanel.terminal.otherWindow")
-                : t("sandboxPanel.terminal.held", { name: displayName(other?.name ?? "") })}
+                : t("sandboxPanel.terminal.held", { name: safeDisplayName(other?.name ?? "") })}
           </span>
           {mayType && (
-            <Button size="small" busy={input.busy} onClick={() => void takeOver(other?.mine ?? false)}>
+            <Button size="small" busy={input.busy} onClick={() => void takeOver(other?.sameUser ?? false)}>
               {t("sandboxPanel.input.take")}
             </Button>
           )}
         </div>
       )}
-      {input.hand.who === "me" && (
-        <div className={styles.note} data-mine role="status">
+      {input.owner.type === "me" && (
+        <div className={styles.note} data-control role="status">
           <span>{t("sandboxPanel.terminal.mine")}</span>
           <Button
             size="small"
@@ -172,10 +179,10 @@ export function TerminalScreen({ sandbox, name, active, mayType, alone, onChange
         </div>
       )}
       {state.name === "refused" && <ErrorState error={state.error} retry={() => setAgain(again + 1)} />}
-      <div className={styles.place} data-away={state.name !== "live" || undefined}>
-        <div ref={place} className={styles.screen} />
+      <div className={styles.container} data-disconnected={state.name !== "live" || undefined}>
+        <div ref={container} className={styles.screen} />
       </div>
-      <TakeOverDialog name={asking} onClose={() => setAsking(null)} onTake={() => void takeOver(true)} />
+      <TakeOverDialog name={takeOverFrom} onClose={() => setTakeOverFrom(null)} onTake={() => void takeOver(true)} />
     </div>
   );
 
@@ -184,7 +191,7 @@ export function TerminalScreen({ sandbox, name, active, mayType, alone, onChange
       return (
         <>
           {t("sandboxPanel.terminal.again")}{" "}
-          <Button size="small" tone="quiet" onClick={() => link.current?.now()}>
+          <Button size="small" tone="quiet" onClick={() => connection.current?.reconnectNow()}>
             {t("sandboxPanel.desktop.tryNow")}
           </Button>
         </>

@@ -4,28 +4,28 @@ import { useTranslation } from "react-i18next";
 import { IconButton } from "@/ui/controls/Button";
 import { SearchBox } from "@/ui/controls/forms";
 import styles from "./Terminal.module.css";
-import { searchDecorations, type TerminalScreenHandle } from "./xterm-screen";
+import { type TerminalScreenHandle, terminalSearchDecorations } from "./xterm-screen";
 
 export function TerminalSearch({ screen, onClose }: { screen: TerminalScreenHandle; onClose: () => void }) {
   const { t } = useTranslation();
   const [text, setText] = useState("");
   const [count, setCount] = useState<{ at: number; all: number } | null>(null);
-  const place = useRef<HTMLElement>(null);
+  const container = useRef<HTMLElement>(null);
   useEffect(() => {
-    place.current?.querySelector("input")?.focus();
-    const watch = screen.search.onDidChangeResults(({ resultIndex, resultCount }) =>
+    container.current?.querySelector("input")?.focus();
+    const subscription = screen.search.onDidChangeResults(({ resultIndex, resultCount }) =>
       setCount({ at: resultIndex + 1, all: resultCount }),
     );
     return () => {
-      watch.dispose();
+      subscription.dispose();
       screen.search.clearDecorations();
     };
   }, [screen]);
-  const next = () => screen.search.findNext(text, searchDecorations());
-  const previous = () => screen.search.findPrevious(text, searchDecorations());
+  const next = () => screen.search.findNext(text, terminalSearchDecorations());
+  const previous = () => screen.search.findPrevious(text, terminalSearchDecorations());
   return (
     <search
-      ref={place}
+      ref={container}
       className={styles.find}
       onKeyDown={(event) => {
         if (event.key === "Enter") (event.shiftKey ? previous : next)();
@@ -38,9 +38,9 @@ export function TerminalSearch({ screen, onClose }: { screen: TerminalScreenHand
       <SearchBox
         label={t("sandboxPanel.terminal.find")}
         value={text}
-        onChange={(now) => {
-          setText(now);
-          screen.search.findNext(now, { ...searchDecorations(), incremental: true });
+        onChange={(typed) => {
+          setText(typed);
+          screen.search.findNext(typed, { ...terminalSearchDecorations(), incremental: true });
         }}
       />
       <span className={styles.soft} role="status">

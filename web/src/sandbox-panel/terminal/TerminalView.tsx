@@ -8,8 +8,8 @@ import type { SandboxView } from "@/session/types";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { IconButton } from "@/ui/controls/Button";
 import { runWithUndo } from "@/ui/controls/toasts";
-import { displayName } from "../files/sandbox-paths";
-import { sandboxPath } from "../sandbox-queries";
+import { safeDisplayName } from "../files/sandbox-paths";
+import { sandboxApiPath } from "../sandbox-queries";
 import { useUrlChoice } from "../useUrlChoice";
 import { AgentRunningMark, AgentTerminal } from "./AgentTerminal";
 import type { AgentSource } from "./agent-commands";
@@ -20,7 +20,7 @@ import { unusedTerminalName } from "./terminal-messages";
 interface Props {
   sandbox: SandboxView;
   active: boolean;
-  alone?: boolean;
+  standalone?: boolean;
   /** The agent that works in the sandbox; without one there is no agent terminal. */
   agent?: AgentSource;
 }
@@ -30,28 +30,28 @@ const AGENT_TERMINAL = "~agent";
 const OWN_TERMINAL = "main";
 
 /** Terminals of a sandbox: the agent's, the user's own, and others opened there. */
-export function TerminalView({ sandbox, active, alone, agent }: Props) {
+export function TerminalView({ sandbox, active, standalone, agent }: Props) {
   const { t } = useTranslation();
   const me = useCurrentUser().data;
   const mayType = !me || hasScope(me, "sandboxes:write");
   const [chosen, choose] = useUrlChoice("terminal", active, agent ? AGENT_TERMINAL : OWN_TERMINAL);
   const agentShown = agent !== undefined && chosen === AGENT_TERMINAL;
   const [hidden, setHidden] = useState<string[]>([]);
-  const path = `${sandboxPath(sandbox.id)}/terminals`;
+  const path = `${sandboxApiPath(sandbox.id)}/terminals`;
   const query = useQuery({
     queryKey: ["sandboxPanel", sandbox.id, "terminals"],
     queryFn: async ({ signal }) => (await api.get<Schema<"TerminalListResponse">>(path, { signal })).items,
     enabled: active,
     refetchInterval: active ? 10_000 : false,
   });
-  const listed = (query.data ?? []).filter((each) => each.running).map((each) => each.name);
-  const names = [...new Set([OWN_TERMINAL, ...sandbox.terminals, ...listed, chosen])].filter(
+  const runningNames = (query.data ?? []).filter((each) => each.running).map((each) => each.name);
+  const names = [...new Set([OWN_TERMINAL, ...sandbox.terminals, ...runningNames, chosen])].filter(
     (name) => name !== AGENT_TERMINAL && (name === chosen || !hidden.includes(name)),
   );
   const end = (name: string) => {
     const rest = names.filter((each) => each !== name);
     runWithUndo(
-      t("sandboxPanel.terminal.ended", { name: displayName(name) }),
+      t("sandboxPanel.terminal.ended", { name: safeDisplayName(name) }),
       t("common.undo"),
       () => api.delete(`${path}/${name}`),
       {
@@ -86,14 +86,14 @@ export function TerminalView({ sandbox, active, alone, agent }: Props) {
                     {t("sandboxPanel.terminal.you")}
                   </>
                 ) : (
-                  displayName(name)
+                  safeDisplayName(name)
                 )}
               </button>
               {mayType && name !== OWN_TERMINAL && name === chosen && (
                 <IconButton
                   size="small"
                   icon={X}
-                  label={t("sandboxPanel.terminal.end", { name: displayName(name) })}
+                  label={t("sandboxPanel.terminal.end", { name: safeDisplayName(name) })}
                   onClick={() => end(name)}
                 />
               )}
@@ -113,7 +113,7 @@ export function TerminalView({ sandbox, active, alone, agent }: Props) {
         )}
       </div>
       {agentShown ? (
-        <AgentTerminal sandbox={sandbox} agent={agent} active={active} onOwn={() => choose(OWN_TERMINAL)} />
+        <AgentTerminal sandbox={sandbox} agent={agent} active={active} onOpenOwnTerminal={() => choose(OWN_TERMINAL)} />
       ) : (
         <TerminalScreen
           key={`${sandbox.id} ${chosen}`}
@@ -121,7 +121,7 @@ export function TerminalView({ sandbox, active, alone, agent }: Props) {
           name={chosen}
           active={active}
           mayType={mayType}
-          alone={alone}
+          standalone={standalone}
           onChange={() => void query.refetch()}
         />
       )}

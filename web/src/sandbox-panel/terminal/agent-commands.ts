@@ -12,14 +12,14 @@ export interface AgentCommand {
   state: "running" | "done" | "failed";
   /** Live output: its last part, and the total number of characters. */
   output: string;
-  heard: number;
+  outputLength: number;
   /** Output from the result, without the exit code line; null while running. */
   result: string | null;
   exit: number | null;
   seconds: number | null;
 }
 
-/** Whose commands a sandbox's terminal shows: those of a chat, or commands that are already known. */
+/** Source of the commands in a sandbox's terminal: a chat, or a list of commands. */
 export type AgentSource = { session: string } | { commands: AgentCommand[] };
 
 /** A tool call of a chat or a run. */
@@ -28,7 +28,7 @@ export interface CommandCall {
   tool: string;
   arguments: Record<string, unknown>;
   output: string;
-  heard: number;
+  outputLength: number;
   /** Null while running. */
   result: { text: string; failed: boolean; seconds: number | null } | null;
 }
@@ -40,10 +40,13 @@ const NO_COMMAND = /^(start|stop|list|close)_/;
 const EXIT_LINE = /(?:^|\n)\[exit code (\d{1,3})\]\s*$/;
 /** Limit of the terminal view; the Output tab has everything. */
 export const MAX_COMMANDS = 100;
-export const MAX_TEXT = 16 * 1024;
+export const MAX_OUTPUT_CHARACTERS = 16 * 1024;
 
 /** Commands by start time, newest last; rejected calls never started. */
-export function agentCommands(calls: Record<string, CallView>, sandbox: { id: string; kind: string }): AgentCommand[] {
+export function agentCommandsInSandbox(
+  calls: Record<string, CallView>,
+  sandbox: { id: string; kind: string },
+): AgentCommand[] {
   return Object.values(calls)
     .filter((call) => hasRun(call) && runsInSandbox(call, sandbox))
     .sort((one, other) => compareText(startTime(one), startTime(other)))
@@ -75,7 +78,7 @@ function sessionCall(call: CallView): CommandCall {
     tool: call.tool || call.name,
     arguments: call.arguments ?? {},
     output: call.output,
-    heard: call.heard,
+    outputLength: call.outputLength,
     result: result && {
       text: result.content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n"),
       failed: result.failed,
@@ -88,22 +91,29 @@ function sessionCall(call: CallView): CommandCall {
 export function commandFromCall(call: CommandCall): AgentCommand | null {
   const tool = call.tool.toLowerCase();
   if (NO_COMMAND.test(tool) || !(PYTHON.test(tool) || SHELL.test(tool))) return null;
-  const given = call.arguments;
+  const args = call.arguments;
   const python = PYTHON.test(tool);
-  const text = firstText(python ? [given.code, given.command] : [given.command, given.cmd, given.code, given.title]);
+  const text = firstText(python ? [args.code, args.command] : [args.command, args.cmd, args.code, args.title]);
   if (text === null) return null;
-  const said = call.result?.text ?? null;
-  const exit = said === null ? null : EXIT_LINE.exec(said);
+  const resultText = call.result?.text ?? null;
+  const exit = resultText === null ? null : EXIT_LINE.exec(resultText);
   const code = exit ? Number(exit[1]) : null;
   return {
     id: call.id,
     prompt: python ? ">>>" : "$",
     text,
-    directory: typeof given.cwd === "string" ? given.cwd : "",
+    directory: typeof args.cwd === "string" ? args.cwd : "",
     state: !call.result ? "running" : call.result.failed || (code ?? 0) > 0 ? "failed" : "done",
     output: call.output,
-    heard: call.heard,
-    result: said === null ? null : exit ? said.slice(0, exit.index) : said === "[no output]" ? "" : said,
+    outputLength: call.outputLength,
+    result:
+      resultText === null
+        ? null
+        : exit
+          ? resultText.slice(0, exit.index)
+          : resultText === "[no output]"
+            ? ""
+            : resultText,
     exit: code ?? (!python && call.result && !call.result.failed ? 0 : null),
     seconds: call.result?.seconds ?? null,
   };

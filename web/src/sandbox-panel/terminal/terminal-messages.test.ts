@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { encodeInput, parseOutput, unusedTerminalName } from "./terminal-messages";
+import { encodeTerminalInput, parseTerminalOutput, unusedTerminalName } from "./terminal-messages";
 
-const text = (found: ReturnType<typeof parseOutput>) => new TextDecoder().decode(found?.bytes);
+const text = (found: ReturnType<typeof parseTerminalOutput>) => new TextDecoder().decode(found?.bytes);
 
-function replay(offset: number, words: string): ArrayBuffer {
-  const bytes = new TextEncoder().encode(words);
+function replay(offset: number, content: string): ArrayBuffer {
+  const bytes = new TextEncoder().encode(content);
   const message = new Uint8Array(9 + bytes.length);
   message[0] = 3;
   new DataView(message.buffer).setBigUint64(1, BigInt(offset));
@@ -12,33 +12,33 @@ function replay(offset: number, words: string): ArrayBuffer {
   return message.buffer;
 }
 
-describe("parseOutput", () => {
+describe("parseTerminalOutput", () => {
   it("counts output", () => {
-    const found = parseOutput(new Uint8Array([1, 104, 105]).buffer, 10);
+    const found = parseTerminalOutput(new Uint8Array([1, 104, 105]).buffer, 10);
     expect(text(found)).toBe("hi");
     expect(found).toMatchObject({ reset: false, offset: 12 });
   });
 
   it("continues with a replay from the current offset", () => {
-    expect(parseOutput(replay(12, "more"), 12)).toMatchObject({ reset: false, offset: 16 });
+    expect(parseTerminalOutput(replay(12, "more"), 12)).toMatchObject({ reset: false, offset: 16 });
   });
 
   it("resets on a replay with a gap", () => {
-    const found = parseOutput(replay(500, "later"), 12);
+    const found = parseTerminalOutput(replay(500, "later"), 12);
     expect(found).toMatchObject({ reset: true, offset: 505 });
     expect(text(found)).toBe("later");
   });
 
   it("ignores unknown messages", () => {
-    expect(parseOutput(new Uint8Array([9, 1]).buffer, 0)).toBeNull();
-    expect(parseOutput(new Uint8Array([]).buffer, 0)).toBeNull();
-    expect(parseOutput(new Uint8Array([3, 1]).buffer, 0)).toBeNull();
+    expect(parseTerminalOutput(new Uint8Array([9, 1]).buffer, 0)).toBeNull();
+    expect(parseTerminalOutput(new Uint8Array([]).buffer, 0)).toBeNull();
+    expect(parseTerminalOutput(new Uint8Array([3, 1]).buffer, 0)).toBeNull();
   });
 });
 
-describe("encodeInput", () => {
+describe("encodeTerminalInput", () => {
   it("starts with the input byte", () => {
-    expect([...encodeInput("ü")]).toEqual([0, 0xc3, 0xbc]);
+    expect([...encodeTerminalInput("ü")]).toEqual([0, 0xc3, 0xbc]);
   });
 });
 

@@ -9,7 +9,7 @@ export type TerminalMessage =
   | { type: "error"; code: string; error: string }
   | { type: "pong" };
 
-export interface OutputPiece {
+export interface TerminalOutputPiece {
   bytes: Uint8Array;
   /** Earlier output was skipped: clear the screen. */
   reset: boolean;
@@ -22,16 +22,16 @@ const OUTPUT = 1;
 const REPLAY = 3;
 
 /** Parse a binary message for a reader at `offset`; null if unknown. */
-export function parseOutput(data: ArrayBuffer, offset: number): OutputPiece | null {
+export function parseTerminalOutput(data: ArrayBuffer, offset: number): TerminalOutputPiece | null {
   const bytes = new Uint8Array(data);
   if (bytes[0] === OUTPUT) {
     const output = bytes.subarray(1);
     return { bytes: output, reset: false, offset: offset + output.length };
   }
   if (bytes[0] === REPLAY && bytes.length >= 9) {
-    const begins = Number(new DataView(data).getBigUint64(1));
+    const startOffset = Number(new DataView(data).getBigUint64(1));
     const output = bytes.subarray(9);
-    return { bytes: output, reset: begins !== offset, offset: begins + output.length };
+    return { bytes: output, reset: startOffset !== offset, offset: startOffset + output.length };
   }
   return null;
 }
@@ -39,7 +39,7 @@ export function parseOutput(data: ArrayBuffer, offset: number): OutputPiece | nu
 const encoder = new TextEncoder();
 
 /** Encode typed text. */
-export function encodeInput(text: string): Uint8Array<ArrayBuffer> {
+export function encodeTerminalInput(text: string): Uint8Array<ArrayBuffer> {
   const bytes = encoder.encode(text);
   const message = new Uint8Array(bytes.length + 1);
   message[0] = INPUT;
@@ -48,7 +48,7 @@ export function encodeInput(text: string): Uint8Array<ArrayBuffer> {
 }
 
 /** First unused terminal name. */
-export function unusedTerminalName(taken: string[]): string {
-  if (!taken.includes("main")) return "main";
-  for (let number = 2; ; number += 1) if (!taken.includes(`shell-${number}`)) return `shell-${number}`;
+export function unusedTerminalName(usedNames: string[]): string {
+  if (!usedNames.includes("main")) return "main";
+  for (let number = 2; ; number += 1) if (!usedNames.includes(`shell-${number}`)) return `shell-${number}`;
 }

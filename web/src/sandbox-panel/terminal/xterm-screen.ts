@@ -11,14 +11,17 @@ export interface TerminalScreenHandle {
   dispose: () => void;
 }
 
-export interface TerminalOptions {
+export interface TerminalScreenOptions {
   size: number;
   reader: boolean;
   /** Read-only output: lines end with LF alone, and there is no cursor. */
   log?: boolean;
 }
 
-export async function createTerminalScreen(place: HTMLElement, wishes: TerminalOptions): Promise<TerminalScreenHandle> {
+export async function createTerminalScreen(
+  container: HTMLElement,
+  options: TerminalScreenOptions,
+): Promise<TerminalScreenHandle> {
   const [{ Terminal }, { FitAddon }, { SearchAddon }] = await Promise.all([
     import("@xterm/xterm"),
     import("@xterm/addon-fit"),
@@ -27,27 +30,27 @@ export async function createTerminalScreen(place: HTMLElement, wishes: TerminalO
   ]);
   const terminal = new Terminal({
     fontFamily: getComputedStyle(document.documentElement).getPropertyValue("--mono") || "monospace",
-    fontSize: wishes.size,
-    screenReaderMode: wishes.reader,
+    fontSize: options.size,
+    screenReaderMode: options.reader,
     scrollback: 10_000,
     cursorBlink: !window.matchMedia("(prefers-reduced-motion: reduce)").matches,
-    convertEol: wishes.log === true,
-    disableStdin: wishes.log === true,
+    convertEol: options.log === true,
+    disableStdin: options.log === true,
     allowProposedApi: true,
     macOptionIsMeta: true,
     minimumContrastRatio: 4.5,
-    theme: terminalTheme(wishes),
+    theme: terminalTheme(options),
     // Links of hostile programs must not open by an accidental click.
     linkHandler: { activate: () => {} },
   });
-  const fitting = new FitAddon();
+  const fitAddon = new FitAddon();
   const search = new SearchAddon();
-  terminal.loadAddon(fitting);
+  terminal.loadAddon(fitAddon);
   terminal.loadAddon(search);
-  terminal.open(place);
+  terminal.open(container);
   void enableWebgl(terminal);
   const dark = new MutationObserver(() => {
-    terminal.options.theme = terminalTheme(wishes);
+    terminal.options.theme = terminalTheme(options);
   });
   dark.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
   return {
@@ -55,7 +58,7 @@ export async function createTerminalScreen(place: HTMLElement, wishes: TerminalO
     search,
     fit: () => {
       // A hidden view has no size; keep the last one.
-      if (place.clientWidth > 40 && place.clientHeight > 20) fitting.fit();
+      if (container.clientWidth > 40 && container.clientHeight > 20) fitAddon.fit();
       return { cols: terminal.cols, rows: terminal.rows };
     },
     dispose: () => {
@@ -97,9 +100,9 @@ const LIGHT_COLOURS: ITheme = {
   brightWhite: "#1b1e1a",
 };
 
-function terminalTheme(wishes: TerminalOptions): ITheme {
+function terminalTheme(options: TerminalScreenOptions): ITheme {
   const theme = currentTheme();
-  return wishes.log ? { ...theme, cursor: theme.background } : theme;
+  return options.log ? { ...theme, cursor: theme.background } : theme;
 }
 
 function currentTheme(): ITheme {
@@ -116,7 +119,7 @@ function currentTheme(): ITheme {
   };
 }
 
-export function searchDecorations(): ISearchOptions {
+export function terminalSearchDecorations(): ISearchOptions {
   const style = getComputedStyle(document.documentElement);
   const token = (name: string) => style.getPropertyValue(name).trim();
   return {

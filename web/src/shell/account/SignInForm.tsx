@@ -6,8 +6,8 @@ import { chooseLanguage, LANGUAGES, type Language } from "@/i18n";
 import { Button, IconButton } from "@/ui/controls/Button";
 import forms from "@/ui/controls/forms.module.css";
 import { errorText } from "@/ui/format/error-text";
-import { useTitle } from "@/ui/layout/Page";
-import { isOfflineError } from "../status/connection";
+import { usePageTitle } from "@/ui/layout/Page";
+import { isOfflineError } from "../status/server-connection";
 import styles from "./SignInGate.module.css";
 import { CookiesDisabledError, type CredentialStorage, signInWithKey } from "./sign-in";
 
@@ -16,7 +16,7 @@ interface Props {
   again: boolean;
   /** Error of a sign-in link. */
   first: unknown;
-  onDone: (kept: CredentialStorage) => Promise<void>;
+  onDone: (storage: CredentialStorage) => Promise<void>;
 }
 
 /** Exchanges an API key for a cookie. */
@@ -28,7 +28,7 @@ export function SignInForm({ again, first, onDone }: Props) {
   const [error, setError] = useState<unknown>(null);
   const field = useRef<HTMLDivElement>(null);
   const id = useId();
-  useTitle(t("shell.signIn.title"));
+  usePageTitle(t("shell.signIn.title"));
   useEffect(() => field.current?.querySelector("input")?.focus(), []);
 
   const submit = async (event: FormEvent) => {

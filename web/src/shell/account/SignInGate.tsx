@@ -1,89 +1,89 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
-import { ApiError, onSignedOut } from "@/api/client";
+import { ApiError, setSignedOutListener } from "@/api/client";
 import { showToast } from "@/ui/controls/toasts";
 import { ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import { ErrorBoundary } from "../ErrorBoundary";
-import { isOfflineError, refetchAll, watchConnection } from "../status/connection";
 import { OfflineBanner } from "../status/OfflineBanner";
+import { isOfflineError, refetchAllQueries, watchConnection } from "../status/server-connection";
 import { CURRENT_USER_QUERY, type CurrentUser, coversAccess, useCurrentUser } from "./current-user";
 import { SignInForm } from "./SignInForm";
 import styles from "./SignInGate.module.css";
-import { type CredentialStorage, signInWithCode, takeSignInCode } from "./sign-in";
+import { type CredentialStorage, consumeSignInCode, signInWithCode } from "./sign-in";
 
 /** Shows the page to signed-in users, and the sign-in form to others. */
 export function SignInGate({ children }: { children: ReactNode }) {
   const { t } = useTranslation();
   const queries = useQueryClient();
   const me = useCurrentUser();
-  const [code, setCode] = useState(takeSignInCode);
+  const [code, setCode] = useState(consumeSignInCode);
   const [codeError, setCodeError] = useState<unknown>(null);
-  const used = useRef<string | null>(null);
+  const usedCode = useRef<string | null>(null);
 
   useEffect(() => watchConnection(queries), [queries]);
 
   // A 401 may come from a provider; only the server's own counts.
   useEffect(() => {
-    let asking = false;
-    onSignedOut(() => {
-      if (asking) return;
-      asking = true;
+    let isRefetching = false;
+    setSignedOutListener(() => {
+      if (isRefetching) return;
+      isRefetching = true;
       void queries.refetchQueries({ queryKey: CURRENT_USER_QUERY }, { cancelRefetch: false }).finally(() => {
-        asking = false;
+        isRefetching = false;
       });
     });
-    return () => onSignedOut(() => {});
+    return () => setSignedOutListener(() => {});
   }, [queries]);
 
-  const entered = useCallback(
-    async (kept: CredentialStorage) => {
+  const refreshAfterSignIn = useCallback(
+    async (storage: CredentialStorage) => {
       await queries.refetchQueries({ queryKey: CURRENT_USER_QUERY });
-      refetchAll(queries);
-      if (kept === "memory") showToast(t("shell.signIn.inMemory"), { seconds: 20 });
+      refetchAllQueries(queries);
+      if (storage === "memory") showToast(t("shell.signIn.inMemory"), { seconds: 20 });
     },
     [queries, t],
   );
 
   useEffect(() => {
-    const look = () => setCode(takeSignInCode());
-    window.addEventListener("hashchange", look);
-    return () => window.removeEventListener("hashchange", look);
+    const readCode = () => setCode(consumeSignInCode());
+    window.addEventListener("hashchange", readCode);
+    return () => window.removeEventListener("hashchange", readCode);
   }, []);
 
   useEffect(() => {
-    if (!code || used.current === code) return;
-    used.current = code;
+    if (!code || usedCode.current === code) return;
+    usedCode.current = code;
     signInWithCode(code)
-      .then(() => entered("cookie"))
+      .then(() => refreshAfterSignIn("cookie"))
       .catch(setCodeError)
       .finally(() => setCode(null));
-  }, [code, entered]);
+  }, [code, refreshAfterSignIn]);
 
   // Signing in with another key keeps the page, unless the new user may see less.
-  const [seat, setSeat] = useState<{ me: CurrentUser; number: number } | null>(null);
-  if (me.data && me.data !== seat?.me) {
-    const same = !seat || coversAccess(me.data, seat.me);
-    setSeat({ me: me.data, number: (seat?.number ?? 0) + (same ? 0 : 1) });
+  const [access, setAccess] = useState<{ me: CurrentUser; number: number } | null>(null);
+  if (me.data && me.data !== access?.me) {
+    const same = !access || coversAccess(me.data, access.me);
+    setAccess({ me: me.data, number: (access?.number ?? 0) + (same ? 0 : 1) });
   }
-  const place = seat?.number ?? 0;
+  const accessNumber = access?.number ?? 0;
   useEffect(() => {
-    if (place > 0) queries.removeQueries({ predicate: (query) => query.queryKey[0] !== CURRENT_USER_QUERY[0] });
-  }, [place, queries]);
+    if (accessNumber > 0) queries.removeQueries({ predicate: (query) => query.queryKey[0] !== CURRENT_USER_QUERY[0] });
+  }, [accessNumber, queries]);
 
   // While the check is repeated the last result holds, so that the sign-in form does not vanish.
   const [refused, setRefused] = useState(false);
-  const now = me.error instanceof ApiError && me.error.status === 401;
-  if (now !== refused && (now || me.isSuccess)) setRefused(now);
+  const isRefused = me.error instanceof ApiError && me.error.status === 401;
+  if (isRefused !== refused && (isRefused || me.isSuccess)) setRefused(isRefused);
   if (code && !me.data) return <WaitingScreen label={t("shell.signIn.under")} />;
   if (me.data === undefined && !refused) {
     if (!me.error) return <WaitingScreen label={t("common.loading")} />;
     return isOfflineError(me.error) ? (
-      <main className={styles.alone}>
-        <OfflineBanner alone />
+      <main className={styles.fullPage}>
+        <OfflineBanner fullPage />
       </main>
     ) : (
-      <main className={styles.alone}>
+      <main className={styles.fullPage}>
         <ErrorState error={me.error} retry={() => void me.refetch()} />
       </main>
     );
@@ -91,18 +91,18 @@ export function SignInGate({ children }: { children: ReactNode }) {
   return (
     <>
       {me.data && (
-        <div className={styles.inside} inert={refused} key={place}>
+        <div className={styles.inside} inert={refused} key={accessNumber}>
           <ErrorBoundary>{children}</ErrorBoundary>
         </div>
       )}
       {refused &&
         (me.data ? (
           <SignInOverlay label={t("shell.signIn.againTitle")}>
-            <SignInForm again first={codeError} onDone={entered} />
+            <SignInForm again first={codeError} onDone={refreshAfterSignIn} />
           </SignInOverlay>
         ) : (
           <div className={styles.inside}>
-            <SignInForm again={false} first={codeError} onDone={entered} />
+            <SignInForm again={false} first={codeError} onDone={refreshAfterSignIn} />
           </div>
         ))}
     </>
@@ -111,7 +111,7 @@ export function SignInGate({ children }: { children: ReactNode }) {
 
 function WaitingScreen({ label }: { label: string }) {
   return (
-    <main className={styles.alone} aria-label={label}>
+    <main className={styles.fullPage} aria-label={label}>
       <LoadingBars rows={3} />
     </main>
   );

@@ -1,7 +1,7 @@
 /** Theme and density of the console in this browser. */
 
 import { create } from "zustand";
-import { readStored, writeStored } from "@/ui/hooks/browser-storage";
+import { readStoredValue, writeStoredValue } from "@/ui/hooks/browser-storage";
 
 export type Theme = "system" | "light" | "dark";
 export type Density = "roomy" | "compact";
@@ -10,8 +10,8 @@ export const DENSITIES: Density[] = ["roomy", "compact"];
 const darkQuery = window.matchMedia("(prefers-color-scheme: dark)");
 
 export const useAppearance = create<{ theme: Theme; density: Density }>(() => ({
-  theme: readStored<Theme>("theme", "system"),
-  density: readStored<Density>("density", "roomy"),
+  theme: readStoredValue<Theme>("theme", "system"),
+  density: readStoredValue<Density>("density", "roomy"),
 }));
 
 function applyAppearance(): void {
@@ -28,11 +28,11 @@ export function startAppearance(): void {
 }
 
 export function chooseTheme(theme: Theme): void {
-  writeStored("theme", theme);
+  writeStoredValue("theme", theme);
   useAppearance.setState({ theme });
 }
 
 export function chooseDensity(density: Density): void {
-  writeStored("density", density);
+  writeStoredValue("density", density);
   useAppearance.setState({ density });
 }

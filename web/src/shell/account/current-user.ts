@@ -32,11 +32,11 @@ export function useCurrentUser() {
 /** Whether the user has a scope such as `sessions:write`. */
 export function hasScope(me: CurrentUser | undefined, scope: string): boolean {
   if (!me) return false;
-  const room = scope.split(":")[0];
+  const resource = scope.split(":")[0];
   return (
     me.scopes.includes("admin") ||
     me.scopes.includes(scope) ||
-    (scope.endsWith(":read") && me.scopes.includes(`${room}:write`))
+    (scope.endsWith(":read") && me.scopes.includes(`${resource}:write`))
   );
 }
 

@@ -1,15 +1,15 @@
 /** Signing in and out. */
 
-import { ApiError, api, setHeldKey, storeCsrfProof } from "@/api/client";
+import { ApiError, api, setInMemoryKey, storeCsrfProof } from "@/api/client";
 import type { CurrentUser } from "./current-user";
 
 /** Where the credential is kept: in a cookie, or only in this page's memory. */
 export type CredentialStorage = "cookie" | "memory";
 
 /** Take the code from a URL such as `/#code=…` and remove it there, so that it is neither stored nor shared. */
-export function takeSignInCode(place: Location = window.location): string | null {
-  const code = parseSignInCode(place.hash);
-  if (code) window.history.replaceState(window.history.state, "", place.pathname + place.search);
+export function consumeSignInCode(location: Location = window.location): string | null {
+  const code = parseSignInCode(location.hash);
+  if (code) window.history.replaceState(window.history.state, "", location.pathname + location.search);
   return code;
 }
 
@@ -18,16 +18,16 @@ export function parseSignInCode(hash: string): string | null {
 }
 
 export async function signInWithKey(key: string): Promise<CredentialStorage> {
-  setHeldKey(null);
+  setInMemoryKey(null);
   await requestLogin({ key });
   if (await isSignedIn()) return "cookie";
-  setHeldKey(key);
+  setInMemoryKey(key);
   return "memory";
 }
 
 /** Throws `CookiesDisabledError` without cookies: a code works once, so it cannot be kept instead. */
 export async function signInWithCode(code: string): Promise<void> {
-  setHeldKey(null);
+  setInMemoryKey(null);
   await requestLogin({ code });
   if (!(await isSignedIn())) throw new CookiesDisabledError();
 }
@@ -57,7 +57,7 @@ export async function signOut(): Promise<void> {
     // A 401 means that the user is already signed out.
     if (!(error instanceof ApiError && error.status === 401)) throw error;
   }
-  setHeldKey(null);
+  setInMemoryKey(null);
   storeCsrfProof(null);
   window.location.assign("/");
 }

@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { Trans, useTranslation } from "react-i18next";
-import { Code } from "@/ui/content/Code";
+import { CodeBlock } from "@/ui/content/CodeBlock";
 import { Field, Select } from "@/ui/controls/forms";
 import { PROVIDER_SAMPLES } from "./provider-samples";
 
@@ -19,7 +19,7 @@ export function ConnectModel() {
           options={PROVIDER_SAMPLES.map(({ id: value, label }) => ({ value, label }))}
         />
       </Field>
-      <Code text={sample.lines} label="paddock.yaml" fileName="paddock.yaml" />
+      <CodeBlock text={sample.lines} label="paddock.yaml" fileName="paddock.yaml" />
       <p>
         <Trans
           i18nKey="shell.connect.about"

@@ -3,7 +3,7 @@ import { useTranslation } from "react-i18next";
 import { Button } from "@/ui/controls/Button";
 import { Field, Select, TextInput } from "@/ui/controls/forms";
 import type { ModelFacts } from "../status/server-facts";
-import { acceptsAnyName, matchesPattern } from "./model-patterns";
+import { acceptsAnyModelName, matchesModelPattern } from "./model-patterns";
 
 /** No model has this name, because it contains a space. */
 const OTHER = "other name";
@@ -20,7 +20,7 @@ interface Props {
 export function ModelField({ value, models, patterns, onChange }: Props) {
   const { t } = useTranslation();
   const [typed, setTyped] = useState<string | null>(models.length === 0 && patterns.length > 0 ? value : null);
-  const any = acceptsAnyName(patterns);
+  const any = acceptsAnyModelName(patterns);
   const examples = patterns.join(", ");
   const refusal = any ? t("chat.modelNoName") : t("chat.modelFitsNot", { patterns: examples });
   if (typed !== null)
@@ -29,7 +29,7 @@ export function ModelField({ value, models, patterns, onChange }: Props) {
         <Field
           label={t("chat.model")}
           hint={any ? t("chat.modelAny") : t("chat.modelFits", { patterns: examples })}
-          error={typed && !matchesPattern(typed, patterns) ? refusal : null}
+          error={typed && !matchesModelPattern(typed, patterns) ? refusal : null}
         >
           <TextInput
             value={typed}
@@ -38,7 +38,7 @@ export function ModelField({ value, models, patterns, onChange }: Props) {
             onChange={(event) => {
               const name = event.target.value.trim();
               setTyped(name);
-              if (matchesPattern(name, patterns)) onChange(name);
+              if (matchesModelPattern(name, patterns)) onChange(name);
             }}
           />
         </Field>
@@ -51,15 +51,19 @@ export function ModelField({ value, models, patterns, onChange }: Props) {
         )}
       </>
     );
-  const known = models.map((each) => ({
+  const options = models.map((each) => ({
     value: each.name,
     label: each.script ? t("chat.scripted", { name: each.name }) : each.name,
   }));
-  if (value && !models.some((each) => each.name === value)) known.unshift({ value, label: value });
-  if (patterns.length > 0) known.push({ value: OTHER, label: t("chat.modelOther") });
+  if (value && !models.some((each) => each.name === value)) options.unshift({ value, label: value });
+  if (patterns.length > 0) options.push({ value: OTHER, label: t("chat.modelOther") });
   return (
     <Field label={t("chat.model")}>
-      <Select value={value} options={known} onChange={(name) => (name === OTHER ? setTyped(value) : onChange(name))} />
+      <Select
+        value={value}
+        options={options}
+        onChange={(name) => (name === OTHER ? setTyped(value) : onChange(name))}
+      />
     </Field>
   );
 }

@@ -1,8 +1,8 @@
 import { useTranslation } from "react-i18next";
 import type { Schema } from "@/api/types";
 import { Badge } from "@/ui/controls/Badge";
-import { Time } from "@/ui/format/formats";
-import { serverText } from "@/ui/format/server-text";
+import { RelativeTime } from "@/ui/format/formats";
+import { translateServerText } from "@/ui/format/server-text";
 
 /** State of a provider: key refused, unreachable, failing, or OK. */
 export function ProviderState({ provider }: { provider: Schema<"ProviderResponse"> }) {
@@ -10,12 +10,12 @@ export function ProviderState({ provider }: { provider: Schema<"ProviderResponse
   if (provider.keyRefusedAt)
     return (
       <Badge tone="danger">
-        {t("shell.provider.keyRefused")} · <Time at={provider.keyRefusedAt} />
+        {t("shell.provider.keyRefused")} · <RelativeTime at={provider.keyRefusedAt} />
       </Badge>
     );
   if (provider.unreached && !provider.failing)
     return (
-      <Badge tone="warning" title={provider.listProblem ? serverText(provider.listProblem) : undefined}>
+      <Badge tone="warning" title={provider.listProblem ? translateServerText(provider.listProblem) : undefined}>
         {t("shell.provider.unreached")}
       </Badge>
     );

@@ -1,12 +1,12 @@
 /** Model name patterns with `*`, from `llm.models`. */
 
 /** Whether the server passes every name to a provider. */
-export function acceptsAnyName(patterns: readonly string[]): boolean {
+export function acceptsAnyModelName(patterns: readonly string[]): boolean {
   return patterns.includes("*");
 }
 
 /** Whether a name is complete and matches a pattern. */
-export function matchesPattern(name: string, patterns: readonly string[]): boolean {
+export function matchesModelPattern(name: string, patterns: readonly string[]): boolean {
   if (!name || /[\s*]/.test(name)) return false;
   return patterns.some((pattern) => {
     const [head = "", tail = ""] = pattern.split("*");

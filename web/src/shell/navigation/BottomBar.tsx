@@ -15,19 +15,19 @@ export function BottomBar({ onSearch }: { onSearch: () => void }) {
   const me = useCurrentUser();
   const waiting = useWaitingApprovals();
   const actions = useAccountActions();
-  const places = CONSOLE_PAGES.filter((place) => !place.scope || hasScope(me.data, place.scope));
+  const pages = CONSOLE_PAGES.filter((page) => !page.scope || hasScope(me.data, page.scope));
   const more: MenuItem[] = [
     { label: t("shell.places.home"), icon: House, onSelect: () => navigate("/") },
     { label: t("shell.palette.title"), icon: Search, onSelect: onSearch },
-    ...places
-      .filter((place) => !place.close)
+    ...pages
+      .filter((page) => !page.close)
       .map(({ id, path, icon }) => ({ label: t(`shell.places.${id}`), icon, onSelect: () => navigate(path) })),
     ...actions,
   ];
   return (
     <nav className={styles.bottom} aria-label={t("shell.navigation")}>
-      {places
-        .filter((place) => place.close)
+      {pages
+        .filter((page) => page.close)
         .map(({ id, path, icon: Icon }) => (
           <Link
             key={id}

@@ -3,7 +3,7 @@ import { type KeyboardEvent, useEffect, useId, useMemo, useRef, useState } from 
 import { useTranslation } from "react-i18next";
 import { KeyCap } from "@/ui/controls/Badge";
 import styles from "./CommandPalette.module.css";
-import { bestMatches } from "./fuzzy-search";
+import { bestFuzzyMatches } from "./fuzzy-search";
 import { usePaletteCommands } from "./palette-commands";
 
 interface Props {
@@ -16,7 +16,7 @@ interface Props {
 export function CommandPalette({ open, onClose, onShortcuts }: Props) {
   const { t } = useTranslation();
   return (
-    <Dialog.Root open={open} onOpenChange={(now) => !now && onClose()}>
+    <Dialog.Root open={open} onOpenChange={(isOpen) => !isOpen && onClose()}>
       <Dialog.Portal>
         <Dialog.Backdrop className={styles.backdrop} />
         <Dialog.Popup className={styles.palette}>
@@ -32,17 +32,17 @@ function PaletteSearch({ onClose, onShortcuts }: Omit<Props, "open">) {
   const { t } = useTranslation();
   const id = useId();
   const [typed, setTyped] = useState("");
-  const [place, setPlace] = useState(0);
+  const [selectedIndex, setSelectedIndex] = useState(0);
   const list = useRef<HTMLDivElement>(null);
   const commands = usePaletteCommands(onShortcuts);
   const found = useMemo(
-    () => bestMatches(typed, commands, (command) => `${command.label} ${command.words ?? ""}`),
+    () => bestFuzzyMatches(typed, commands, (command) => `${command.label} ${command.searchText ?? ""}`),
     [typed, commands],
   );
-  const chosen = Math.min(place, Math.max(0, found.length - 1));
+  const chosen = Math.min(selectedIndex, Math.max(0, found.length - 1));
 
   useEffect(() => {
-    list.current?.querySelector(`[data-place="${chosen}"]`)?.scrollIntoView({ block: "nearest" });
+    list.current?.querySelector(`[data-index="${chosen}"]`)?.scrollIntoView({ block: "nearest" });
   }, [chosen]);
 
   const run = (index: number) => {
@@ -51,7 +51,7 @@ function PaletteSearch({ onClose, onShortcuts }: Omit<Props, "open">) {
     onClose();
     command.run();
   };
-  const moved = (event: KeyboardEvent) => {
+  const onKeyDown = (event: KeyboardEvent) => {
     if (event.nativeEvent.isComposing) return;
     const last = found.length - 1;
     const next: Record<string, number> = {
@@ -63,7 +63,7 @@ function PaletteSearch({ onClose, onShortcuts }: Omit<Props, "open">) {
     const to = next[event.key];
     if (to !== undefined) {
       event.preventDefault();
-      setPlace(Math.max(0, to));
+      setSelectedIndex(Math.max(0, to));
     } else if (event.key === "Enter") {
       event.preventDefault();
       run(chosen);
@@ -84,9 +84,9 @@ function PaletteSearch({ onClose, onShortcuts }: Omit<Props, "open">) {
         value={typed}
         onChange={(event) => {
           setTyped(event.target.value);
-          setPlace(0);
+          setSelectedIndex(0);
         }}
-        onKeyDown={moved}
+        onKeyDown={onKeyDown}
       />
       <div className={styles.list} id={`${id}-list`} role="listbox" aria-label={t("shell.palette.title")} ref={list}>
         {found.map(({ id: name, label, icon: Icon, group, hint }, index) => (
@@ -94,12 +94,12 @@ function PaletteSearch({ onClose, onShortcuts }: Omit<Props, "open">) {
           <div
             key={name}
             id={`${id}-${index}`}
-            data-place={index}
+            data-index={index}
             role="option"
             tabIndex={-1}
             aria-selected={index === chosen}
             className={styles.option}
-            onMouseMove={() => setPlace(index)}
+            onMouseMove={() => setSelectedIndex(index)}
             onClick={() => run(index)}
           >
             <Icon size={16} aria-hidden />

@@ -6,8 +6,8 @@ import { GO_TO_KEYS, isApple, NEW_CHAT_KEY, NEXT_CHAT_KEY, PREVIOUS_CHAT_KEY } f
 import { CONSOLE_PAGES } from "./pages";
 
 /** Name of the page at a path. */
-function pageName(path: string): string {
-  return `shell.places.${CONSOLE_PAGES.find((place) => place.path === path)?.id ?? "home"}`;
+function pageNameKey(path: string): string {
+  return `shell.places.${CONSOLE_PAGES.find((page) => page.path === path)?.id ?? "home"}`;
 }
 
 /** Dialog with all global shortcuts. */
@@ -40,12 +40,12 @@ export function ShortcutsDialog({ open, onClose }: { open: boolean; onClose: () 
           <KeyCap>{NEXT_CHAT_KEY.toUpperCase()}</KeyCap> / <KeyCap>{PREVIOUS_CHAT_KEY.toUpperCase()}</KeyCap>
         </dt>
         <dd>{t("shell.shortcuts.otherChat")}</dd>
-        {Object.entries(GO_TO_KEYS).map(([letter, path]) => (
-          <div key={letter} className={styles.shortcut}>
+        {Object.entries(GO_TO_KEYS).map(([key, path]) => (
+          <div key={key} className={styles.shortcut}>
             <dt>
-              <KeyCap>G</KeyCap> <KeyCap>{letter.toUpperCase()}</KeyCap>
+              <KeyCap>G</KeyCap> <KeyCap>{key.toUpperCase()}</KeyCap>
             </dt>
-            <dd>{t(pageName(path))}</dd>
+            <dd>{t(pageNameKey(path))}</dd>
           </div>
         ))}
       </dl>

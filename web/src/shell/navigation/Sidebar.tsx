@@ -22,7 +22,7 @@ export function Sidebar({ onSearch, onShortcuts }: { onSearch: () => void; onSho
   const me = useCurrentUser();
   const waiting = useWaitingApprovals();
   const actions = useAccountActions(onShortcuts);
-  const named = (label: string, child: ReactElement<Record<string, unknown>>) =>
+  const withTooltip = (label: string, child: ReactElement<Record<string, unknown>>) =>
     open ? child : <Tooltip text={label}>{child}</Tooltip>;
   const name = me.data?.user ?? me.data?.name ?? "";
 
@@ -41,7 +41,7 @@ export function Sidebar({ onSearch, onShortcuts }: { onSearch: () => void; onSho
           onClick={() => setOpen(!open)}
         />
       </div>
-      {named(
+      {withTooltip(
         t("shell.palette.title"),
         <button
           type="button"
@@ -58,20 +58,25 @@ export function Sidebar({ onSearch, onShortcuts }: { onSearch: () => void; onSho
           )}
         </button>,
       )}
-      <nav className={styles.places} aria-label={t("shell.navigation")}>
-        {CONSOLE_PAGES.filter((place) => !place.scope || hasScope(me.data, place.scope)).map(
+      <nav className={styles.links} aria-label={t("shell.navigation")}>
+        {CONSOLE_PAGES.filter((page) => !page.scope || hasScope(me.data, page.scope)).map(
           ({ id, path, icon: Icon }) => {
-            const here = isWithinPath(location, path);
+            const isCurrent = isWithinPath(location, path);
             const label = t(`shell.places.${id}`);
             const link = (
-              <Link href={path} className={styles.place} aria-current={here ? "page" : undefined} aria-label={label}>
+              <Link
+                href={path}
+                className={styles.link}
+                aria-current={isCurrent ? "page" : undefined}
+                aria-label={label}
+              >
                 <Icon size={18} aria-hidden />
                 {open && <span>{label}</span>}
               </Link>
             );
             return (
               <div key={id} className={styles.row}>
-                {named(label, link)}
+                {withTooltip(label, link)}
                 {id === "chats" && waiting.count > 0 && (
                   <Link
                     href={waiting.path}
@@ -95,7 +100,7 @@ export function Sidebar({ onSearch, onShortcuts }: { onSearch: () => void; onSho
               <CircleUserRound size={20} aria-hidden />
               <span className="visually-hidden">{t("shell.account", { name })}</span>
               {open && (
-                <span className={styles.who}>
+                <span className={styles.user}>
                   <bdi>{name}</bdi>
                   <bdi className={styles.soft}>{me.data?.tenant}</bdi>
                 </span>

@@ -24,7 +24,7 @@ export const PREVIOUS_CHAT_KEY = "k";
 const SEQUENCE_MS = 1_200;
 
 /** Whether the focused element takes keys: a text field, a terminal, a desktop. */
-export function takesKeys(target: EventTarget | null): boolean {
+export function capturesKeyboard(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false;
   if (target.isContentEditable || target.closest("[contenteditable=true]")) return true;
   return ["INPUT", "TEXTAREA", "SELECT", "CANVAS"].includes(target.tagName) || isRemoteInput(target);
@@ -37,15 +37,15 @@ function isRemoteInput(target: EventTarget | null): boolean {
 export const isApple = /mac|iphone|ipad/i.test(navigator.platform || navigator.userAgent);
 
 /** Whether a key press is a shortcut: no modifier, no field, terminal, desktop or dialog that takes it. */
-export function isPlainKey(event: KeyboardEvent): boolean {
+export function isShortcutKeyPress(event: KeyboardEvent): boolean {
   if (event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return false;
-  return !takesKeys(event.target) && !document.querySelector("[role=dialog], [role=menu]");
+  return !capturesKeyboard(event.target) && !document.querySelector("[role=dialog], [role=menu]");
 }
 
-export function useShortcuts(open: (what: "palette" | "shortcuts" | null) => void): void {
+export function useGlobalShortcuts(open: (dialog: "palette" | "shortcuts" | null) => void): void {
   const [, navigate] = useLocation();
   useEffect(() => {
-    let going = 0;
+    let gPressedAt = 0;
     const pressed = (event: KeyboardEvent) => {
       if (event.defaultPrevented || event.isComposing) return;
       const command = isApple ? event.metaKey && !event.ctrlKey : event.ctrlKey && !event.metaKey;
@@ -56,18 +56,18 @@ export function useShortcuts(open: (what: "palette" | "shortcuts" | null) => voi
         open("palette");
         return;
       }
-      if (!isPlainKey(event)) return;
+      if (!isShortcutKeyPress(event)) return;
       if (event.key === "?") {
         event.preventDefault();
         open("shortcuts");
       } else if (event.key === "g") {
-        going = event.timeStamp;
-      } else if (going && event.timeStamp - going < SEQUENCE_MS && GO_TO_KEYS[event.key]) {
+        gPressedAt = event.timeStamp;
+      } else if (gPressedAt && event.timeStamp - gPressedAt < SEQUENCE_MS && GO_TO_KEYS[event.key]) {
         event.preventDefault();
-        going = 0;
+        gPressedAt = 0;
         navigate(GO_TO_KEYS[event.key] ?? "/");
       } else {
-        going = 0;
+        gPressedAt = 0;
         if (event.key !== NEW_CHAT_KEY) return;
         event.preventDefault();
         navigate("/chats");

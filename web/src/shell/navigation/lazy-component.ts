@@ -2,8 +2,8 @@
 
 import { type ComponentType, lazy } from "react";
 import { fetchRaw } from "@/api/client";
-import { sleep } from "@/api/streams";
-import { isOfflineError, reportFailure } from "../status/connection";
+import { sleep } from "@/api/event-stream";
+import { isOfflineError, reportRequestFailure } from "../status/server-connection";
 
 const RETRY_MS = 2_000;
 
@@ -18,18 +18,18 @@ export async function loadWhenOnline<T>(load: () => Promise<T>, pause = RETRY_MS
       return await load();
     } catch (error) {
       // The server is online but lacks the file: it is another version than this page's.
-      if (!(await isAway())) throw error;
+      if (!(await isServerOffline())) throw error;
       await sleep(pause);
     }
   }
 }
 
-async function isAway(): Promise<boolean> {
+async function isServerOffline(): Promise<boolean> {
   try {
     await fetchRaw("GET", "/readyz");
     return false;
   } catch (error) {
-    reportFailure(error);
+    reportRequestFailure(error);
     return isOfflineError(error);
   }
 }

@@ -19,7 +19,7 @@ export interface PaletteCommand {
   group: string;
   hint?: string;
   /** Search terms besides the label. */
-  words?: string;
+  searchText?: string;
   run: () => void;
 }
 
@@ -49,13 +49,13 @@ export function usePaletteCommands(onShortcuts: () => void): PaletteCommand[] {
   return useMemo(() => {
     const go = (path: string) => () => navigate(path);
     const commands: PaletteCommand[] = [];
-    const doing = t("shell.palette.groups.do");
+    const actionsGroup = t("shell.palette.groups.do");
     if (hasScope(me, "sessions:write"))
       commands.push({
         id: "new-chat",
         label: t("shell.palette.newChat"),
         icon: MessageCirclePlus,
-        group: doing,
+        group: actionsGroup,
         run: go("/chats"),
       });
     if (hasScope(me, "runs:write"))
@@ -63,7 +63,7 @@ export function usePaletteCommands(onShortcuts: () => void): PaletteCommand[] {
         id: "new-run",
         label: t("shell.palette.newRun"),
         icon: Rocket,
-        group: doing,
+        group: actionsGroup,
         run: go("/tasks/new"),
       });
     if (hasScope(me, "sandboxes:write"))
@@ -71,21 +71,21 @@ export function usePaletteCommands(onShortcuts: () => void): PaletteCommand[] {
         id: "new-sandbox",
         label: t("shell.palette.newSandbox"),
         icon: SquarePlus,
-        group: doing,
+        group: actionsGroup,
         run: go("/sandboxes?create=1"),
       });
     const pages = t("shell.palette.groups.pages");
     commands.push({ id: "home", label: t("shell.places.home"), icon: House, group: pages, run: go("/") });
     for (const { id, path, icon, scope } of CONSOLE_PAGES)
       if (!scope || hasScope(me, scope))
-        commands.push({ id, label: t(`shell.places.${id}`), icon, group: pages, words: path, run: go(path) });
+        commands.push({ id, label: t(`shell.places.${id}`), icon, group: pages, searchText: path, run: go(path) });
     for (const { id, icon } of SETTINGS_TOPICS)
       commands.push({
         id: `settings-${id}`,
         label: `${t("shell.places.settings")} → ${t(`settings.${id}.title`)}`,
         icon,
         group: pages,
-        words: `/settings/${id}`,
+        searchText: `/settings/${id}`,
         run: go(`/settings/${id}`),
       });
     for (const chat of chats?.items ?? [])
@@ -94,7 +94,7 @@ export function usePaletteCommands(onShortcuts: () => void): PaletteCommand[] {
         label: chat.title || chat.id,
         icon: MessageCircle,
         group: t("shell.places.chats"),
-        words: chat.id,
+        searchText: chat.id,
         run: go(`/chats/${encodeURIComponent(chat.id)}`),
       });
     for (const run of runs?.items ?? [])
@@ -104,7 +104,7 @@ export function usePaletteCommands(onShortcuts: () => void): PaletteCommand[] {
         hint: run.id,
         icon: Play,
         group: t("shell.places.runs"),
-        words: run.id,
+        searchText: run.id,
         run: go(`/runs/${encodeURIComponent(run.id)}`),
       });
     for (const sandbox of sandboxes?.items ?? [])
@@ -116,7 +116,7 @@ export function usePaletteCommands(onShortcuts: () => void): PaletteCommand[] {
           .join(" · "),
         icon: Box,
         group: t("shell.places.sandboxes"),
-        words: [sandbox.id, ...Object.values(sandbox.metadata)].join(" "),
+        searchText: [sandbox.id, ...Object.values(sandbox.metadata)].join(" "),
         run: go(`/sandboxes/${encodeURIComponent(sandbox.id)}`),
       });
     for (const action of actions)
@@ -124,7 +124,7 @@ export function usePaletteCommands(onShortcuts: () => void): PaletteCommand[] {
         id: `deed-${action.label}`,
         label: action.label,
         icon: action.icon,
-        group: doing,
+        group: actionsGroup,
         run: action.onSelect,
       });
     return commands;

@@ -1,7 +1,7 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { act, cleanup, render } from "@testing-library/react";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { useTitle } from "@/ui/layout/Page";
+import { usePageTitle } from "@/ui/layout/Page";
 import { ApprovalAlerts } from "./ApprovalAlerts";
 import { useNotifications } from "./notifications";
 
@@ -13,13 +13,13 @@ afterEach(() => {
 
 const approval = (created_at: string) => ({ id: created_at, session: "ses-1", created_at });
 
-function Titled() {
-  useTitle("Runs");
+function TitledPage() {
+  usePageTitle("Runs");
   return <ApprovalAlerts />;
 }
 
-/** Renders the console for a user with read access to chats; `tell` sends the next server message. */
-function opened(hidden: boolean, on: boolean) {
+/** Renders the console for a user with read access to chats; `sendApprovals` sends the next server message. */
+function renderAlerts(hidden: boolean, on: boolean) {
   const notes: string[] = [];
   vi.stubGlobal(
     "Notification",
@@ -36,33 +36,33 @@ function opened(hidden: boolean, on: boolean) {
   const queries = new QueryClient({ defaultOptions: { queries: { enabled: false } } });
   render(
     <QueryClientProvider client={queries}>
-      <Titled />
+      <TitledPage />
     </QueryClientProvider>,
   );
-  const tell = async (...times: string[]) => {
+  const sendApprovals = async (...times: string[]) => {
     await act(async () => {
       queries.setQueryData(["shell", "approvals"], { items: times.map(approval) });
       await new Promise((done) => setTimeout(done));
     });
   };
-  return { notes, tell };
+  return { notes, sendApprovals };
 }
 
 describe("a pending approval", () => {
   it("is in the title of every page until it is decided", async () => {
-    const { tell } = opened(false, false);
-    await tell("2026-01-01T00:00:01Z");
+    const { sendApprovals } = renderAlerts(false, false);
+    await sendApprovals("2026-01-01T00:00:01Z");
     expect(document.title).toBe("(1) Approval needed · Runs · Paddock");
-    await tell();
+    await sendApprovals();
     expect(document.title).toBe("Runs · Paddock");
   });
 
   it("is notified once, if enabled and the page is hidden", async () => {
-    const { notes, tell } = opened(true, true);
-    await tell("2026-01-01T00:00:01Z");
+    const { notes, sendApprovals } = renderAlerts(true, true);
+    await sendApprovals("2026-01-01T00:00:01Z");
     expect(notes).toEqual([]);
-    await tell("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z");
-    await tell("2026-01-01T00:00:02Z");
+    await sendApprovals("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z");
+    await sendApprovals("2026-01-01T00:00:02Z");
     expect(notes).toEqual(["(2) Approvals needed"]);
   });
 
@@ -70,9 +70,9 @@ describe("a pending approval", () => {
     [false, true],
     [true, false],
   ])("is told by nothing else where the page is hidden: %s, and it is on: %s", async (hidden, on) => {
-    const { notes, tell } = opened(hidden, on);
-    await tell();
-    await tell("2026-01-01T00:00:02Z");
+    const { notes, sendApprovals } = renderAlerts(hidden, on);
+    await sendApprovals();
+    await sendApprovals("2026-01-01T00:00:02Z");
     expect(notes).toEqual([]);
   });
 });

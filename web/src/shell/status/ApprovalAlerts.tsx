@@ -1,7 +1,7 @@
 import { useEffect, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import { useLocation } from "wouter";
-import { useTitlePrefix } from "@/ui/layout/Page";
+import { usePageTitlePrefix } from "@/ui/layout/Page";
 import { useNotifications } from "./notifications";
 import { useWaitingApprovals } from "./waiting-approvals";
 
@@ -11,14 +11,14 @@ export function ApprovalAlerts() {
   const [, go] = useLocation();
   const { count, path, newest } = useWaitingApprovals();
   const { on } = useNotifications();
-  const known = useRef<string | null>(null);
-  useTitlePrefix(count ? t("shell.approvalNeeded", { count }) : "");
+  const lastKnown = useRef<string | null>(null);
+  usePageTitlePrefix(count ? t("shell.approvalNeeded", { count }) : "");
   useEffect(() => {
     if (newest === null) return;
     // Approvals that were pending before the page opened are not announced.
-    const fresh = known.current !== null && newest > known.current;
-    if (known.current === null || fresh) known.current = newest;
-    if (!fresh || !on || !document.hidden) return;
+    const isNew = lastKnown.current !== null && newest > lastKnown.current;
+    if (lastKnown.current === null || isNew) lastKnown.current = newest;
+    if (!isNew || !on || !document.hidden) return;
     const note = new Notification(t("shell.approvalNeeded", { count }), { tag: "paddock-approval", icon: "/icon.svg" });
     note.onclick = () => {
       window.focus();

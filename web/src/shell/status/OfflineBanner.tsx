@@ -1,18 +1,18 @@
 import { LoaderCircle } from "lucide-react";
 import { Trans, useTranslation } from "react-i18next";
 import styles from "../Shell.module.css";
-import { useConnection } from "./connection";
+import { useServerConnection } from "./server-connection";
 
 /** Banner shown while the server is offline. */
-export function OfflineBanner({ alone }: { alone?: boolean }) {
+export function OfflineBanner({ fullPage }: { fullPage?: boolean }) {
   const { t } = useTranslation();
-  const away = useConnection((state) => state.away);
-  if (!away && !alone) return null;
+  const isOffline = useServerConnection((state) => state.isOffline);
+  if (!isOffline && !fullPage) return null;
   return (
-    <div className={alone ? styles.awayAlone : styles.away} role="status">
+    <div className={fullPage ? styles.offlinePage : styles.offline} role="status">
       <LoaderCircle size={16} aria-hidden className={styles.turning} />
       <span>{t("shell.away.title")}</span>
-      {alone && (
+      {fullPage && (
         <p>
           <Trans i18nKey="shell.away.about" components={{ c: <code /> }} />
         </p>

@@ -8,7 +8,7 @@ export interface AgentFacts {
   name: string;
   type: "engine" | "program";
   ready: boolean;
-  /** What is missing, if it is not ready. */
+  /** Missing requirement, if the agent is not ready. */
   missing?: string;
   image?: string;
   built?: boolean;
@@ -47,10 +47,10 @@ export interface ServerFacts {
   tenant: string;
 }
 
-export function useServerFacts(every?: number) {
+export function useServerFacts(pollMs?: number) {
   return useQuery({
     queryKey: ["server"],
     queryFn: ({ signal }) => api.get<ServerFacts>("/v1/server", { signal }),
-    refetchInterval: every,
+    refetchInterval: pollMs,
   });
 }

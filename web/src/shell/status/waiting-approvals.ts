@@ -24,10 +24,12 @@ export function useWaitingApprovals(): WaitingApprovals {
     refetchIntervalInBackground: true,
     enabled: hasScope(me.data, "sessions:read"),
   });
-  return data ? summarizeWaiting(data.items) : { ...summarizeWaiting([]), newest: null };
+  return data ? summarizeWaitingApprovals(data.items) : { ...summarizeWaitingApprovals([]), newest: null };
 }
 
-export function summarizeWaiting(items: Pick<Schema<"Approval">, "session" | "created_at">[]): WaitingApprovals {
+export function summarizeWaitingApprovals(
+  items: Pick<Schema<"Approval">, "session" | "created_at">[],
+): WaitingApprovals {
   const sorted = [...items].sort((one, other) => one.created_at.localeCompare(other.created_at));
   const oldest = sorted[0];
   return {

@@ -2,10 +2,10 @@ import { Download, FileQuestion } from "lucide-react";
 import { useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Button } from "../controls/Button";
-import { decodeText, fileExtension, fileType, imageMediaType, parseDelimitedRows } from "../format/file-types";
+import { decodeUtf8Text, fileExtension, fileType, imageMediaType, parseDelimitedRows } from "../format/file-types";
 import { formatBytes as sizeText } from "../format/formats";
 import { EmptyState, ErrorState, LoadingBars } from "../layout/query-states";
-import { Code } from "./Code";
+import { CodeBlock } from "./CodeBlock";
 import styles from "./ContentPreview.module.css";
 import { Markdown } from "./Markdown";
 
@@ -18,7 +18,7 @@ interface Props {
   name: string;
   size: number;
   /** Loads the first bytes, or all if there are fewer. */
-  load: (most: number, signal: AbortSignal) => Promise<Blob>;
+  load: (maxBytes: number, signal: AbortSignal) => Promise<Blob>;
   onDownload: () => void;
   /** Resolves images in the text; null if there is none. */
   pictures?: (source: string) => string | null;
@@ -39,7 +39,7 @@ export function ContentPreview({ name, size, load, onDownload, pictures }: Props
     let url: string | null = null;
     setContent(null);
     setError(null);
-    const look = async () => {
+    const loadPreview = async () => {
       if (sort === "image") {
         if (size > MAX_IMAGE) return setContent({ type: "other" });
         const blob = await load(MAX_IMAGE, stop.signal);
@@ -48,10 +48,10 @@ export function ContentPreview({ name, size, load, onDownload, pictures }: Props
         return setContent({ type: "picture", url });
       }
       const bytes = new Uint8Array(await (await load(MAX_TEXT, stop.signal)).arrayBuffer());
-      const text = decodeText(bytes.subarray(0, MAX_TEXT), size <= MAX_TEXT);
+      const text = decodeUtf8Text(bytes.subarray(0, MAX_TEXT), size <= MAX_TEXT);
       if (!stop.signal.aborted) setContent(text === null ? { type: "other" } : { type: "text", text });
     };
-    look().catch((problem: unknown) => !stop.signal.aborted && setError(problem));
+    loadPreview().catch((problem: unknown) => !stop.signal.aborted && setError(problem));
     return () => {
       stop.abort();
       if (url) URL.revokeObjectURL(url);
@@ -111,7 +111,7 @@ function TextPreview({
   // No scripts, forms or origin; the page's CSP blocks network access.
   if (sort === "html") return <iframe className={styles.page} sandbox="" srcDoc={text} title={name} />;
   return (
-    <Code
+    <CodeBlock
       text={sort === "json" ? prettyJson(text) : text}
       label={fileExtension(name)}
       fileName={name.split("/").pop()}

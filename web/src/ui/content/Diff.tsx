@@ -1,7 +1,7 @@
 import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import styles from "./Diff.module.css";
-import { countChanges, type DiffLine, type DiffPart, foldUnchanged, lineDiff } from "./line-diff";
+import { countChanges, type DiffLine, type DiffPart, diffLines, foldUnchangedLines } from "./line-diff";
 
 interface Props {
   /** The old text; null or "" if there was none. */
@@ -15,8 +15,8 @@ interface Props {
 export function DiffView({ before, after, label }: Props) {
   const { t } = useTranslation();
   const { parts, count } = useMemo(() => {
-    const lines = lineDiff(before ?? "", after);
-    return { parts: foldUnchanged(lines), count: countChanges(lines) };
+    const lines = diffLines(before ?? "", after);
+    return { parts: foldUnchangedLines(lines), count: countChanges(lines) };
   }, [before, after]);
   const same = count.added + count.removed === 0;
   return (

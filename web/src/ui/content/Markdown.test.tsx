@@ -7,14 +7,14 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-function asking() {
+function renderMarkdown() {
   const fetched = vi.fn(async () => new Response("", { status: 404 }));
   vi.stubGlobal("fetch", fetched);
   return fetched;
 }
 
 it("fetches only resolved pictures", async () => {
-  const fetched = asking();
+  const fetched = renderMarkdown();
   const text = "![mine](chart.svg) ![key](paddock:/v1/keys) ![other](https://example.com/a.png) ![own](/v1/keys)";
   render(<Markdown text={text} pictures={(source) => (source === "chart.svg" ? "/v1/place/chart.svg" : null)} />);
   await screen.findByText("mine");
@@ -23,7 +23,7 @@ it("fetches only resolved pictures", async () => {
 });
 
 it("runs nothing and shows HTML as text", () => {
-  asking();
+  renderMarkdown();
   render(<Markdown text={'<img src=x onerror="alert(1)"> [go](javascript:alert(1)) <script>alert(2)</script>'} />);
   expect(document.querySelector("img, script")).toBeNull();
   expect(screen.getByText("go").getAttribute("href")).toBe("");

@@ -2,7 +2,7 @@ import { type ComponentType, memo, type ReactNode, useMemo } from "react";
 import ReactMarkdown, { type Components, defaultUrlTransform } from "react-markdown";
 import remarkGfm from "remark-gfm";
 import styles from "../layout/layout.module.css";
-import { Code } from "./Code";
+import { CodeBlock } from "./CodeBlock";
 import { ServerImage } from "./ServerImage";
 
 /** Marks image addresses resolved by `pictures`; text cannot forge it. */
@@ -33,7 +33,7 @@ const COMPONENTS: Components = {
     const text = plainText(children);
     const language = /language-([\w+-]+)/.exec(className ?? "")?.[1];
     if (!language && !text.includes("\n")) return <code>{children}</code>;
-    return <Code text={text.replace(/\n$/, "")} label={language} fileName={`snippet.${language ?? "txt"}`} />;
+    return <CodeBlock text={text.replace(/\n$/, "")} label={language} fileName={`snippet.${language ?? "txt"}`} />;
   },
 };
 
@@ -79,13 +79,13 @@ function markdownComponents(InlineCode: Props["code"], Image: Props["image"]): C
 
 export const Markdown = memo(function Markdown({ text, pictures, code, image }: Props) {
   const components = useMemo(() => markdownComponents(code, image), [code, image]);
-  const place = (url: string, key: string) => {
-    const ours = key === "src" ? pictures?.(url) : null;
-    return ours ? RESOLVED_PREFIX + ours : defaultUrlTransform(url);
+  const resolveUrl = (url: string, key: string) => {
+    const resolved = key === "src" ? pictures?.(url) : null;
+    return resolved ? RESOLVED_PREFIX + resolved : defaultUrlTransform(url);
   };
   return (
     <div className={styles.markdown}>
-      <ReactMarkdown remarkPlugins={PLUGINS} components={components} urlTransform={place}>
+      <ReactMarkdown remarkPlugins={PLUGINS} components={components} urlTransform={resolveUrl}>
         {text}
       </ReactMarkdown>
     </div>

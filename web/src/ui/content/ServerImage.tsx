@@ -6,21 +6,21 @@ export function ServerImage({ path, alt }: { path: string; alt: string }) {
   const [source, setSource] = useState<string | null>(null);
   const [failed, setFailed] = useState(false);
   useEffect(() => {
-    const leaving = new AbortController();
-    let made: string | null = null;
+    const controller = new AbortController();
+    let url: string | null = null;
     api
-      .blob(path, { signal: leaving.signal })
+      .blob(path, { signal: controller.signal })
       .then((content) => {
-        if (leaving.signal.aborted) return;
-        made = URL.createObjectURL(new Blob([content], { type: imageType(path) }));
-        setSource(made);
+        if (controller.signal.aborted) return;
+        url = URL.createObjectURL(new Blob([content], { type: imageType(path) }));
+        setSource(url);
       })
       .catch(() => {
-        if (!leaving.signal.aborted) setFailed(true);
+        if (!controller.signal.aborted) setFailed(true);
       });
     return () => {
-      leaving.abort();
-      if (made) URL.revokeObjectURL(made);
+      controller.abort();
+      if (url) URL.revokeObjectURL(url);
     };
   }, [path]);
   if (failed) return <span>{alt || path}</span>;

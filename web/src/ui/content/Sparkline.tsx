@@ -4,17 +4,17 @@ import styles from "../layout/layout.module.css";
 export function Sparkline({
   values,
   label,
-  most,
+  max,
   width = 80,
   height = 22,
 }: {
   values: number[];
   label: string;
-  most?: number;
+  max?: number;
   width?: number;
   height?: number;
 }) {
-  const top = most ?? Math.max(1e-9, ...values);
+  const top = max ?? Math.max(1e-9, ...values);
   const step = values.length > 1 ? width / (values.length - 1) : 0;
   const points = values.map(
     (value, index) =>

@@ -17,23 +17,23 @@ const MAX_CHARACTERS = 12_000;
 interface TranscriptTurnProps {
   by: Speaker;
   /** Shown beside the speaker: a time, a link. */
-  aside?: ReactNode;
+  metadata?: ReactNode;
   /** Scripted, not written by a model. */
   scripted?: boolean;
   children: ReactNode;
 }
 
 /** One turn of a speaker. */
-export function TranscriptTurn({ by, aside, scripted, children }: TranscriptTurnProps) {
+export function TranscriptTurn({ by, metadata, scripted, children }: TranscriptTurnProps) {
   const { t } = useTranslation();
   const Icon = ICONS[by];
   return (
-    <article className={`${styles.said} ${styles[by]}`}>
-      <header className={styles.who}>
+    <article className={`${styles.turn} ${styles[by]}`}>
+      <header className={styles.speaker}>
         <Icon size={16} aria-hidden />
         <span>{t(`transcript.${by}`)}</span>
         {scripted && <Badge title={t("transcript.scriptedHint")}>{t("transcript.scripted")}</Badge>}
-        <span className={styles.aside}>{aside}</span>
+        <span className={styles.metadata}>{metadata}</span>
       </header>
       <div className={styles.parts}>{children}</div>
     </article>
@@ -41,11 +41,11 @@ export function TranscriptTurn({ by, aside, scripted, children }: TranscriptTurn
 }
 
 /** Text of a turn; long text is cut, with a button that expands it. */
-export const TranscriptText = memo(function Words({ text, plain }: { text: string; plain?: boolean }) {
+export const TranscriptText = memo(function TranscriptText({ text, plain }: { text: string; plain?: boolean }) {
   return (
-    <CutText text={text}>
+    <ExpandableText text={text}>
       {(shown) => (plain ? <div className={styles.plain}>{shown}</div> : <Markdown text={shown} />)}
-    </CutText>
+    </ExpandableText>
   );
 });
 
@@ -73,7 +73,7 @@ interface ToolCallProps {
 }
 
 /** A tool call and its result, folded to one line. */
-export const ToolCallCard = memo(function CallCard({ name, args, result, failed, running, open }: ToolCallProps) {
+export const ToolCallCard = memo(function ToolCallCard({ name, args, result, failed, running, open }: ToolCallProps) {
   const { t } = useTranslation();
   return (
     <FoldableSection
@@ -106,14 +106,14 @@ export function ProgramOutput({ text, failed, growing }: { text: string; failed?
     if (growing && frame.current) frame.current.scrollTop = frame.current.scrollHeight;
   }, [text, growing]);
   return (
-    <CutText text={text}>
+    <ExpandableText text={text}>
       {(shown) => (
         // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas must be reachable by keyboard.
         <pre ref={frame} className={failed ? styles.failed : styles.output} tabIndex={0}>
           {shown}
         </pre>
       )}
-    </CutText>
+    </ExpandableText>
   );
 }
 
@@ -170,7 +170,7 @@ export function FoldableSection({
   );
 }
 
-function CutText({ text, children }: { text: string; children: (shown: string) => ReactNode }) {
+function ExpandableText({ text, children }: { text: string; children: (shown: string) => ReactNode }) {
   const { t } = useTranslation();
   const [all, setAll] = useState(false);
   if (all || text.length <= MAX_CHARACTERS) return <>{children(text)}</>;

@@ -12,32 +12,35 @@ export interface DiffLine {
 const MAX_STEPS = 500_000;
 
 /** All lines of both texts: unchanged, removed and added. */
-export function lineDiff(before: string, after: string): DiffLine[] {
-  const old = splitLines(before);
-  const now = splitLines(after);
+export function diffLines(before: string, after: string): DiffLine[] {
+  const oldLines = splitLines(before);
+  const newLines = splitLines(after);
   let head = 0;
-  while (head < old.length && head < now.length && old[head] === now[head]) head += 1;
+  while (head < oldLines.length && head < newLines.length && oldLines[head] === newLines[head]) head += 1;
   let tail = 0;
   while (
-    tail < old.length - head &&
-    tail < now.length - head &&
-    old[old.length - 1 - tail] === now[now.length - 1 - tail]
+    tail < oldLines.length - head &&
+    tail < newLines.length - head &&
+    oldLines[oldLines.length - 1 - tail] === newLines[newLines.length - 1 - tail]
   )
     tail += 1;
   const lines: DiffLine[] = [];
-  const keep = (from: number, to: number, shift: number) => {
+  const keepLines = (from: number, to: number, shift: number) => {
     for (let at = from; at < to; at += 1)
-      lines.push({ sign: " ", text: old[at] ?? "", old: at + 1, new: at + 1 + shift });
+      lines.push({ sign: " ", text: oldLines[at] ?? "", old: at + 1, new: at + 1 + shift });
   };
-  keep(0, head, 0);
-  for (const step of diffMiddle(old.slice(head, old.length - tail), now.slice(head, now.length - tail))) {
+  keepLines(0, head, 0);
+  for (const step of diffMiddle(
+    oldLines.slice(head, oldLines.length - tail),
+    newLines.slice(head, newLines.length - tail),
+  )) {
     lines.push({
       ...step,
       old: step.old === null ? null : step.old + head,
       new: step.new === null ? null : step.new + head,
     });
   }
-  keep(old.length - tail, old.length, now.length - old.length);
+  keepLines(oldLines.length - tail, oldLines.length, newLines.length - oldLines.length);
   return lines;
 }
 
@@ -51,16 +54,16 @@ export function countChanges(lines: DiffLine[]): { removed: number; added: numbe
 
 export type DiffPart = { type: "lines"; lines: DiffLine[] } | { type: "same"; lines: DiffLine[] };
 
-/** Fold long unchanged parts; `around` lines stay beside each change. */
-export function foldUnchanged(lines: DiffLine[], around = 3): DiffPart[] {
-  const near = new Uint8Array(lines.length);
+/** Fold long unchanged parts; `contextLines` lines stay around each change. */
+export function foldUnchangedLines(lines: DiffLine[], contextLines = 3): DiffPart[] {
+  const isNear = new Uint8Array(lines.length);
   lines.forEach((line, at) => {
     if (line.sign === " ") return;
-    near.fill(1, Math.max(0, at - around), Math.min(lines.length, at + around + 1));
+    isNear.fill(1, Math.max(0, at - contextLines), Math.min(lines.length, at + contextLines + 1));
   });
   const parts: DiffPart[] = [];
   lines.forEach((line, at) => {
-    const type = near[at] ? "lines" : "same";
+    const type = isNear[at] ? "lines" : "same";
     const last = parts.at(-1);
     if (last?.type === type) last.lines.push(line);
     else parts.push({ type, lines: [line] });
@@ -77,64 +80,65 @@ function splitLines(text: string): string[] {
 }
 
 /** Myers' shortest edit script. */
-function diffMiddle(old: string[], now: string[]): DiffLine[] {
-  const most = old.length + now.length;
-  if (!old.length || !now.length) return replacementLines(old, now);
-  const reach = new Map<number, number>([[1, 0]]);
+function diffMiddle(oldLines: string[], newLines: string[]): DiffLine[] {
+  const maxEdits = oldLines.length + newLines.length;
+  if (!oldLines.length || !newLines.length) return replacementLines(oldLines, newLines);
+  const furthestX = new Map<number, number>([[1, 0]]);
   const history: Map<number, number>[] = [];
   let steps = 0;
-  for (let edits = 0; edits <= most; edits += 1) {
-    history.push(new Map(reach));
-    steps += reach.size;
+  for (let edits = 0; edits <= maxEdits; edits += 1) {
+    history.push(new Map(furthestX));
+    steps += furthestX.size;
     for (let diagonal = -edits; diagonal <= edits; diagonal += 2) {
       const down =
         diagonal === -edits ||
-        (diagonal !== edits && (reach.get(diagonal - 1) ?? -1) < (reach.get(diagonal + 1) ?? -1));
-      let x = down ? (reach.get(diagonal + 1) ?? 0) : (reach.get(diagonal - 1) ?? 0) + 1;
+        (diagonal !== edits && (furthestX.get(diagonal - 1) ?? -1) < (furthestX.get(diagonal + 1) ?? -1));
+      let x = down ? (furthestX.get(diagonal + 1) ?? 0) : (furthestX.get(diagonal - 1) ?? 0) + 1;
       let y = x - diagonal;
-      while (x < old.length && y < now.length && old[x] === now[y]) {
+      while (x < oldLines.length && y < newLines.length && oldLines[x] === newLines[y]) {
         x += 1;
         y += 1;
         steps += 1;
       }
-      reach.set(diagonal, x);
+      furthestX.set(diagonal, x);
       steps += 1;
-      if (x >= old.length && y >= now.length) return backtrack(history, old, now);
+      if (x >= oldLines.length && y >= newLines.length) return backtrack(history, oldLines, newLines);
     }
-    if (steps > MAX_STEPS) return replacementLines(old, now);
+    if (steps > MAX_STEPS) return replacementLines(oldLines, newLines);
   }
-  return replacementLines(old, now);
+  return replacementLines(oldLines, newLines);
 }
 
-function backtrack(history: Map<number, number>[], old: string[], now: string[]): DiffLine[] {
+function backtrack(history: Map<number, number>[], oldLines: string[], newLines: string[]): DiffLine[] {
   const lines: DiffLine[] = [];
-  let x = old.length;
-  let y = now.length;
+  let x = oldLines.length;
+  let y = newLines.length;
   for (let edits = history.length - 1; edits >= 0; edits -= 1) {
-    const reach = history[edits] ?? new Map<number, number>();
+    const furthestX = history[edits] ?? new Map<number, number>();
     const diagonal = x - y;
     const down =
-      diagonal === -edits || (diagonal !== edits && (reach.get(diagonal - 1) ?? -1) < (reach.get(diagonal + 1) ?? -1));
+      diagonal === -edits ||
+      (diagonal !== edits && (furthestX.get(diagonal - 1) ?? -1) < (furthestX.get(diagonal + 1) ?? -1));
     const from = down ? diagonal + 1 : diagonal - 1;
-    const startX = edits === 0 ? 0 : (reach.get(from) ?? 0);
+    const startX = edits === 0 ? 0 : (furthestX.get(from) ?? 0);
     const startY = edits === 0 ? 0 : startX - from;
     while (x > startX && y > startY) {
-      lines.push({ sign: " ", text: old[x - 1] ?? "", old: x, new: y });
+      lines.push({ sign: " ", text: oldLines[x - 1] ?? "", old: x, new: y });
       x -= 1;
       y -= 1;
     }
     if (edits === 0) break;
-    if (down) lines.push({ sign: "+", text: now[y - 1] ?? "", old: null, new: y });
-    else lines.push({ sign: "-", text: old[x - 1] ?? "", old: x, new: null });
+    if (down) lines.push({ sign: "+", text: newLines[y - 1] ?? "", old: null, new: y });
+    else lines.push({ sign: "-", text: oldLines[x - 1] ?? "", old: x, new: null });
     x = startX;
     y = startY;
   }
   return lines.reverse();
 }
 
-function replacementLines(old: string[], now: string[]): DiffLine[] {
+function replacementLines(oldLines: string[], newLines: string[]): DiffLine[] {
   return [
-    ...old.map((text, at): DiffLine => ({ sign: "-", text, old: at + 1, new: null })),
-    ...now.map((text, at): DiffLine => ({ sign: "+", text, old: null, new: at + 1 })),
+    ...oldLines.map((text, at): DiffLine => ({ sign: "-", text, old: at + 1, new: null })),
+    ...newLines.map((text, at): DiffLine => ({ sign: "+", text, old: null, new: at + 1 })),
   ];
 }

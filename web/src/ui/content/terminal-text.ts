@@ -1,6 +1,6 @@
 /** Plain text from terminal output. */
 
-const CODES = new RegExp(
+const CONTROL_SEQUENCES = new RegExp(
   [
     "\\u001b\\[[0-?]*[ -/]*[@-~]", // Colours and cursor movement.
     "\\u001b\\][^\\u0007\\u001b]*(?:\\u0007|\\u001b\\\\)", // Titles and links.
@@ -10,11 +10,11 @@ const CODES = new RegExp(
   "g",
 );
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the invisible characters.
-const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/g;
+const UNPRINTABLE = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/g;
 
 /** Remove terminal control sequences. */
 export function stripControlSequences(text: string): string {
-  return text.replace(CODES, "").replace(/\r\n/g, "\n");
+  return text.replace(CONTROL_SEQUENCES, "").replace(/\r\n/g, "\n");
 }
 
 /** Text as a terminal would finally show it: for overwritten lines, the last version. */
@@ -24,7 +24,7 @@ export function finalTerminalText(text: string): string {
     .map((line) => {
       let end = line.length;
       while (line[end - 1] === "\r") end -= 1;
-      return line.slice(line.lastIndexOf("\r", end - 1) + 1, end).replace(UNSEEN, "");
+      return line.slice(line.lastIndexOf("\r", end - 1) + 1, end).replace(UNPRINTABLE, "");
     })
     .join("\n");
 }

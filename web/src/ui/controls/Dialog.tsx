@@ -24,7 +24,7 @@ export function Dialog({ open, onClose, title, children, footer, wide }: Props) 
   const { t } = useTranslation();
   const body = useRef<HTMLDivElement>(null);
   return (
-    <Base.Root open={open} onOpenChange={(now) => !now && onClose()}>
+    <Base.Root open={open} onOpenChange={(isOpen) => !isOpen && onClose()}>
       <Base.Portal>
         <Base.Backdrop className={styles.backdrop} />
         <Base.Popup

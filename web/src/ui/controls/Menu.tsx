@@ -20,18 +20,18 @@ const OpenMenu = lazyComponent<MenuProps>(() => import("./OpenMenu"));
 
 /** Menu below `trigger`. Many exist and few are opened, so it is loaded on first use. */
 export function Menu(props: MenuProps) {
-  const [asked, setAsked] = useState(false);
+  const [isRequested, setIsRequested] = useState(false);
   const closed = cloneElement(props.trigger, {
     "aria-haspopup": "menu",
     "aria-expanded": false,
-    onClick: () => setAsked(true),
+    onClick: () => setIsRequested(true),
     onKeyDown: (event: React.KeyboardEvent) => {
       if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
       event.preventDefault();
-      setAsked(true);
+      setIsRequested(true);
     },
   });
-  if (!asked) return closed;
+  if (!isRequested) return closed;
   return (
     <Suspense fallback={closed}>
       <OpenMenu {...props} />

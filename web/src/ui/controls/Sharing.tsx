@@ -18,15 +18,15 @@ export interface OwnedResource {
   createdBy?: string | null;
 }
 
-function mayShare(me: CurrentUser | undefined, owned: OwnedResource): boolean {
+function mayChangeSharing(me: CurrentUser | undefined, owned: OwnedResource): boolean {
   return Boolean(me && owned.subject && (owned.subject === me.subject || seesWholeTenant(me)));
 }
 
 /** Menu item that shares an object with the tenant or makes it private; none without permission. */
-export function useSharing(path: string, owned: OwnedResource | null, onChanged: () => unknown): MenuItem[] {
+export function useSharingMenuItems(path: string, owned: OwnedResource | null, onChanged: () => unknown): MenuItem[] {
   const { t } = useTranslation();
   const me = useCurrentUser().data;
-  if (!owned || !mayShare(me, owned)) return [];
+  if (!owned || !mayChangeSharing(me, owned)) return [];
   const shared = owned.visibility === "tenant";
   const select = async () => {
     try {

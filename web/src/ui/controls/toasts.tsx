@@ -48,18 +48,18 @@ export function runWithUndo(
 ): void {
   hide?.();
   let done = false;
-  const begin = () => {
+  const runNow = () => {
     if (done) return;
     done = true;
     clearTimeout(timer);
-    window.removeEventListener("pagehide", begin);
+    window.removeEventListener("pagehide", runNow);
     run().catch((error: unknown) => {
       show?.();
       showErrorToast(error);
     });
   };
-  const timer = setTimeout(begin, 5000);
-  window.addEventListener("pagehide", begin);
+  const timer = setTimeout(runNow, 5000);
+  window.addEventListener("pagehide", runNow);
   const take = showToast(text, {
     seconds: 5,
     action: {
@@ -68,7 +68,7 @@ export function runWithUndo(
         if (done) return;
         done = true;
         clearTimeout(timer);
-        window.removeEventListener("pagehide", begin);
+        window.removeEventListener("pagehide", runNow);
         show?.();
         take();
       },

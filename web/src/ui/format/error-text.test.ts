@@ -1,11 +1,11 @@
 import i18next from "i18next";
 import { afterEach, beforeAll, expect, it, describe as suite } from "vitest";
 import { ApiError } from "@/api/client";
-import { chooseLanguage, startLanguage } from "@/i18n";
+import { chooseLanguage, initLanguage } from "@/i18n";
 import { errorCodeText, errorText } from "./error-text";
 
 suite("errors of the server", () => {
-  beforeAll(startLanguage);
+  beforeAll(initLanguage);
   afterEach(() => chooseLanguage("en"));
 
   it("are the server's messages in English", () => {

@@ -21,8 +21,8 @@ export function translateKey(key: string, message: string, params: MessageParams
   const values: MessageParams = { ...params, message };
   const text: unknown = i18next.getResource(i18next.language, "translation", key);
   if (typeof text !== "string") return null;
-  const needed = [...text.matchAll(/\{\{\s*(\w+)\s*\}\}/g)].map(([, name]) => name ?? "");
-  return needed.every((name) => values[name] !== undefined && values[name] !== "")
+  const placeholders = [...text.matchAll(/\{\{\s*(\w+)\s*\}\}/g)].map(([, name]) => name ?? "");
+  return placeholders.every((name) => values[name] !== undefined && values[name] !== "")
     ? i18next.t(key, { ...values })
     : null;
 }

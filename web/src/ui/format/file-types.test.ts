@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { decodeText, fileType, imageMediaType, parseDelimitedRows } from "./file-types";
+import { decodeUtf8Text, fileType, imageMediaType, parseDelimitedRows } from "./file-types";
 
 describe("files", () => {
   it("are distinguished by name", () => {
@@ -16,10 +16,10 @@ describe("files", () => {
 
   it("are text only if all bytes are valid", () => {
     const bytes = new TextEncoder().encode("größer");
-    expect(decodeText(bytes, true)).toBe("größer");
-    expect(decodeText(bytes.subarray(0, 3), false)).toBe("gr");
-    expect(decodeText(bytes.subarray(0, 3), true)).toBeNull();
-    expect(decodeText(new Uint8Array([65, 0, 66]), true)).toBeNull();
+    expect(decodeUtf8Text(bytes, true)).toBe("größer");
+    expect(decodeUtf8Text(bytes.subarray(0, 3), false)).toBe("gr");
+    expect(decodeUtf8Text(bytes.subarray(0, 3), true)).toBeNull();
+    expect(decodeUtf8Text(new Uint8Array([65, 0, 66]), true)).toBeNull();
   });
 });
 

@@ -34,41 +34,41 @@ export function imageMediaType(name: string): string {
   return IMAGE_TYPES[fileExtension(name)] ?? `image/${fileExtension(name)}`;
 }
 
-/** Rows of delimited text with RFC 4180 quoting. At most `most` rows. */
-export function parseDelimitedRows(text: string, separator: string, most: number): string[][] {
+/** Rows of delimited text with RFC 4180 quoting. At most `maxRows` rows. */
+export function parseDelimitedRows(text: string, separator: string, maxRows: number): string[][] {
   const rows: string[][] = [];
   let row: string[] = [];
   let cell = "";
   let quoted = false;
-  for (let at = 0; at < text.length && rows.length < most; at += 1) {
-    const letter = text[at];
+  for (let at = 0; at < text.length && rows.length < maxRows; at += 1) {
+    const character = text[at];
     if (quoted) {
-      if (letter !== '"') cell += letter;
+      if (character !== '"') cell += character;
       else if (text[at + 1] === '"') {
         cell += '"';
         at += 1;
       } else quoted = false;
-    } else if (letter === '"' && cell === "") quoted = true;
-    else if (letter === separator) {
+    } else if (character === '"' && cell === "") quoted = true;
+    else if (character === separator) {
       row.push(cell);
       cell = "";
-    } else if (letter === "\n" || letter === "\r") {
-      if (letter === "\r" && text[at + 1] === "\n") at += 1;
+    } else if (character === "\n" || character === "\r") {
+      if (character === "\r" && text[at + 1] === "\n") at += 1;
       rows.push([...row, cell]);
       row = [];
       cell = "";
-    } else cell += letter;
+    } else cell += character;
   }
-  if (rows.length < most && (cell !== "" || row.length > 0)) rows.push([...row, cell]);
+  if (rows.length < maxRows && (cell !== "" || row.length > 0)) rows.push([...row, cell]);
   return rows;
 }
 
 /** Decoded text, or null for binary content. */
-export function decodeText(bytes: Uint8Array, whole: boolean): string | null {
+export function decodeUtf8Text(bytes: Uint8Array, isComplete: boolean): string | null {
   if (bytes.subarray(0, 8192).includes(0)) return null;
   try {
     // The cut may split a character; `stream` drops the rest.
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes, { stream: !whole });
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes, { stream: !isComplete });
   } catch {
     return null;
   }

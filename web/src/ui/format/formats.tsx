@@ -21,18 +21,18 @@ export function formatRelativeTime(at: Date, now: Date, language: string): strin
 }
 
 /** Relative time; the exact time is in the tooltip. */
-export function Time({ at }: { at: string }) {
+export function RelativeTime({ at }: { at: string }) {
   const { i18n } = useTranslation();
   const [now, setNow] = useState(() => new Date());
   useEffect(() => {
     const timer = setInterval(() => setNow(new Date()), 20_000);
     return () => clearInterval(timer);
   }, []);
-  const when = new Date(at);
-  if (Number.isNaN(when.getTime())) return <span>{at}</span>;
+  const date = new Date(at);
+  if (Number.isNaN(date.getTime())) return <span>{at}</span>;
   return (
-    <time dateTime={at} title={when.toLocaleString(i18n.language)}>
-      {formatRelativeTime(when, now, i18n.language)}
+    <time dateTime={at} title={date.toLocaleString(i18n.language)}>
+      {formatRelativeTime(date, now, i18n.language)}
     </time>
   );
 }

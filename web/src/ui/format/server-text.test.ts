@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { chooseLanguage } from "@/i18n";
-import { serverText } from "./server-text";
+import { translateServerText } from "./server-text";
 
 const DURATION = "'zz' is not a duration; write seconds or a number with ms, s, m, h, d or w, such as 10m";
 
 describe("messages of the server", () => {
-  it("stay as they are in English", () => {
+  it("are unchanged in English", () => {
     for (const message of [DURATION, "is missing; add it", "its lifetime was over", "something new"])
-      expect(serverText(message)).toBe(message);
+      expect(translateServerText(message)).toBe(message);
   });
 });
 
@@ -37,13 +37,13 @@ describe("messages of the server in Chinese", () => {
     ["expired", ""],
     ["its lifetime was over", ""],
   ])("are translated with their values: %s", (message, value) => {
-    const text = serverText(message);
+    const text = translateServerText(message);
     expect(text).toContain(value);
     expect(text).toMatch(/\p{Script=Han}/u);
     expect(text.replaceAll("Connection refused", "")).not.toMatch(/[a-z]{3,} [a-z]{2,}/);
   });
 
   it("are marked as the server's without a translation", () => {
-    expect(serverText("something new")).toBe("服务器说明：something new");
+    expect(translateServerText("something new")).toBe("服务器说明：something new");
   });
 });

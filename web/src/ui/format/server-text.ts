@@ -8,17 +8,17 @@ let messages: readonly (readonly [RegExp, string])[] = [];
 /** Advice that may follow a provider's problem. */
 const ADDRESS_ADVICE = /; check its address (?<address>\S+?)(?:, which usually .+)?$/;
 
-/** Load what languages besides English need. */
+/** Load the patterns of server messages; pages in English do not need them. */
 export async function loadServerMessages(): Promise<void> {
   messages = (await import("./server-messages")).SERVER_MESSAGES;
 }
 
 /** The message in the language of the page; a message without a translation is marked as the server's. */
-export function serverText(message: string): string {
+export function translateServerText(message: string): string {
   const advice = ADDRESS_ADVICE.exec(message);
   if (advice) {
     const check = translateKey("errors.text.checkAddress", message, { ...advice.groups });
-    return check === null ? message : serverText(message.slice(0, advice.index)) + check;
+    return check === null ? message : translateServerText(message.slice(0, advice.index)) + check;
   }
   for (const [pattern, name] of messages) {
     const found = pattern.exec(message);

@@ -4,18 +4,18 @@ import { useCallback, useState } from "react";
 
 const memoryValues = new Map<string, string>();
 
-export function readStored<T>(name: string, otherwise: T): T {
+export function readStoredValue<T>(name: string, defaultValue: T): T {
   const key = `paddock.${name}`;
   try {
     const text = window.localStorage.getItem(key) ?? memoryValues.get(key);
-    return text === null || text === undefined ? otherwise : (JSON.parse(text) as T);
+    return text === null || text === undefined ? defaultValue : (JSON.parse(text) as T);
   } catch {
     const text = memoryValues.get(key);
-    return text === undefined ? otherwise : (JSON.parse(text) as T);
+    return text === undefined ? defaultValue : (JSON.parse(text) as T);
   }
 }
 
-export function writeStored(name: string, value: unknown): void {
+export function writeStoredValue(name: string, value: unknown): void {
   const key = `paddock.${name}`;
   const text = JSON.stringify(value);
   memoryValues.set(key, text);
@@ -26,11 +26,11 @@ export function writeStored(name: string, value: unknown): void {
   }
 }
 
-export function useStoredState<T>(name: string, otherwise: T): [T, (value: T) => void] {
-  const [value, setValue] = useState(() => readStored(name, otherwise));
+export function useStoredState<T>(name: string, defaultValue: T): [T, (value: T) => void] {
+  const [value, setValue] = useState(() => readStoredValue(name, defaultValue));
   const set = useCallback(
     (next: T) => {
-      writeStored(name, next);
+      writeStoredValue(name, next);
       setValue(next);
     },
     [name],

@@ -3,7 +3,7 @@
 import { useCallback, useMemo } from "react";
 import { useLocation, useSearch } from "wouter";
 
-type Change = Record<string, string> | ((now: URLSearchParams) => URLSearchParams);
+type Change = Record<string, string> | ((params: URLSearchParams) => URLSearchParams);
 
 /** Like wouter's hook, which decodes percent signs in values twice. */
 export function useSearchParams(): [URLSearchParams, (change: Change, options?: { replace?: boolean }) => void] {
@@ -14,8 +14,8 @@ export function useSearchParams(): [URLSearchParams, (change: Change, options?: 
   const values = useMemo(() => new URLSearchParams(text), [text]);
   const set = useCallback(
     (change: Change, options?: { replace?: boolean }) => {
-      const now = new URLSearchParams(window.location.search);
-      const next = (typeof change === "function" ? change(now) : new URLSearchParams(change)).toString();
+      const params = new URLSearchParams(window.location.search);
+      const next = (typeof change === "function" ? change(params) : new URLSearchParams(change)).toString();
       navigate(next ? `${window.location.pathname}?${next}` : window.location.pathname, options);
     },
     [navigate],

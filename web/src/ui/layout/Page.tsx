@@ -13,7 +13,7 @@ interface Props {
 
 /** Standard page: title, actions, and scrolling content. */
 export function Page({ title, about, actions, children }: Props) {
-  useTitle(title);
+  usePageTitle(title);
   return (
     <div className={styles.page}>
       <header className={styles.pageHead}>
@@ -35,11 +35,11 @@ useTitles.subscribe(({ title, prefix }) => {
 });
 
 /** Title of the browser tab. */
-export function useTitle(title: string): void {
+export function usePageTitle(title: string): void {
   useEffect(() => useTitles.setState({ title }), [title]);
 }
 
 /** Prefix of the browser tab's title, on every page. */
-export function useTitlePrefix(prefix: string): void {
+export function usePageTitlePrefix(prefix: string): void {
   useEffect(() => useTitles.setState({ prefix }), [prefix]);
 }

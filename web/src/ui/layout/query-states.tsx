@@ -4,7 +4,7 @@ import type { UseQueryResult } from "@tanstack/react-query";
 import { CircleAlert, Inbox, type LucideIcon } from "lucide-react";
 import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
-import { ApiError, PROVIDER_KEY } from "@/api/client";
+import { ApiError, PROVIDER_KEY_REFUSED } from "@/api/client";
 import { Button } from "../controls/Button";
 import { errorText } from "../format/error-text";
 import styles from "./layout.module.css";
@@ -31,14 +31,14 @@ export function EmptyState({ icon: Icon = Inbox, title, children, action }: Empt
 /** Error with advice, and a retry button. */
 export function ErrorState({ error, retry }: { error: unknown; retry?: () => void }) {
   const { t } = useTranslation();
-  const known = error instanceof ApiError ? error : null;
-  const next = known ? t(`errors.${errorAdvice(known)}`) : t("errors.unexpected");
+  const apiError = error instanceof ApiError ? error : null;
+  const next = apiError ? t(`errors.${errorAdvice(apiError)}`) : t("errors.unexpected");
   return (
     <div className={styles.state} role="alert">
       <CircleAlert size={28} aria-hidden />
-      <h2>{known?.unreachable ? t("errors.noServer") : errorText(error)}</h2>
+      <h2>{apiError?.unreachable ? t("errors.noServer") : errorText(error)}</h2>
       <p>{next}</p>
-      {known?.requestId && <p className={styles.fine}>{t("errors.request", { id: known.requestId })}</p>}
+      {apiError?.requestId && <p className={styles.fine}>{t("errors.request", { id: apiError.requestId })}</p>}
       {retry && <Button onClick={retry}>{t("common.retry")}</Button>}
     </div>
   );
@@ -46,7 +46,7 @@ export function ErrorState({ error, retry }: { error: unknown; retry?: () => voi
 
 function errorAdvice(error: ApiError): string {
   if (error.unreachable) return "startServer";
-  if (error.code === PROVIDER_KEY) return "providerKey";
+  if (error.code === PROVIDER_KEY_REFUSED) return "providerKey";
   if (error.status === 401) return "signIn";
   if (error.status === 403) return "askForScope";
   if (error.status === 404) return "gone";
