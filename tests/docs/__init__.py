@@ -1,8 +1,8 @@
-"""Run every command of README, tutorials and how-to pages, and compare what it prints with the page.
+"""Run every command of README, tutorials and how-to pages, and compare its output with the page.
 
-How a page is written (`pages.py` reads it, `runner.py` runs it):
+How a page is written (`page_reader.py` reads it, `page_runner.py` runs it):
 
-- ```` ```console ````: lines that begin with `$ ` are commands, the lines below are what they print.
+- ```` ```console ````: lines that begin with `$ ` are commands, the lines below are their output.
   A `…` stands for any text; a line with only `…` for any lines. Ids, times, durations and sizes may differ.
   A command without lines below may print anything. A command fails only where the page shows an error.
 - ```` ```sh ````: every line is a command that must succeed.

@@ -1,4 +1,4 @@
-"""A directory, a data directory with the kept images, and a provider for each page."""
+"""Fixture that runs a page with its own directory, shared images and a fake provider."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.fake_provider import fake_provider
-from tests.docs.pages import ROOT
-from tests.docs.runner import Page
+from tests.docs.docs_provider import run_docs_provider
+from tests.docs.page_reader import ROOT
+from tests.docs.page_runner import PageRunner
 from tests.integration.runs.agent_images import share_images
 from tests.support.screen_images import build_screen_image
 
@@ -20,7 +20,7 @@ SCREENS = {"desktop", "browser", "windows", "mobile"}
 
 @pytest.fixture
 def run_page(tmp_path: Path) -> Iterator[RunPage]:
-    """Run a page by its path, with these images at hand."""
+    """Return a function that runs a page by its path with some images available."""
     with ExitStack() as opened:
 
         def run(name: str, *images: str) -> None:
@@ -28,7 +28,7 @@ def run_page(tmp_path: Path) -> Iterator[RunPage]:
             for name_of_screen in SCREENS & set(images):
                 build_screen_image(name_of_screen)
             share_images(data, [each for each in images if each not in SCREENS])
-            page = Page(ROOT / name, tmp_path, opened.enter_context(fake_provider()))
+            page = PageRunner(ROOT / name, tmp_path, opened.enter_context(run_docs_provider()))
             opened.callback(page.close)
             page.run()
 

@@ -1,4 +1,4 @@
-"""The tutorial with a desktop."""
+"""The commands of the tutorial with a desktop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The how-to pages with desktops, browsers and phones."""
+"""The commands of how-to pages with desktops, browsers and phones."""
 
 from __future__ import annotations
 

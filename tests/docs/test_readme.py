@@ -1,4 +1,4 @@
-"""The README, and that the Chinese one has the same commands."""
+"""The commands of the README, and their equality in the Chinese README."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.docs.conftest import RunPage
-from tests.docs.pages import ROOT, Block, read
+from tests.docs.page_reader import ROOT, PageBlock, read_blocks
 
 pytestmark = pytest.mark.timeout(500)
 
@@ -16,12 +16,12 @@ def test_readme(run_page: RunPage) -> None:
     run_page("README.md", "agent-claude-code", "agent-codex", "desktop", "browser")
 
 
-def test_the_chinese_readme_has_the_same_commands() -> None:
-    english, chinese = (without_comments(read(ROOT / name)) for name in ("README.md", "README.zh-CN.md"))
+def test_chinese_readme_has_same_commands() -> None:
+    english, chinese = (without_comments(read_blocks(ROOT / name)) for name in ("README.md", "README.zh-CN.md"))
     assert chinese == english
 
 
-def without_comments(blocks: list[Block]) -> list[tuple[object, ...]]:
+def without_comments(blocks: list[PageBlock]) -> list[tuple[object, ...]]:
     return [
         (
             block.language,

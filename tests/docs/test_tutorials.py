@@ -1,4 +1,4 @@
-"""The tutorials that need no screen."""
+"""The commands of tutorials without screens."""
 
 from __future__ import annotations
 

@@ -91,6 +91,6 @@ def run_browser_sandbox(image: str, **changes: Any) -> Iterator[BrowserSandbox]:
         for page in PAGES_DIRECTORY.iterdir():
             if page.is_file():
                 sandbox.write(f"/tmp/pages/{page.name}", page.read_bytes())
-        sandbox.start(f"python3 /tmp/pages/serve.py {PAGES_PORT}")
+        sandbox.start(f"python3 /tmp/pages/page_server.py {PAGES_PORT}")
         eventually(lambda: sandbox.run(f"curl -sf -o /dev/null {PAGES_URL}/form.html").exit_code == 0)
         yield BrowserSandbox(sandbox)

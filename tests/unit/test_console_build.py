@@ -68,8 +68,8 @@ def build_hook(hook: ModuleType, checkout: Path) -> Any:
 def test_a_machine_without_node_builds_with_the_python_package(hook: ModuleType, checkout: Path) -> None:
     assert build_hook(hook, checkout).dependencies() == []
     (checkout / "bin/npm").unlink()
-    assert build_hook(hook, checkout).dependencies() == [hook.NODE]
-    page = checkout / hook.PAGE
+    assert build_hook(hook, checkout).dependencies() == [hook.NODE_PACKAGE]
+    page = checkout / hook.CONSOLE_PAGE
     page.parent.mkdir(parents=True)
     page.write_text("page")
     assert build_hook(hook, checkout).dependencies() == []
@@ -77,7 +77,7 @@ def test_a_machine_without_node_builds_with_the_python_package(hook: ModuleType,
 
 def test_an_old_node_counts_as_none(hook: ModuleType, checkout: Path) -> None:
     (checkout / "bin/node").write_text("#!/bin/sh\necho v18.20.4\n")
-    assert build_hook(hook, checkout).dependencies() == [hook.NODE]
+    assert build_hook(hook, checkout).dependencies() == [hook.NODE_PACKAGE]
 
 
 def test_a_failed_build_ends_with_a_message_and_no_traceback(

@@ -201,7 +201,7 @@ def test_device_is_reconnected_after_a_lost_connection(phone: PhoneTools, device
 
 
 def test_unauthorized_device_is_reported(phone: PhoneTools, device: FakeAndroidDevice) -> None:
-    device.trusting = False
+    device.accepts_all_keys = False
     said = phone.fails("mobile_get_size")
     assert f"the device {device.address} is unauthorized: accept the request on its screen" in said
     assert "unauthorized" in phone.fails("mobile_get_size")

@@ -178,7 +178,7 @@ def test_a_device_that_dies_is_offline_and_found_again(phone: Sandbox, device: F
 
 def test_a_device_that_does_not_trust_the_sandbox_is_unauthorized(phone: Sandbox, device: FakeAndroidDevice) -> None:
     device.switch_off()
-    device.trusting = False
+    device.accepts_all_keys = False
     device.switch_on()
     try:
         assert "the device pixel is unauthorized: accept the request" in phone.fails("mobile_click", x=1, y=1)
@@ -193,7 +193,7 @@ def test_a_sandbox_that_opens_a_thousand_connections_keeps_eight(
 ) -> None:
     with sandbox_of(client, "mobile", extensions={"paddock.device": "crowded"}) as sandbox:
         assert run_in_sandbox(client, sandbox.id, PYTHON.format(HOSTILE)) == ("8", 0)
-        assert 0 < crowded.most <= 8
+        assert 0 < crowded.max_connections <= 8
         # The device is available again to other connections.
         eventually(lambda: not crowded.connections)
         sandbox.call("mobile_click", x=5, y=5)

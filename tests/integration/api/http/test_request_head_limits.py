@@ -131,6 +131,6 @@ def test_pipelined_requests_of_a_client_that_does_not_read(server: Server, path:
         raw.settimeout(1)
         with suppress(TimeoutError):  # The server stops reading as well.
             raw.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 100_000)
-        eventually(lambda: len(waits.taken) > 80)
+        eventually(lambda: len(waits.seconds) > 80)
         assert resident_memory(server) - before < 32 * 2**20
     assert waits.longest < 0.3, f"another client waited {waits.longest:.2f} s"

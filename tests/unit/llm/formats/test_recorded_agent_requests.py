@@ -1,7 +1,7 @@
 """Recorded requests of agent programs can be translated to every format and are valid for the official SDKs.
 
-`requests/` has the first and the second request of a run of each program, with shortened prose; tests/clis/record.py
-records them.
+`requests/` has the first and the second request of a run of each program, with shortened prose; tests/clis/
+record_agent_requests.py records them.
 """
 
 from __future__ import annotations

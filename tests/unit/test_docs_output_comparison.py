@@ -1,4 +1,4 @@
-"""How the tests of the documentation read pages and compare output."""
+"""Reading of documentation pages and comparison of command output."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs import pages
-from tests.docs.matching import actual_ids, difference
-from tests.docs.pages import read
+from tests.docs import page_reader
+from tests.docs.output_comparison import find_difference, map_ids
+from tests.docs.page_reader import read_blocks
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ from tests.docs.pages import read
         (["a", "", "b"], ["a", "b", ""]),
     ],
 )
-def test_output_as_the_page_shows_it(shown: list[str], printed: list[str]) -> None:
-    assert difference(shown, printed) is None
+def test_matching_output_has_no_difference(shown: list[str], printed: list[str]) -> None:
+    assert find_difference(shown, printed) is None
 
 
 @pytest.mark.parametrize(
@@ -37,19 +37,19 @@ def test_output_as_the_page_shows_it(shown: list[str], printed: list[str]) -> No
         (["3 of 4 checks"], ["2 of 4 checks"], "3 of 4"),
     ],
 )
-def test_output_that_differs(shown: list[str], printed: list[str], reason: str) -> None:
-    found = difference(shown, printed)
+def test_differing_output_is_reported(shown: list[str], printed: list[str], reason: str) -> None:
+    found = find_difference(shown, printed)
     assert found is not None and reason in found
 
 
-def test_numbers_may_vary_where_the_page_says_so() -> None:
-    assert difference(["9.8k tokens"], ["10k tokens"]) is not None
-    assert difference(["9.8k tokens"], ["10k tokens"], numbers_vary=True) is None
+def test_numbers_may_vary_if_page_allows_it() -> None:
+    assert find_difference(["9.8k tokens"], ["10k tokens"]) is not None
+    assert find_difference(["9.8k tokens"], ["10k tokens"], numbers_vary=True) is None
 
 
-def test_ids_of_the_page_stand_for_printed_ones() -> None:
+def test_page_ids_are_mapped_to_printed_ids() -> None:
     shown = ["sb-0123456789ab  Running in 0.5 s", "snap-0123456789ab"]
-    assert actual_ids(shown, ["sb-aaaaaaaaaaaa  Running in 3 s", "", "snap-bbbbbbbbbbbb"]) == {
+    assert map_ids(shown, ["sb-aaaaaaaaaaaa  Running in 3 s", "", "snap-bbbbbbbbbbbb"]) == {
         "sb-0123456789ab": "sb-aaaaaaaaaaaa",
         "snap-0123456789ab": "snap-bbbbbbbbbbbb",
     }
@@ -57,16 +57,16 @@ def test_ids_of_the_page_stand_for_printed_ones() -> None:
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    monkeypatch.setattr(page_reader, "ROOT", tmp_path)
     return tmp_path / "page.md"
 
 
-def test_commands_files_and_comments_of_a_page(page: Path) -> None:
+def test_page_commands_files_and_comments_are_read(page: Path) -> None:
     page.write_text(
         "<!-- run: mkdir a -->\n<!-- skip: needs a device -->\n```console\n$ one \\\n  two\nout\n$ three\n```\n"
         "<!-- file: a.yaml -->\n```yaml\na: 1\n```\n```yaml\n# b.yaml\nb: 1\n```\n```sh\n# a comment\nfour\n```\n"
     )
-    console, first, second, shell = read(page)
+    console, first, second, shell = read_blocks(page)
     assert [command.text for command in console.setup] == ["mkdir a"]
     assert console.skip == "needs a device"
     assert [(command.text, command.output) for command in console.commands] == [
@@ -86,7 +86,7 @@ def test_commands_files_and_comments_of_a_page(page: Path) -> None:
         ("<!-- skip: why -->\ntext\n", "right before a code block"),
     ],
 )
-def test_what_cannot_be_run_is_refused(page: Path, text: str, reason: str) -> None:
+def test_unrunnable_page_is_rejected(page: Path, text: str, reason: str) -> None:
     page.write_text(text)
     with pytest.raises(ValueError, match=reason):
-        read(page)
+        read_blocks(page)

@@ -1,4 +1,4 @@
-"""Compare what a command printed with what a page shows."""
+"""Compare the output of a command with the output on a page."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _VARIES = re.compile(
 _NUMBER = re.compile(r"~?\d[\d.,]*k?")
 
 
-def ids(text: str) -> list[str]:
+def find_ids(text: str) -> list[str]:
     return _ID.findall(text)
 
 
-def plain(line: str, *, numbers_vary: bool = False) -> str:
+def normalize_line(line: str, *, numbers_vary: bool = False) -> str:
     """Normalize a line: remove ids, times, durations, sizes and column widths, which vary."""
     line = _VARIES.sub("#", _ID.sub("ID", line))
     if numbers_vary:
@@ -29,46 +29,50 @@ def plain(line: str, *, numbers_vary: bool = False) -> str:
     return " ".join(line.split())
 
 
-def difference(
+def find_difference(
     shown: Sequence[str], printed: Sequence[str], *, numbers_vary: bool = False, prefix: bool = False
 ) -> str | None:
     """Return the first line of the page that was not printed, or None. With `prefix` more may follow."""
-    expected = [plain(line, numbers_vary=numbers_vary) for line in shown if line.strip()]
-    actual = [plain(line, numbers_vary=numbers_vary) for line in printed if line.strip()]
+    expected = [normalize_line(line, numbers_vary=numbers_vary) for line in shown if line.strip()]
+    actual = [normalize_line(line, numbers_vary=numbers_vary) for line in printed if line.strip()]
     if prefix:
         expected.append("…")
     # Positions in `actual` up to which the lines so far may reach.
-    reached = {0}
+    positions = {0}
     for number, line in enumerate(expected):
         if line == "…":
-            reached = set(range(min(reached), len(actual) + 1))
+            positions = set(range(min(positions), len(actual) + 1))
             continue
         pattern = re.compile(".*".join(re.escape(part) for part in line.split("…")))
-        following = {at + 1 for at in reached if at < len(actual) and pattern.fullmatch(actual[at])}
-        if not following:
-            nearest = actual[max(reached)] if max(reached) < len(actual) else "(nothing)"
+        next_positions = {
+            position + 1 for position in positions if position < len(actual) and pattern.fullmatch(actual[position])
+        }
+        if not next_positions:
+            nearest = actual[max(positions)] if max(positions) < len(actual) else "(nothing)"
             if number and expected[number - 1] == "…":
                 nearest = "(no line like it)"
             return f"the page shows: {line}\nthis was printed: {nearest}"
-        reached = following
-    if len(actual) not in reached:
-        return f"the page does not show: {actual[max(reached)]}"
+        positions = next_positions
+    if len(actual) not in positions:
+        return f"the page does not show: {actual[max(positions)]}"
     return None
 
 
-def actual_ids(shown: Sequence[str], printed: Sequence[str]) -> dict[str, str]:
+def map_ids(shown: Sequence[str], printed: Sequence[str]) -> dict[str, str]:
     """Map the page's ids to the ids printed in the same lines."""
     pairs: dict[str, str] = {}
     lines = [line for line in printed if line.strip()]
     for line in shown:
-        if not (named := ids(line)):
+        if not (page_ids := find_ids(line)):
             continue
-        pattern = re.compile(".*".join(re.escape(part) for part in plain(line).split("…")))
-        for at, candidate in enumerate(lines):
-            if pattern.fullmatch(plain(candidate)):
+        pattern = re.compile(".*".join(re.escape(part) for part in normalize_line(line).split("…")))
+        for position, candidate in enumerate(lines):
+            if pattern.fullmatch(normalize_line(candidate)):
                 pairs |= {
-                    ours: theirs for ours, theirs in zip(named, ids(candidate), strict=False) if ours not in pairs
+                    page_id: printed_id
+                    for page_id, printed_id in zip(page_ids, find_ids(candidate), strict=False)
+                    if page_id not in pairs
                 }
-                del lines[at]
+                del lines[position]
                 break
     return pairs

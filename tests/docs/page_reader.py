@@ -16,8 +16,8 @@ _NAME = re.compile(r"^# ([\w./~-]+\.(?:yaml|py|json|html))\b")
 
 
 @dataclass(frozen=True)
-class Command:
-    """A command of a page and the lines that the page shows below it."""
+class PageCommand:
+    """A command of a page and the expected output below it."""
 
     line: int
     text: str
@@ -25,13 +25,13 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Block:
+class PageBlock:
     """A code block and the comments above it."""
 
     line: int
     language: str
     lines: tuple[str, ...]
-    setup: tuple[Command, ...] = ()
+    setup: tuple[PageCommand, ...] = ()
     """Commands of `run` comments."""
     file: str | None = None
     typed: tuple[str, ...] = ()
@@ -43,54 +43,54 @@ class Block:
         return "\n".join(self.lines) + "\n"
 
     @property
-    def commands(self) -> tuple[Command, ...]:
+    def commands(self) -> tuple[PageCommand, ...]:
         if self.language == "console":
-            return tuple(_console(self))
-        return tuple(_shell(self)) if self.language == "sh" else ()
+            return tuple(_console_commands(self))
+        return tuple(_shell_commands(self)) if self.language == "sh" else ()
 
 
 @dataclass
-class _Above:
-    """Comments that were read and belong to the next block."""
+class _PendingComments:
+    """Comments that belong to the next block."""
 
-    setup: list[Command] = field(default_factory=list)
+    setup: list[PageCommand] = field(default_factory=list)
     values: dict[str, str] = field(default_factory=dict)
 
 
-def read(page: Path) -> list[Block]:
+def read_blocks(page: Path) -> list[PageBlock]:
     """Return the blocks of a page. Raises `ValueError` with file and line for what cannot be run."""
-    blocks: list[Block] = []
-    above, fence = _Above(), None
+    blocks: list[PageBlock] = []
+    comments, fence = _PendingComments(), None
     inside: list[str] = []
     begin, indent = 0, 0
     for number, line in enumerate(page.read_text().splitlines(), 1):
         where = f"{page.relative_to(ROOT)}:{number}"
-        found = _FENCE.match(line)
+        fence_match = _FENCE.match(line)
         if fence is not None:
-            if found and not found[2]:
-                blocks.append(_block(where, begin, fence, tuple(inside), above))
-                above, fence, inside = _Above(), None, []
+            if fence_match and not fence_match[2]:
+                blocks.append(_parse_block(where, begin, fence, tuple(inside), comments))
+                comments, fence, inside = _PendingComments(), None, []
             else:
                 inside.append(line[indent:])
-        elif found:
-            begin, indent, fence = number, len(found[1]), found[2]
+        elif fence_match:
+            begin, indent, fence = number, len(fence_match[1]), fence_match[2]
         elif comment := _COMMENT.match(line):
             name, value = comment[1], comment[2] or ""
             if name == "run":
-                above.setup.append(Command(number, value))
+                comments.setup.append(PageCommand(number, value))
             else:
-                above.values[name] = value
+                comments.values[name] = value
         elif _INDENTED.match(line):
             raise ValueError(f"{where}: put code between ``` lines, so that it is tested")
-        elif line.strip() and above.values:
+        elif line.strip() and comments.values:
             raise ValueError(f"{where}: the comment above must stand right before a code block")
-    if above.setup:
-        blocks.append(Block(above.setup[0].line, "sh", (), tuple(above.setup)))
+    if comments.setup:
+        blocks.append(PageBlock(comments.setup[0].line, "sh", (), tuple(comments.setup)))
     return blocks
 
 
-def _block(where: str, line: int, language: str, lines: tuple[str, ...], above: _Above) -> Block:
-    values = above.values
+def _parse_block(where: str, line: int, language: str, lines: tuple[str, ...], comments: _PendingComments) -> PageBlock:
+    values = comments.values
     named = _NAME.match(lines[0]) if lines else None
     file = values.get("file") or (named[1] if named else None)
     if language not in (*RUN, *FILES, "json", "text"):
@@ -98,11 +98,11 @@ def _block(where: str, line: int, language: str, lines: tuple[str, ...], above: 
     if language in ("yaml", "html") and not file and "skip" not in values:
         raise ValueError(f"{where}: name the file in a comment: <!-- file: NAME -->")
     typed = tuple(values["type"].split(" | ")) if "type" in values else ()
-    return Block(
+    return PageBlock(
         line,
         language,
         lines,
-        tuple(above.setup),
+        tuple(comments.setup),
         file,
         typed,
         values.get("skip"),
@@ -110,28 +110,28 @@ def _block(where: str, line: int, language: str, lines: tuple[str, ...], above: 
     )
 
 
-def _console(block: Block) -> Iterator[Command]:
-    line, words, output = block.line, "", list[str]()
+def _console_commands(block: PageBlock) -> Iterator[PageCommand]:
+    line, command, output = block.line, "", list[str]()
     for number, text in enumerate(block.lines, block.line + 1):
-        if words.endswith("\\") and not output:
-            words += f"\n{text}"
+        if command.endswith("\\") and not output:
+            command += f"\n{text}"
         elif text.startswith("$ "):
-            if words:
-                yield Command(line, words, tuple(output))
-            line, words, output = number, text[2:], []
-        elif words:
+            if command:
+                yield PageCommand(line, command, tuple(output))
+            line, command, output = number, text[2:], []
+        elif command:
             output.append(text)
         else:
             raise ValueError(f"line {number}: a console block begins with `$ `")
-    if words:
-        yield Command(line, words, tuple(output))
+    if command:
+        yield PageCommand(line, command, tuple(output))
 
 
-def _shell(block: Block) -> Iterator[Command]:
-    words = ""
+def _shell_commands(block: PageBlock) -> Iterator[PageCommand]:
+    command = ""
     for number, text in enumerate(block.lines, block.line + 1):
-        words = f"{words}\n{text}" if words else text
-        if not words.endswith("\\"):
-            if words.strip() and not words.lstrip().startswith("#"):
-                yield Command(number, words)
-            words = ""
+        command = f"{command}\n{text}" if command else text
+        if not command.endswith("\\"):
+            if command.strip() and not command.lstrip().startswith("#"):
+                yield PageCommand(number, command)
+            command = ""

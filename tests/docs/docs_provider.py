@@ -1,4 +1,4 @@
-"""A provider on loopback that answers every model, in OpenAI's and Anthropic's formats."""
+"""A provider on loopback that responds for every model, in the formats of OpenAI and Anthropic."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MODELS = ("gpt-5", "gpt-5-mini", "gpt-5.1", "claude-sonnet-4-5", "claude-haiku-4
 
 
 @contextmanager
-def fake_provider() -> Iterator[FakeProvider]:
-    with run_fake_provider(answer) as server:
+def run_docs_provider() -> Iterator[FakeProvider]:
+    with run_fake_provider(respond) as server:
         yield server
 
 
-def answer(request: ReceivedRequest) -> PlannedResponse:
+def respond(request: ReceivedRequest) -> PlannedResponse:
     if request.method == "GET":
         return json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in MODELS]})
     document = request.document
