@@ -333,8 +333,8 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
 HOLDER = """
 import pathlib, sys
 from paddock.store.database import Work
-from paddock.store.data_lock import DataLock
-lock = DataLock.acquire(pathlib.Path(sys.argv[1]))
+from paddock.store.data_lock import DataDirectoryLock
+lock = DataDirectoryLock.acquire(pathlib.Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
 """

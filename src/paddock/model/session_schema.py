@@ -92,7 +92,7 @@ def _lines(schema: Mapping[str, Any]) -> Iterator[str]:
         else:
             yield f"export type {name} = {_type(part)};"
         yield ""
-    yield "export interface Told<Type extends string, Data> {"
+    yield "export interface EventOf<Type extends string, Data> {"
     for name, (form, about) in _ENVELOPE.items():
         yield from _about({"description": about}, "  ")
         yield f"  {name}: {_type(form)};"
@@ -102,7 +102,7 @@ def _lines(schema: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _about(schema, "")
     yield "export type SessionEvent ="
-    event_types = [f'  | Told<"{kind}", {each.__name__}>' for kind, each in EVENTS.items()]
+    event_types = [f'  | EventOf<"{kind}", {each.__name__}>' for kind, each in EVENTS.items()]
     yield from event_types[:-1]
     yield event_types[-1] + ";"
 

@@ -152,7 +152,7 @@ async def test_full_disk_does_not_block_authentication(
     async def full(*_: object) -> None:
         raise Unavailable("full")
 
-    monkeypatch.setattr(store, "used", full)
+    monkeypatch.setattr(store, "record_use", full)
     assert (await keys.authenticate(secret)).tenant == "default"
 
 

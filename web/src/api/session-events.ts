@@ -344,7 +344,7 @@ export interface UsageChanged {
 /** Audience of an object. */
 export type Visibility = "private" | "tenant";
 
-export interface Told<Type extends string, Data> {
+export interface EventOf<Type extends string, Data> {
   /** Position among all events of the server; grows, may have gaps. */
   sequence: number;
   /** `session/ID`. */
@@ -359,36 +359,36 @@ export interface Told<Type extends string, Data> {
 
 /** An event of a chat session, as `/v1/sessions/ID/events` and `/v1/sessions/ID/ws` send it. */
 export type SessionEvent =
-  | Told<"session.created", SessionCreated>
-  | Told<"session.changed", SessionChanged>
-  | Told<"session.state", SessionStateChanged>
-  | Told<"session.deleted", SessionDeleted>
-  | Told<"session.sandbox", SessionSandbox>
-  | Told<"session.desktop", SessionDesktop>
-  | Told<"session.terminal", SessionTerminal>
-  | Told<"session.screen", SessionScreen>
-  | Told<"session.file", SessionFile>
-  | Told<"session.compacted", SessionCompacted>
-  | Told<"turn.started", TurnStarted>
-  | Told<"turn.ended", TurnEnded>
-  | Told<"step.started", StepStarted>
-  | Told<"step.ended", StepEnded>
-  | Told<"plan.changed", PlanChanged>
-  | Told<"message.received", MessageReceived>
-  | Told<"message.started", MessageStarted>
-  | Told<"message.delta", MessageDelta>
-  | Told<"message.ended", MessageEnded>
-  | Told<"thought.started", ThoughtStarted>
-  | Told<"thought.delta", ThoughtDelta>
-  | Told<"thought.ended", ThoughtEnded>
-  | Told<"call.started", CallStarted>
-  | Told<"call.delta", CallDelta>
-  | Told<"call.ready", CallReady>
-  | Told<"call.running", CallRunning>
-  | Told<"call.output", CallOutput>
-  | Told<"call.result", CallResulted>
-  | Told<"approval.required", ApprovalRequired>
-  | Told<"approval.decided", ApprovalDecided>
-  | Told<"approval.expired", ApprovalExpired>
-  | Told<"usage.changed", UsageChanged>
-  | Told<"turn.error", TurnError>;
+  | EventOf<"session.created", SessionCreated>
+  | EventOf<"session.changed", SessionChanged>
+  | EventOf<"session.state", SessionStateChanged>
+  | EventOf<"session.deleted", SessionDeleted>
+  | EventOf<"session.sandbox", SessionSandbox>
+  | EventOf<"session.desktop", SessionDesktop>
+  | EventOf<"session.terminal", SessionTerminal>
+  | EventOf<"session.screen", SessionScreen>
+  | EventOf<"session.file", SessionFile>
+  | EventOf<"session.compacted", SessionCompacted>
+  | EventOf<"turn.started", TurnStarted>
+  | EventOf<"turn.ended", TurnEnded>
+  | EventOf<"step.started", StepStarted>
+  | EventOf<"step.ended", StepEnded>
+  | EventOf<"plan.changed", PlanChanged>
+  | EventOf<"message.received", MessageReceived>
+  | EventOf<"message.started", MessageStarted>
+  | EventOf<"message.delta", MessageDelta>
+  | EventOf<"message.ended", MessageEnded>
+  | EventOf<"thought.started", ThoughtStarted>
+  | EventOf<"thought.delta", ThoughtDelta>
+  | EventOf<"thought.ended", ThoughtEnded>
+  | EventOf<"call.started", CallStarted>
+  | EventOf<"call.delta", CallDelta>
+  | EventOf<"call.ready", CallReady>
+  | EventOf<"call.running", CallRunning>
+  | EventOf<"call.output", CallOutput>
+  | EventOf<"call.result", CallResulted>
+  | EventOf<"approval.required", ApprovalRequired>
+  | EventOf<"approval.decided", ApprovalDecided>
+  | EventOf<"approval.expired", ApprovalExpired>
+  | EventOf<"usage.changed", UsageChanged>
+  | EventOf<"turn.error", TurnError>;

@@ -106,7 +106,7 @@ def create_router(services: ApiServices) -> APIRouter:
         return LoginCodeResponse(code=ticket.secret, expires_at=ticket.expires_at)
 
     @router.get("/me", responses=openapi_errors(), response_model_exclude_none=True)
-    async def show_identity(principal: AnyKey) -> IdentityResponse:
+    async def who_am_i(principal: AnyKey) -> IdentityResponse:
         """Return the identity of the key or login of this request."""
         return await identify(principal)
 

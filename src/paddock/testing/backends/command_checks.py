@@ -9,7 +9,7 @@ import os
 from paddock.errors import NotFound, PaddockError, SandboxGone
 from paddock.model.sandbox import SandboxHealth
 from paddock.sandbox.daemon.client import DaemonClient, SandboxCommand
-from paddock.testing.backends.harness import BackendHarness, ConformanceChecks, make_conformance_test, wait_until_true
+from paddock.testing.backends.harness import BackendHarness, ConformanceChecks, conformance_check, wait_until_true
 
 
 class CommandChecks(ConformanceChecks):
@@ -17,14 +17,14 @@ class CommandChecks(ConformanceChecks):
 
     # Starting
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_started_sandbox_answers(self, bench: BackendHarness) -> None:
         """`start` returns once the daemon answers."""
         sandbox = await bench.start()
         await sandbox.inside.ping(timeout=2)
         assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.RUNNING
 
-    @make_conformance_test
+    @conformance_check
     async def test_the_record_is_json_and_enough_to_reach_the_sandbox(self, bench: BackendHarness) -> None:
         """A record survives storage as JSON."""
         sandbox = await bench.start()
@@ -32,7 +32,7 @@ class CommandChecks(ConformanceChecks):
         async with DaemonClient(bench.backend.daemon_address(stored)) as inside:
             await inside.ping()
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_wrong_token_is_refused(self, bench: BackendHarness) -> None:
         """Requests without the sandbox's token are rejected."""
         sandbox = await bench.start()
@@ -44,7 +44,7 @@ class CommandChecks(ConformanceChecks):
                 return
         raise AssertionError("a command ran with a wrong token")
 
-    @make_conformance_test
+    @conformance_check
     async def test_programs_see_the_environment_of_image_and_sandbox(self, bench: BackendHarness) -> None:
         """Variables of a sandbox override the image's; those of a command override both."""
         image = bench.image.model_copy(update={"env": {**bench.image.env, "ONE": "image", "TWO": "image"}})
@@ -53,7 +53,7 @@ class CommandChecks(ConformanceChecks):
         assert shown == str(["image", "box", "sandbox ä\nline"])
         assert await sandbox.text(SandboxCommand("echo $TWO", env={"TWO": "command"})) == "command"
 
-    @make_conformance_test
+    @conformance_check
     async def test_nothing_of_the_servers_environment_leaks(self, bench: BackendHarness) -> None:
         """The server's environment is not passed to the sandbox."""
         os.environ["PADDOCK_CONFORMANCE_SECRET"] = "leak"  # noqa: S105
@@ -63,7 +63,7 @@ class CommandChecks(ConformanceChecks):
             del os.environ["PADDOCK_CONFORMANCE_SECRET"]
         assert "PADDOCK_CONFORMANCE_SECRET" not in await sandbox.text("env")
 
-    @make_conformance_test
+    @conformance_check
     async def test_programs_run_as_the_images_user_in_the_workspace(self, bench: BackendHarness) -> None:
         """Uid, gid, home and working directory follow the image and the contract."""
         sandbox = await bench.start()
@@ -71,20 +71,20 @@ class CommandChecks(ConformanceChecks):
         shown = await sandbox.text('echo "$(id -u) $(id -g) $HOME $(pwd)"')
         assert shown == f"{user.uid} {user.gid} {user.home} /workspace"
 
-    @make_conformance_test
+    @conformance_check
     async def test_home_workspace_and_tmp_can_be_written(self, bench: BackendHarness) -> None:
         """The sandbox user owns the workspace."""
         sandbox = await bench.start()
         directories = "$HOME /workspace /tmp /var/tmp /dev/shm"
         await sandbox.text(f"for d in {directories}; do echo x > $d/probe && rm $d/probe || exit 1; done")
 
-    @make_conformance_test
+    @conformance_check
     async def test_the_hostname_is_the_one_asked_for(self, bench: BackendHarness) -> None:
         """The hostname is the sandbox's."""
         sandbox = await bench.start(hostname="pen-7")
         assert await sandbox.python("import socket; print(socket.gethostname())") == "pen-7"
 
-    @make_conformance_test
+    @conformance_check
     async def test_the_entrypoint_runs(self, bench: BackendHarness) -> None:
         """The spec's entrypoint is started in the workspace."""
         sandbox = await bench.start(entrypoint=("sh", "-c", "echo $0 > entered; exec sleep 600", "word two"))
@@ -96,20 +96,20 @@ class CommandChecks(ConformanceChecks):
 
     # Commands
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_failing_command_is_a_result(self, bench: BackendHarness) -> None:
         """A non-zero exit code is not a sandbox error."""
         sandbox = await bench.start()
         result = await sandbox.run("echo out; echo err >&2; exit 7")
         assert (result.exit_code, result.stdout, result.stderr) == (7, b"out\n", b"err\n")
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_command_that_does_not_exist_is_a_result(self, bench: BackendHarness) -> None:
         """A missing command is not a sandbox error."""
         sandbox = await bench.start()
         assert (await sandbox.run("no-such-program-anywhere")).exit_code == 127
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_dead_sandbox_is_an_error(self, bench: BackendHarness) -> None:
         """Commands in a removed sandbox raise `SandboxGone`."""
         sandbox = await bench.start()
@@ -120,7 +120,7 @@ class CommandChecks(ConformanceChecks):
             return
         raise AssertionError("a command ran in a sandbox that is gone")
 
-    @make_conformance_test
+    @conformance_check
     async def test_output_is_kept_byte_for_byte(self, bench: BackendHarness) -> None:
         """Output is binary-safe and ordered."""
         sandbox = await bench.start()
@@ -128,7 +128,7 @@ class CommandChecks(ConformanceChecks):
         result = await sandbox.run(SandboxCommand(["python3", "-c", code]))
         assert result.stdout == bytes(range(256)) * 300 + b"no newline"
 
-    @make_conformance_test
+    @conformance_check
     async def test_words_are_not_read_by_a_shell(self, bench: BackendHarness) -> None:
         """A list of arguments reaches the program unchanged."""
         sandbox = await bench.start()
@@ -136,13 +136,13 @@ class CommandChecks(ConformanceChecks):
         code = "import sys; print(sys.argv[1:])"
         assert await sandbox.text(SandboxCommand(["python3", "-c", code, *words])) == str(words)
 
-    @make_conformance_test
+    @conformance_check
     async def test_standard_input_and_cwd_reach_the_command(self, bench: BackendHarness) -> None:
         """A command gets its standard input and working directory."""
         sandbox = await bench.start()
         assert await sandbox.text(SandboxCommand("pwd; cat", cwd="/tmp", stdin="in ä")) == "/tmp\nin ä"  # noqa: S108
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_command_past_its_time_is_ended(self, bench: BackendHarness) -> None:
         """A timeout ends the command but not the sandbox."""
         sandbox = await bench.start()
@@ -152,7 +152,7 @@ class CommandChecks(ConformanceChecks):
 
     # Files
 
-    @make_conformance_test
+    @conformance_check
     async def test_files_are_written_and_read_exactly(self, bench: BackendHarness) -> None:
         """Files of any name and content can be written and read, also those written by programs."""
         sandbox = await bench.start()
@@ -162,7 +162,7 @@ class CommandChecks(ConformanceChecks):
         await sandbox.text("echo made > /workspace/made")
         assert await sandbox.inside.read_file("/workspace/made") == b"made\n"
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_missing_file_is_not_found(self, bench: BackendHarness) -> None:
         """A missing file is distinguished from a broken sandbox."""
         sandbox = await bench.start()
@@ -172,7 +172,7 @@ class CommandChecks(ConformanceChecks):
             return
         raise AssertionError("a file was read that does not exist")
 
-    @make_conformance_test
+    @conformance_check
     async def test_sandboxes_of_one_image_do_not_see_each_others_writes(self, bench: BackendHarness) -> None:
         """Changes to image files are private to the sandbox."""
         one, two = await asyncio.gather(bench.start(), bench.start())

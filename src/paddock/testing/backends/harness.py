@@ -119,7 +119,7 @@ async def wait_until_true(condition: Callable[[], Awaitable[T]], timeout: float 
     return found
 
 
-def make_conformance_test(body: Callable[[Any, BackendHarness], Coroutine[Any, Any, None]]) -> Callable[..., None]:
+def conformance_check(body: Callable[[Any, BackendHarness], Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Turn a check into a test function with the fixtures `make_backend` and `image`."""
 
     def test(self: object, make_backend: BackendFactory, image: Image) -> None:

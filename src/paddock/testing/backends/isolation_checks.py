@@ -17,7 +17,7 @@ from paddock.testing.backends.harness import (
     ConformanceChecks,
     echo_port,
     http_socket,
-    make_conformance_test,
+    conformance_check,
     wait_until_true,
 )
 
@@ -27,7 +27,7 @@ class IsolationChecks(ConformanceChecks):
 
     # Mounts
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_mounted_directory_is_shared_both_ways(self, bench: BackendHarness) -> None:
         """Host and sandbox see each other's files in a shared mount."""
         bench.needs(BackendFeature.MOUNTS)
@@ -41,7 +41,7 @@ class IsolationChecks(ConformanceChecks):
             assert made.read_text() == "sandbox\n"
             assert made.stat().st_uid == Path(directory).stat().st_uid, "the sandbox's file has a stranger for an owner"
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_read_only_mount_cannot_be_written(self, bench: BackendHarness) -> None:
         """A read-only mount accepts neither changed nor new files."""
         bench.needs(BackendFeature.MOUNTS)
@@ -54,7 +54,7 @@ class IsolationChecks(ConformanceChecks):
             assert os.listdir(directory) == ["file"]
             assert Path(directory, "file").read_text() == "kept"
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_single_file_can_be_mounted(self, bench: BackendHarness) -> None:
         """A mounted file appears at its path, also over a file of the image."""
         bench.needs(BackendFeature.MOUNTS)
@@ -67,7 +67,7 @@ class IsolationChecks(ConformanceChecks):
             sandbox = await bench.start(mounts=mounts)
             assert await sandbox.text("cat /etc/passwd.extra /etc/hosts") == "mountedmounted"
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_mount_that_does_not_exist_fails_the_start(self, bench: BackendHarness) -> None:
         """A failed start leaves nothing behind."""
         bench.needs(BackendFeature.MOUNTS)
@@ -76,7 +76,7 @@ class IsolationChecks(ConformanceChecks):
 
     # Network
 
-    @make_conformance_test
+    @conformance_check
     async def test_there_is_no_network(self, bench: BackendHarness) -> None:
         """The only interface is the sandbox's own loopback, without access to the host's."""
         sandbox = await bench.start()
@@ -89,7 +89,7 @@ class IsolationChecks(ConformanceChecks):
         assert refused.exit_code == 1
         assert b"ConnectionRefusedError" in refused.stderr
 
-    @make_conformance_test
+    @conformance_check
     async def test_an_uplink_service_is_reachable(self, bench: BackendHarness) -> None:
         """An uplink service answers at 127.0.0.1, also after a restart."""
         bench.needs(BackendFeature.UPLINK)
@@ -100,7 +100,7 @@ class IsolationChecks(ConformanceChecks):
             async with http_socket(path, answer):
                 assert await sandbox.python(fetch) == answer
 
-    @make_conformance_test
+    @conformance_check
     async def test_an_uplink_to_a_stopped_service_is_refused(self, bench: BackendHarness) -> None:
         """Connections fail at once while the host's service is down."""
         bench.needs(BackendFeature.UPLINK)
@@ -112,14 +112,14 @@ class IsolationChecks(ConformanceChecks):
 
     # Limits
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_memory_bomb_is_killed(self, bench: BackendHarness) -> None:
         """The sandbox survives, or its end has the reason `out_of_memory`."""
         bench.needs(BackendFeature.MEMORY_LIMIT)
         sandbox = await bench.start(limits=SandboxLimits(memory=96 * MIB))
         await self.bomb(bench, sandbox)
 
-    @make_conformance_test
+    @conformance_check
     async def test_limits_of_a_running_sandbox_can_change(self, bench: BackendHarness) -> None:
         """Changed limits apply to running sandboxes."""
         bench.needs(BackendFeature.MEMORY_LIMIT)
@@ -128,7 +128,7 @@ class IsolationChecks(ConformanceChecks):
         await bench.backend.limit(sandbox.record, SandboxLimits(memory=96 * MIB))
         await self.bomb(bench, sandbox)
 
-    @make_conformance_test
+    @conformance_check
     async def test_the_number_of_processes_is_limited(self, bench: BackendHarness) -> None:
         """A fork bomb meets the process limit, and the sandbox recovers."""
         sandbox = await bench.start(limits=SandboxLimits(pids=48))
@@ -147,7 +147,7 @@ class IsolationChecks(ConformanceChecks):
         assert 0 < int(await sandbox.python(code)) < 48
         assert await sandbox.text("echo on") == "on"
 
-    @make_conformance_test
+    @conformance_check
     async def test_cpu_time_is_limited(self, bench: BackendHarness) -> None:
         """A limit of 0.2 CPUs gives about a fifth of the elapsed time."""
         bench.needs(BackendFeature.CPU_LIMIT)
@@ -160,14 +160,14 @@ class IsolationChecks(ConformanceChecks):
         )
         assert float(await sandbox.python(code)) < 0.5
 
-    @make_conformance_test
+    @conformance_check
     async def test_open_files_are_limited(self, bench: BackendHarness) -> None:
         """The limit of open files applies."""
         sandbox = await bench.start(limits=SandboxLimits(files=128))
         code = "import os\ncount = 0\ntry:\n    while True: os.dup(0); count += 1\nexcept OSError: print(count)\n"
         assert int(await sandbox.python(code)) < 128
 
-    @make_conformance_test
+    @conformance_check
     async def test_disk_use_is_seen_and_its_cause_can_be_ended(self, bench: BackendHarness) -> None:
         """Layer and workspace count as disk usage; `end_commands` stops writers, files stay readable."""
         sandbox = await bench.start()

@@ -14,7 +14,7 @@ from paddock.testing.backends.harness import (
     SHORT_TIMEOUT,
     BackendHarness,
     ConformanceChecks,
-    make_conformance_test,
+    conformance_check,
     wait_until_true,
 )
 
@@ -24,7 +24,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
 
     # Pausing
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_paused_sandbox_really_stands_still(self, bench: BackendHarness) -> None:
         """Paused processes stop and continue after `resume`. Both calls are idempotent."""
         bench.needs(BackendFeature.PAUSE)
@@ -57,7 +57,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
             await wait_until_true(advanced)
             await bench.backend.remove(sandbox.id)
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_paused_sandbox_can_be_removed(self, bench: BackendHarness) -> None:
         """A paused sandbox can be removed."""
         bench.needs(BackendFeature.PAUSE)
@@ -68,7 +68,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
 
     # Snapshots
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_snapshot_keeps_what_was_written_and_what_was_deleted(self, bench: BackendHarness) -> None:
         """A sandbox from a snapshot has new files, no deleted ones, and the same ownership."""
         bench.needs(BackendFeature.SNAPSHOT)
@@ -92,7 +92,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
         await copy.text("echo more >> $HOME/d/new && rm /workspace/w/file")
         assert await sandbox.text("cat /workspace/w/file") == "work", "the copy changed the sandbox it came from"
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_sandbox_goes_on_after_its_snapshot(self, bench: BackendHarness) -> None:
         """A sandbox is frozen only during the copy, and stays paused if it was."""
         bench.needs(BackendFeature.SNAPSHOT)
@@ -104,7 +104,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
             await bench.backend.snapshot(sandbox.record, bench.new_snapshot_id())
             assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.PAUSED
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_snapshot_outlives_its_sandbox(self, bench: BackendHarness) -> None:
         """Several sandboxes can start from one snapshot."""
         bench.needs(BackendFeature.SNAPSHOT)
@@ -116,7 +116,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
         for copy in await asyncio.gather(bench.start(snapshot=snapshot_id), bench.start(snapshot=snapshot_id)):
             assert await copy.text("cat /workspace/kept") == "kept"
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_deleted_snapshot_is_gone(self, bench: BackendHarness) -> None:
         """Deletion is idempotent; starting from a deleted snapshot fails and leaves nothing."""
         bench.needs(BackendFeature.SNAPSHOT)
@@ -134,7 +134,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
             return
         raise AssertionError("a sandbox started from a snapshot that does not exist")
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_sandbox_that_is_gone_gives_no_snapshot(self, bench: BackendHarness) -> None:
         """A snapshot of a removed sandbox raises `SandboxGone` and leaves nothing."""
         bench.needs(BackendFeature.SNAPSHOT)
@@ -148,7 +148,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
             return
         raise AssertionError("a sandbox that is gone was kept")
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_cancelled_snapshot_does_not_exist(self, bench: BackendHarness) -> None:
         """A cancelled snapshot is complete or absent; the sandbox continues."""
         bench.needs(BackendFeature.SNAPSHOT)

@@ -16,7 +16,7 @@ from paddock.testing.backends.harness import (
     SHORT_TIMEOUT,
     BackendHarness,
     ConformanceChecks,
-    make_conformance_test,
+    conformance_check,
 )
 
 
@@ -25,7 +25,7 @@ class RemovalChecks(ConformanceChecks):
 
     # Ending
 
-    @make_conformance_test
+    @conformance_check
     async def test_wait_returns_when_the_sandbox_ends(self, bench: BackendHarness) -> None:
         """`wait` returns only after the end; the status has the reason."""
         sandbox = await bench.start()
@@ -38,7 +38,7 @@ class RemovalChecks(ConformanceChecks):
         assert status.reason is not None
         assert (await asyncio.wait_for(bench.backend.wait(sandbox.record), SHORT_TIMEOUT)).health is SandboxHealth.GONE
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_cancelled_wait_leaves_the_sandbox_alone(self, bench: BackendHarness) -> None:
         """A cancelled `wait` has no side effects."""
         sandbox = await bench.start()
@@ -48,7 +48,7 @@ class RemovalChecks(ConformanceChecks):
         await asyncio.wait([task])
         assert await sandbox.text("echo on") == "on"
 
-    @make_conformance_test
+    @conformance_check
     async def test_remove_can_be_repeated(self, bench: BackendHarness) -> None:
         """Removal is idempotent, also for unknown sandboxes."""
         sandbox = await bench.start()
@@ -57,7 +57,7 @@ class RemovalChecks(ConformanceChecks):
             assert sandbox.id not in await bench.backend.leftovers()
         await bench.backend.remove(bench.new_id())
 
-    @make_conformance_test
+    @conformance_check
     async def test_what_is_asked_of_a_sandbox_that_is_gone_is_answered(self, bench: BackendHarness) -> None:
         """`status` and `disk_used` answer; other calls raise `SandboxGone`."""
         sandbox = await bench.start()
@@ -77,7 +77,7 @@ class RemovalChecks(ConformanceChecks):
         ]
         assert unexpected == [], "these did not say that the sandbox is gone"
 
-    @make_conformance_test
+    @conformance_check
     async def test_an_id_can_be_used_again(self, bench: BackendHarness) -> None:
         """A new sandbox shows nothing of an earlier one with the same id."""
         sandbox = await bench.start()
@@ -86,7 +86,7 @@ class RemovalChecks(ConformanceChecks):
         again = await bench.start(id=sandbox.id)
         assert await again.text("ls /workspace/old /var/tmp/old 2>/dev/null || echo none") == "none"
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_sandbox_that_ended_by_itself_is_still_listed_until_removed(self, bench: BackendHarness) -> None:
         """A dead sandbox is listed as a leftover until it is removed."""
         sandbox = await bench.start()
@@ -100,7 +100,7 @@ class RemovalChecks(ConformanceChecks):
 
     # Finding sandboxes again
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_new_backend_object_adopts_a_running_sandbox(self, bench: BackendHarness) -> None:
         """A new backend on the same data can do everything the first one can."""
         bench.needs(BackendFeature.SURVIVE)
@@ -121,7 +121,7 @@ class RemovalChecks(ConformanceChecks):
         assert (await asyncio.wait_for(waiting, SHORT_TIMEOUT)).health is SandboxHealth.GONE
         assert sandbox.id not in await bench.backend.leftovers()
 
-    @make_conformance_test
+    @conformance_check
     async def test_closing_a_backend_object_leaves_its_sandboxes(self, bench: BackendHarness) -> None:
         """Sandboxes outlive the server process."""
         bench.needs(BackendFeature.SURVIVE)
@@ -134,13 +134,13 @@ class RemovalChecks(ConformanceChecks):
 
     # Failing to start
 
-    @make_conformance_test
+    @conformance_check
     async def test_an_image_that_does_not_exist_fails_the_start(self, bench: BackendHarness) -> None:
         """A failed start raises `SandboxStartError` and leaves nothing."""
         image = bench.image.model_copy(update={"root": Path("/no/such/image"), "binds": ()})
         await self.fails_to_start(bench, bench.spec(image=image))
 
-    @make_conformance_test
+    @conformance_check
     async def test_an_image_without_python_says_what_it_needs(self, bench: BackendHarness) -> None:
         """The error names python3."""
         with TemporaryDirectory() as directory:
@@ -151,14 +151,14 @@ class RemovalChecks(ConformanceChecks):
             error = await self.fails_to_start(bench, bench.spec(image=image))
         assert "python3" in str(error)
 
-    @make_conformance_test
+    @conformance_check
     async def test_an_id_in_use_is_refused(self, bench: BackendHarness) -> None:
         """A start with an id in use fails and does not affect the running sandbox."""
         sandbox = await bench.start()
         await self.fails_to_start(bench, bench.spec(id=sandbox.id))
         assert await sandbox.text("echo on") == "on"
 
-    @make_conformance_test
+    @conformance_check
     async def test_a_cancelled_start_leaves_nothing(self, bench: BackendHarness) -> None:
         """A start cancelled at any moment leaves nothing."""
         for delay in (0.0, 0.001, 0.005, 0.02, 0.04, 0.06, 0.08, 0.1):
@@ -172,7 +172,7 @@ class RemovalChecks(ConformanceChecks):
                 await bench.backend.remove(spec.id)
             assert await bench.own_leftovers() == [], f"cancelled after {delay} seconds"
 
-    @make_conformance_test
+    @conformance_check
     async def test_many_sandboxes_start_and_end_at_once(self, bench: BackendHarness) -> None:
         """Concurrent calls for different sandboxes are independent."""
         sandboxes = await asyncio.gather(*(bench.start() for _ in range(6)))
@@ -183,7 +183,7 @@ class RemovalChecks(ConformanceChecks):
 
     # The machine
 
-    @make_conformance_test
+    @conformance_check
     async def test_the_machine_can_be_examined(self, bench: BackendHarness) -> None:
         """Every failed finding has a fix; everything that sandboxes need is present."""
         findings = await bench.backend.examine()
