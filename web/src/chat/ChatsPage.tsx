@@ -13,7 +13,7 @@ import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import styles from "./ChatsPage.module.css";
 import { SessionList } from "./list/SessionList";
 import { useChatShortcuts } from "./list/useChatShortcuts";
-import { startSessionBody } from "./start/chat-setup";
+import { startSessionRequestBody } from "./start/chat-setup";
 import { NewChat } from "./start/NewChat";
 
 const ChatListDrawer = lazyComponent(async () => ({ default: (await import("./list/ChatListDrawer")).ChatListDrawer }));
@@ -71,7 +71,7 @@ export default function ChatsPage() {
             {mayWrite ? (
               <NewChat
                 onStart={async (setup, composed) => {
-                  const session = await startSession(startSessionBody(setup));
+                  const session = await startSession(startSessionRequestBody(setup));
                   go(`/chats/${session.id}`);
                   void sendMessage(session.id, composed);
                 }}

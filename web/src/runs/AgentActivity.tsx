@@ -14,13 +14,13 @@ import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import styles from "./run.module.css";
 import type { RunFeedItem } from "./run-feed";
 import { useRetryReason, useTranslatedReason } from "./run-reason";
-import type { RunFeedLink } from "./useRunFeed";
+import type { RunFeedState } from "./useRunFeed";
 
 /** Items rendered at first; earlier ones on demand. */
 const INITIAL_ITEMS = 300;
 
 /** The agent's messages and actions, newest last. Sticks to the end while the end is in view. */
-export function AgentActivity({ feed, link, error }: RunFeedLink) {
+export function AgentActivity({ feed, link, error }: RunFeedState) {
   const { t } = useTranslation();
   const [shown, setShown] = useState(INITIAL_ITEMS);
   const end = useRef<HTMLDivElement>(null);

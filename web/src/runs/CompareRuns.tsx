@@ -18,9 +18,9 @@ import {
   bestRunMetrics,
   formatPercent,
   matrixCellName,
-  runSeconds,
-  runTokens,
-  workspacePath,
+  runDurationSeconds,
+  runTokenCount,
+  workspaceRelativePath,
 } from "./run-metrics";
 import { useCurrentTime } from "./useCurrentTime";
 
@@ -69,7 +69,7 @@ function SideBySideTable({ runs }: { runs: Run[] }) {
     ...new Set(
       details.flatMap((run) => [
         ...(run?.result?.deliverables ?? []).map((each) => each.path),
-        ...(run?.result?.missing ?? []).map((each) => workspacePath(each.path)),
+        ...(run?.result?.missing ?? []).map((each) => workspaceRelativePath(each.path)),
       ]),
     ),
   ];
@@ -98,9 +98,12 @@ function SideBySideTable({ runs }: { runs: Run[] }) {
     ],
     [
       t("runs.column.duration"),
-      (run) => number(run.result?.seconds ?? runSeconds(run, now), formatDuration, "seconds"),
+      (run) => number(run.result?.seconds ?? runDurationSeconds(run, now), formatDuration, "seconds"),
     ],
-    [t("runs.column.tokens"), (run) => number(runTokens(run), (value) => formatAmount(value, i18n.language), "tokens")],
+    [
+      t("runs.column.tokens"),
+      (run) => number(runTokenCount(run), (value) => formatAmount(value, i18n.language), "tokens"),
+    ],
     [
       t("runs.column.cost"),
       (run) => number(run.result?.traffic.cost, (value) => formatMoney(value, i18n.language), "cost"),
@@ -150,7 +153,7 @@ function SideBySideTable({ runs }: { runs: Run[] }) {
                     {formatBytes(file.size)}
                   </Link>
                 );
-              const missing = details[index]?.result?.missing.some((each) => workspacePath(each.path) === name);
+              const missing = details[index]?.result?.missing.some((each) => workspaceRelativePath(each.path) === name);
               return missing ? <Badge tone="danger">{t("runs.missing")}</Badge> : <span aria-hidden>–</span>;
             }}
           </ComparisonSection>

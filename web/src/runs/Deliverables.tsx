@@ -13,7 +13,7 @@ import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { EmptyState } from "@/ui/layout/query-states";
 import { deliverablePath, isRunOver, type RunDetail } from "./api";
 import styles from "./run.module.css";
-import { resolveSiblingPath, workspacePath } from "./run-metrics";
+import { resolveSiblingPath, workspaceRelativePath } from "./run-metrics";
 
 /** Output files of a run, to view and download, and the missing ones. */
 export function Deliverables({ run }: { run: RunDetail }) {
@@ -80,7 +80,7 @@ export function Deliverables({ run }: { run: RunDetail }) {
             <li key={each.path} className={styles.missing}>
               <FileX2 size={15} aria-hidden />
               <div>
-                <span className={styles.path}>{workspacePath(each.path)}</span>{" "}
+                <span className={styles.path}>{workspaceRelativePath(each.path)}</span>{" "}
                 <Badge tone={each.required ? "danger" : "neutral"}>
                   {each.required ? t("runs.missing") : t("runs.missingOptional")}
                 </Badge>

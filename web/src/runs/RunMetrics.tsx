@@ -6,7 +6,7 @@ import { formatMoney } from "@/ui/format/money";
 import { isRunOver, type RunDetail } from "./api";
 import styles from "./run.module.css";
 import type { RunFeed } from "./run-feed";
-import { formatPercent, runSeconds } from "./run-metrics";
+import { formatPercent, runDurationSeconds } from "./run-metrics";
 import { useCurrentTime } from "./useCurrentTime";
 
 /** Metrics of a run, updated while it is running. */
@@ -15,7 +15,7 @@ export function RunMetrics({ run, feed }: { run: RunDetail; feed: RunFeed }) {
   const over = isRunOver(run.state);
   const now = useCurrentTime(!over);
   const traffic = run.result?.traffic ?? feed.figures;
-  const seconds = runSeconds(run, now);
+  const seconds = runDurationSeconds(run, now);
   const turns = run.result?.turns ?? feed.figures?.turns;
   const score = run.result?.score;
   const sandbox = feed.sandbox ?? run.sandboxId;

@@ -7,7 +7,7 @@ import type { SandboxView } from "@/session/types";
 import { useServerFacts } from "@/shell/status/server-facts";
 import type { RunDetail } from "./api";
 import styles from "./run.module.css";
-import { runCommands } from "./run-commands";
+import { agentCommandsOfRun } from "./run-commands";
 import type { RunFeed } from "./run-feed";
 
 /** The sandbox of a run while it exists. */
@@ -39,7 +39,7 @@ export function useRunSandbox(sandbox: string | null, over: boolean): SandboxVie
 }
 
 export function RunSandbox({ sandbox, run, feed }: { sandbox: SandboxView; run: RunDetail; feed: RunFeed }) {
-  const agent = useMemo(() => ({ commands: runCommands(feed, run.task) }), [feed, run.task]);
+  const agent = useMemo(() => ({ commands: agentCommandsOfRun(feed, run.task) }), [feed, run.task]);
   const [view, setView] = useState<View>(sandbox.desktop === "started" ? "desktop" : "files");
   return (
     <div className={styles.computer}>

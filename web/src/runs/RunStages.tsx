@@ -4,7 +4,7 @@ import { formatDuration } from "@/ui/format/formats";
 import { isRunOver, type RunDetail } from "./api";
 import styles from "./run.module.css";
 import type { RunFeed } from "./run-feed";
-import { stageOutcome } from "./run-metrics";
+import { runStageOutcome } from "./run-metrics";
 import { useCurrentTime } from "./useCurrentTime";
 
 const STAGE_ORDER = ["admit", "sandbox", "inputs", "start", "watch", "collect", "verify", "release"] as const;
@@ -28,7 +28,7 @@ export function RunStages({ run, feed }: { run: RunDetail; feed: RunFeed }) {
     return item ? ((item.endedAt ? Date.parse(item.endedAt) : now) - Date.parse(item.at)) / 1000 : null;
   };
   const stateOf = (stage: string, index: number) => {
-    if (over) return stageOutcome(run, stage);
+    if (over) return runStageOutcome(run, stage);
     if (stage === current) return "current";
     return stageSeconds(stage) !== null || index < currentIndex ? "done" : "ahead";
   };

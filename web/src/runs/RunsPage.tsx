@@ -17,7 +17,7 @@ import { type Column, Table } from "@/ui/layout/Table";
 import { useRunActions } from "./actions";
 import { isRunOver, RUN_STATES, type Run, useRuns } from "./api";
 import { RunStateBadge } from "./RunStateBadge";
-import { formatPercent, runSeconds, runTokens } from "./run-metrics";
+import { formatPercent, runDurationSeconds, runTokenCount } from "./run-metrics";
 import styles from "./runs.module.css";
 import { useCurrentTime } from "./useCurrentTime";
 
@@ -267,7 +267,7 @@ function useRunColumns(): Column<Run>[] {
       label: t("runs.column.duration"),
       numeric: true,
       cell: (run) => {
-        const seconds = runSeconds(run, now);
+        const seconds = runDurationSeconds(run, now);
         return seconds === null ? dash : formatDuration(seconds);
       },
     },
@@ -277,7 +277,7 @@ function useRunColumns(): Column<Run>[] {
       numeric: true,
       minor: true,
       cell: (run) => {
-        const tokens = runTokens(run);
+        const tokens = runTokenCount(run);
         return tokens === null ? dash : formatAmount(tokens, i18n.language);
       },
     },

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RunDetail } from "./api";
-import { runCommands } from "./run-commands";
+import { agentCommandsOfRun } from "./run-commands";
 import { applyRunEvents, EMPTY_FEED } from "./run-feed";
 
 const events = (...all: [string, Record<string, unknown>][]) =>
@@ -18,9 +18,11 @@ describe("the commands of a run", () => {
   it("are the agent's tool calls with their results", () => {
     const agent = task({ agent: "claude-code" });
     const before = feedOf(["run.tool_call", CALL], ["run.tool_call", { id: "2", name: "Read", arguments: {} }]);
-    expect(runCommands(before, agent)).toMatchObject([{ text: "make all", state: "running", result: null }]);
+    expect(agentCommandsOfRun(before, agent)).toMatchObject([{ text: "make all", state: "running", result: null }]);
     const after = feedOf(["run.tool_call", CALL], ["run.tool_result", { id: "1", text: "no rule", failed: true }]);
-    expect(runCommands(after, agent)).toMatchObject([{ state: "failed", result: "no rule", exit: null, seconds: 1 }]);
+    expect(agentCommandsOfRun(after, agent)).toMatchObject([
+      { state: "failed", result: "no rule", exit: null, seconds: 1 },
+    ]);
   });
 
   it("include only the current attempt", () => {
@@ -29,7 +31,7 @@ describe("the commands of a run", () => {
       ["run.retrying", { reason: "x" }],
       ["run.tool_call", { ...CALL, id: "3" }],
     );
-    expect(runCommands(feed, task({ agent: "codex" })).map(({ id }) => id)).toEqual(["3"]);
+    expect(agentCommandsOfRun(feed, task({ agent: "codex" })).map(({ id }) => id)).toEqual(["3"]);
   });
 
   it("are the entrypoint and its output without an agent", () => {
@@ -38,12 +40,12 @@ describe("the commands of a run", () => {
       ["run.stage", { stage: "watch" }],
       ["run.output", { stream: "stdout", text: "1\n" }],
     ];
-    expect(runCommands(feedOf(...startedEvents), entrypointTask)).toMatchObject([
+    expect(agentCommandsOfRun(feedOf(...startedEvents), entrypointTask)).toMatchObject([
       { text: "sh count.sh", state: "running", output: "1\n", outputLength: 2, result: null },
     ]);
-    expect(runCommands(feedOf(...startedEvents, ["run.ended", {}]), entrypointTask)).toMatchObject([
+    expect(agentCommandsOfRun(feedOf(...startedEvents, ["run.ended", {}]), entrypointTask)).toMatchObject([
       { state: "done", result: "1\n" },
     ]);
-    expect(runCommands(EMPTY_FEED, entrypointTask)).toEqual([]);
+    expect(agentCommandsOfRun(EMPTY_FEED, entrypointTask)).toEqual([]);
   });
 });

@@ -10,7 +10,7 @@ import type { RunDetail } from "./api";
 import type { RunCallItem, RunFeed, RunFeedItem } from "./run-feed";
 
 /** Commands of the current attempt, oldest first: a task without an agent has one, its entrypoint. */
-export function runCommands(feed: RunFeed, task: RunDetail["task"] | undefined): AgentCommand[] {
+export function agentCommandsOfRun(feed: RunFeed, task: RunDetail["task"] | undefined): AgentCommand[] {
   // Earlier attempts had other sandboxes.
   const items = feed.items.slice(feed.items.findLastIndex((item) => item.type === "attempt") + 1);
   const callCommands = items.flatMap((item) => (item.type === "call" ? (callCommand(item.call, item.at) ?? []) : []));

@@ -47,7 +47,7 @@ export interface BuildProgress {
   fraction: number | null;
 }
 
-export interface RunFigures {
+export interface RunUsage {
   turns: number;
   requests: number;
   inputTokens: number;
@@ -67,7 +67,7 @@ export interface RunFeed {
   build: BuildProgress | null;
   sandbox: string | null;
   image: string | null;
-  figures: RunFigures | null;
+  figures: RunUsage | null;
   ended: boolean;
 }
 

@@ -2,12 +2,12 @@ import { describe, expect, it } from "vitest";
 import type { Run, RunDetail } from "./api";
 import {
   bestRunMetrics,
-  failedStage,
+  failedRunStage,
   matrixCellName,
   resolveSiblingPath,
-  runSeconds,
-  stageOutcome,
-  workspacePath,
+  runDurationSeconds,
+  runStageOutcome,
+  workspaceRelativePath,
 } from "./run-metrics";
 
 function run(more: Partial<Run>): Run {
@@ -47,23 +47,23 @@ describe("figures", () => {
         checks: [],
       },
     } as unknown as RunDetail;
-    const states = ["admit", "sandbox", "collect", "release"].map((stage) => stageOutcome(unstarted, stage));
+    const states = ["admit", "sandbox", "collect", "release"].map((stage) => runStageOutcome(unstarted, stage));
     expect(states).toEqual(["failed", "skipped", "skipped", "skipped"]);
     const cancelled = { state: "cancelled", result: { endedBy: "cancel", stages: {} } } as unknown as RunDetail;
-    expect(stageOutcome(cancelled, "admit")).toBe("skipped");
+    expect(runStageOutcome(cancelled, "admit")).toBe("skipped");
   });
 
   it("count time up to now only while running", () => {
     const startedAt = "2026-01-01T00:00:00Z";
     const now = Date.parse("2026-01-01T00:01:00Z");
-    expect(runSeconds(run({ state: "running", startedAt }), now)).toBe(60);
-    expect(runSeconds(run({ startedAt, endedAt: "2026-01-01T00:00:07Z" }), now)).toBe(7);
-    expect(runSeconds(run({ state: "queued" }), now)).toBeNull();
+    expect(runDurationSeconds(run({ state: "running", startedAt }), now)).toBe(60);
+    expect(runDurationSeconds(run({ startedAt, endedAt: "2026-01-01T00:00:07Z" }), now)).toBe(7);
+    expect(runDurationSeconds(run({ state: "queued" }), now)).toBeNull();
   });
 
   it("show the failed stage", () => {
     const failed = (more: object, state = "failed") =>
-      failedStage({
+      failedRunStage({
         state,
         result: { endedBy: "exit", evidence: {}, exitCode: 0, stages: {}, missing: [], checks: [], ...more },
       } as unknown as RunDetail);
@@ -84,8 +84,8 @@ describe("figures", () => {
     expect(resolveSiblingPath("out/report.md", "../a%20b.png")).toBe("a b.png");
     expect(resolveSiblingPath("report.md", "https://example.org/x.png")).toBeNull();
     expect(resolveSiblingPath("report.md", "//example.org/x.png")).toBeNull();
-    expect(workspacePath("/workspace/a/b")).toBe("a/b");
-    expect(workspacePath("/etc/hosts")).toBe("/etc/hosts");
+    expect(workspaceRelativePath("/workspace/a/b")).toBe("a/b");
+    expect(workspaceRelativePath("/etc/hosts")).toBe("/etc/hosts");
   });
 
   it("show the matrix values", () => {

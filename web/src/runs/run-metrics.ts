@@ -19,13 +19,13 @@ export function runStateTone(state: RunState): Tone {
 }
 
 /** Duration so far or in total; null before the start. */
-export function runSeconds(run: Run, now: number): number | null {
+export function runDurationSeconds(run: Run, now: number): number | null {
   if (!run.startedAt) return null;
   const end = isRunOver(run.state) && run.endedAt ? Date.parse(run.endedAt) : now;
   return Math.max(0, (end - Date.parse(run.startedAt)) / 1000);
 }
 
-export function runTokens(run: Run): number | null {
+export function runTokenCount(run: Run): number | null {
   const traffic = run.result?.traffic;
   return traffic ? traffic.inputTokens + traffic.outputTokens : null;
 }
@@ -33,7 +33,7 @@ export function runTokens(run: Run): number | null {
 const SUCCESS_REASONS = new Set(["exit", "file", "output", "says", "verified"]);
 
 /** Stage at which a run failed; null if it did not fail. */
-export function failedStage({ state, result }: RunDetail): string | null {
+export function failedRunStage({ state, result }: RunDetail): string | null {
   if (!isRunOver(state) || state === "succeeded" || state === "cancelled" || !result) return null;
   const { endedBy, evidence, exitCode, missing, checks } = result;
   if (typeof evidence.stage === "string") return evidence.stage;
@@ -47,13 +47,13 @@ export function failedStage({ state, result }: RunDetail): string | null {
 }
 
 /** Outcome of a stage of a finished run; stages missing from the result never started. */
-export function stageOutcome(run: RunDetail, stage: string): "failed" | "done" | "skipped" {
-  if (stage === failedStage(run)) return "failed";
+export function runStageOutcome(run: RunDetail, stage: string): "failed" | "done" | "skipped" {
+  if (stage === failedRunStage(run)) return "failed";
   return run.result && stage in run.result.stages ? "done" : "skipped";
 }
 
 /** Path for display, relative to the workspace if inside it. */
-export function workspacePath(path: string): string {
+export function workspaceRelativePath(path: string): string {
   return path.replace(/^\/workspace\/(?=.)/, "");
 }
 
@@ -100,7 +100,7 @@ export function bestRunMetrics(runs: Run[]): BestRunMetrics {
       good.map((run) => run.result?.seconds),
       Math.min,
     ),
-    tokens: best(good.map(runTokens), Math.min),
+    tokens: best(good.map(runTokenCount), Math.min),
     cost: best(
       good.map((run) => run.result?.traffic.cost),
       Math.min,

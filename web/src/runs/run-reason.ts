@@ -2,7 +2,7 @@ import { useTranslation } from "react-i18next";
 import { translateKey } from "@/ui/format/error-text";
 import { isRunOver, type RunDetail, type RunResult } from "./api";
 import type { RunEndCause } from "./run-feed";
-import { workspacePath } from "./run-metrics";
+import { workspaceRelativePath } from "./run-metrics";
 
 /** Translates the reasons why runs ended. */
 const REASON_PATTERNS: Record<string, string> = {
@@ -60,7 +60,7 @@ export function useRunExplanation(run: RunDetail, stage: string): string {
   }
   if (!result) return t(`runs.why.${run.state}`);
   const sentence = t(`runs.endedBy.${result.endedBy}`, { code: result.exitCode ?? "?", defaultValue: result.reason });
-  const missing = result.missing.filter((each) => each.required).map((each) => workspacePath(each.path));
+  const missing = result.missing.filter((each) => each.required).map((each) => workspaceRelativePath(each.path));
   const failed = result.checks.filter((check) => check.required && !check.passed).map((check) => check.name);
   const more = [
     missing.length > 0 && t("runs.why.missing", { count: missing.length, names: missing.join(", ") }),

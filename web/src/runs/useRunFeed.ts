@@ -6,7 +6,7 @@ import type { ApiError } from "@/api/client";
 import { followEventStream, type StreamState } from "@/api/event-stream";
 import { applyRunEvents, EMPTY_FEED, type RunEvent, type RunFeed } from "./run-feed";
 
-export interface RunFeedLink {
+export interface RunFeedState {
   feed: RunFeed;
   link: StreamState;
   error: ApiError | null;
@@ -16,9 +16,9 @@ export interface RunFeedLink {
 const BATCH_MS = 60;
 
 /** Follow a run's events from the start while a component is mounted; null follows none. */
-export function useRunFeed(run: string | null): RunFeedLink {
+export function useRunFeed(run: string | null): RunFeedState {
   const [store] = useState(() =>
-    createStore<RunFeedLink>(() => ({ feed: EMPTY_FEED, link: "connecting", error: null })),
+    createStore<RunFeedState>(() => ({ feed: EMPTY_FEED, link: "connecting", error: null })),
   );
   useEffect(() => {
     const stop = new AbortController();

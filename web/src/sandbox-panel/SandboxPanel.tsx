@@ -7,7 +7,7 @@ import styles from "./SandboxPanel.module.css";
 import { SandboxViews } from "./SandboxViews";
 import { useSandboxKinds } from "./sandbox-queries";
 import { availableView, type SandboxViewName } from "./sandbox-views";
-import type { AgentSource } from "./terminal/agent-commands";
+import type { AgentCommandSource } from "./terminal/agent-commands";
 import { clearUrlChoice } from "./useUrlChoice";
 
 export type { SandboxViewName as View } from "./sandbox-views";
@@ -19,7 +19,7 @@ export interface SandboxPanelProps {
   chosen: { sandbox: string; view: SandboxViewName } | null;
   onChoose: (sandbox: string, view: SandboxViewName) => void;
   /** The agent that works in the sandboxes, for its terminal and its tool calls. */
-  agent?: AgentSource;
+  agent?: AgentCommandSource;
 }
 
 const ICONS: Record<string, LucideIcon> = {

@@ -23,7 +23,7 @@ import styles from "./SandboxPanel.module.css";
 import { type SandboxCondition, useRefreshOnChange, useSandboxCondition, useSandboxKinds } from "./sandbox-queries";
 import { availableView, type SandboxViewName, viewsForKind } from "./sandbox-views";
 import { ToolOutput } from "./ToolOutput";
-import type { AgentSource } from "./terminal/agent-commands";
+import type { AgentCommandSource } from "./terminal/agent-commands";
 import { TerminalView } from "./terminal/TerminalView";
 
 interface Props {
@@ -32,7 +32,7 @@ interface Props {
   sandboxes?: SandboxView[];
   view: SandboxViewName;
   onView: (view: SandboxViewName) => void;
-  agent?: AgentSource;
+  agent?: AgentCommandSource;
 }
 
 const ICONS: Record<SandboxViewName, LucideIcon> = {
@@ -89,7 +89,7 @@ interface SandboxViewPaneProps {
   sandbox: SandboxView;
   view: SandboxViewName;
   active: boolean;
-  agent?: AgentSource;
+  agent?: AgentCommandSource;
   standalone?: boolean;
 }
 

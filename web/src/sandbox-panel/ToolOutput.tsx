@@ -10,13 +10,13 @@ import { formatDuration, RelativeTime } from "@/ui/format/formats";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
 import { safeDisplayName } from "./files/sandbox-paths";
 import styles from "./SandboxPanel.module.css";
-import type { AgentSource } from "./terminal/agent-commands";
+import type { AgentCommandSource } from "./terminal/agent-commands";
 import { type ToolRun, toolRunsFromCalls, toolRunsFromEvents } from "./tool-runs";
 import { useSandboxEvents } from "./useSandboxEvents";
 
 interface Props {
   sandbox: SandboxView;
-  agent?: AgentSource;
+  agent?: AgentCommandSource;
   active: boolean;
 }
 

@@ -31,14 +31,14 @@ export function BuildImage({ image, recipe }: { image: string; recipe: boolean }
     enabled: builds,
     refetchInterval: (query) => (query.state.data?.items.some((each) => each.state === "running") ? POLL_MS : false),
   });
-  const again = () => queries.invalidateQueries({ queryKey: BUILDS });
+  const refreshBuilds = () => queries.invalidateQueries({ queryKey: BUILDS });
   const start = useMutation({
     mutationFn: () => api.post<Build>(`/v1/images/${encodeURIComponent(image)}/build`),
-    onSettled: again,
+    onSettled: refreshBuilds,
   });
   const stop = useMutation({
     mutationFn: (id: string) => api.delete(`/v1/images/builds/${encodeURIComponent(id)}`),
-    onSettled: again,
+    onSettled: refreshBuilds,
   });
   const build = data?.items.find((each) => each.image === image);
   const done = build?.state === "done" ? build.id : null;

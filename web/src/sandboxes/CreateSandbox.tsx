@@ -13,7 +13,7 @@ import { SANDBOXES_QUERY } from "./actions";
 import { BuildImage } from "./BuildImage";
 import {
   type CreateSandboxForm,
-  createSandboxBody,
+  createSandboxRequestBody,
   EMPTY_SANDBOX_FORM,
   invalidSandboxFields,
   SANDBOX_LIFETIMES,
@@ -39,7 +39,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
     queryFn: ({ signal }) => api.get<Schema<"ImageListResponse">>("/v1/images", { signal }),
   });
   const creation = useMutation({
-    mutationFn: () => api.post<Schema<"SandboxResponse">>("/v1/sandboxes", createSandboxBody(values)),
+    mutationFn: () => api.post<Schema<"SandboxResponse">>("/v1/sandboxes", createSandboxRequestBody(values)),
     onSuccess: (sandbox) => {
       showToast(t("sandboxes.create.done"), { tone: "good" });
       void queries.invalidateQueries({ queryKey: [SANDBOXES_QUERY] });

@@ -31,7 +31,7 @@ export function SandboxHeader({ sandbox, gone, writes }: { sandbox: Sandbox; gon
   const sharing = useSharingMenuItems(
     sandboxApiPath(sandbox.id),
     sandboxOwner(sandbox) ? null : sandbox,
-    actions.again,
+    actions.refreshSandboxes,
   );
   const snapshots = useSnapshotNames(Boolean(sandbox.snapshotId));
   const { state, message, reason } = sandbox.status;
@@ -103,7 +103,7 @@ export function SandboxHeader({ sandbox, gone, writes }: { sandbox: Sandbox; gon
                 if (action === "delete") {
                   actions.removeSandboxes([sandbox.id]);
                   navigate("/sandboxes");
-                } else void actions.perform(action, [sandbox]);
+                } else void actions.performAction(action, [sandbox]);
               }}
             >
               {t(`sandboxes.deeds.${action}`)}

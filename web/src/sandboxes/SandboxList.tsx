@@ -97,7 +97,7 @@ export function SandboxList({ writes }: { writes: boolean }) {
             size="small"
             icon={Pause}
             disabled={!sandboxesAllowing("pause").length}
-            onClick={() => void actions.perform("pause", sandboxesAllowing("pause"))}
+            onClick={() => void actions.performAction("pause", sandboxesAllowing("pause"))}
           >
             {t("sandboxes.deeds.pause")}
           </Button>
@@ -105,7 +105,7 @@ export function SandboxList({ writes }: { writes: boolean }) {
             size="small"
             icon={Play}
             disabled={!sandboxesAllowing("resume").length}
-            onClick={() => void actions.perform("resume", sandboxesAllowing("resume"))}
+            onClick={() => void actions.performAction("resume", sandboxesAllowing("resume"))}
           >
             {t("sandboxes.deeds.resume")}
           </Button>

@@ -28,7 +28,7 @@ export function SandboxMenu({ sandbox, actions }: { sandbox: Sandbox; actions: R
   const sharing = useSharingMenuItems(
     sandboxApiPath(sandbox.id),
     sandboxOwner(sandbox) ? null : sandbox,
-    actions.again,
+    actions.refreshSandboxes,
   );
   if (offered.length === 0) return null;
   return (
@@ -48,7 +48,7 @@ export function SandboxMenu({ sandbox, actions }: { sandbox: Sandbox; actions: R
           icon: SANDBOX_ACTION_ICONS[action],
           tone: action === "delete" ? ("danger" as const) : undefined,
           onSelect: () =>
-            action === "delete" ? actions.removeSandboxes([sandbox.id]) : void actions.perform(action, [sandbox]),
+            action === "delete" ? actions.removeSandboxes([sandbox.id]) : void actions.performAction(action, [sandbox]),
         })),
       ]}
     />

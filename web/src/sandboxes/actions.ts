@@ -35,21 +35,21 @@ export function useSandboxActions() {
   const queries = useQueryClient();
   const [busy, setBusy] = useState<ReadonlySet<string>>(new Set());
 
-  const again = useCallback(() => queries.invalidateQueries({ queryKey: [SANDBOXES_QUERY] }), [queries]);
+  const refreshSandboxes = useCallback(() => queries.invalidateQueries({ queryKey: [SANDBOXES_QUERY] }), [queries]);
 
   const remove = useCallback(
     (ids: string[], path: (id: string) => string, text: string) => {
       const run = async () => {
         // Each is tried, so that one failure does not block the others.
         const ends = await Promise.allSettled(ids.map((id) => api.delete(path(id))));
-        await again();
+        await refreshSandboxes();
         showSandboxes(ids);
         const failed = ends.find((end) => end.status === "rejected");
         if (failed) throw failed.reason;
       };
       runWithUndo(text, t("common.undo"), run, { hide: () => hideSandboxes(ids), show: () => showSandboxes(ids) });
     },
-    [again, t],
+    [refreshSandboxes, t],
   );
 
   const removeSandboxes = useCallback(
@@ -66,7 +66,7 @@ export function useSandboxActions() {
     [remove, t],
   );
 
-  const perform = useCallback(
+  const performAction = useCallback(
     async (action: Exclude<SandboxAction, "delete">, sandboxes: Sandbox[]) => {
       const ids = sandboxes.map((sandbox) => sandbox.id);
       setBusy((before) => new Set([...before, ...ids]));
@@ -74,12 +74,12 @@ export function useSandboxActions() {
       for (const end of ends) if (end.status === "rejected") showErrorToast(end.reason);
       if (action === "snapshot" && ends.some((end) => end.status === "fulfilled"))
         showToast(t("sandboxes.snapshots.made"), { tone: "good" });
-      await again();
+      await refreshSandboxes();
       setBusy((before) => new Set([...before].filter((id) => !ids.includes(id))));
     },
-    [again, t],
+    [refreshSandboxes, t],
   );
-  return { perform, removeSandboxes, removeSnapshots, busy, again };
+  return { performAction, removeSandboxes, removeSnapshots, busy, refreshSandboxes };
 }
 
 function runAction(action: Exclude<SandboxAction, "delete">, sandbox: Sandbox): Promise<unknown> {

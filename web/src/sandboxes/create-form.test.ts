@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { createSandboxBody, EMPTY_SANDBOX_FORM, invalidSandboxFields } from "./create-form";
+import { createSandboxRequestBody, EMPTY_SANDBOX_FORM, invalidSandboxFields } from "./create-form";
 import { type MetricSample, mergeMetricHistory } from "./sandbox-metrics";
 
 describe("a new sandbox", () => {
   it("leaves unset fields to the server", () => {
-    expect(createSandboxBody(EMPTY_SANDBOX_FORM)).toEqual({});
+    expect(createSandboxRequestBody(EMPTY_SANDBOX_FORM)).toEqual({});
   });
   it("has a kind, an image, limits and a lifetime", () => {
     const form = {
@@ -16,7 +16,7 @@ describe("a new sandbox", () => {
       life: "3600",
       name: "mine",
     };
-    expect(createSandboxBody(form)).toEqual({
+    expect(createSandboxRequestBody(form)).toEqual({
       image: { uri: "desktop" },
       extensions: { "paddock.kind": "linux" },
       resourceLimits: { cpu: "500m", memory: "2Gi" },
@@ -25,11 +25,13 @@ describe("a new sandbox", () => {
     });
   });
   it("has no expiry only if requested", () => {
-    expect(createSandboxBody({ ...EMPTY_SANDBOX_FORM, life: "never" })).toEqual({ timeout: null });
-    expect("timeout" in createSandboxBody(EMPTY_SANDBOX_FORM)).toBe(false);
+    expect(createSandboxRequestBody({ ...EMPTY_SANDBOX_FORM, life: "never" })).toEqual({ timeout: null });
+    expect("timeout" in createSandboxRequestBody(EMPTY_SANDBOX_FORM)).toBe(false);
   });
   it("omits what a snapshot determines", () => {
-    expect(createSandboxBody({ ...EMPTY_SANDBOX_FORM, snapshot: "snap-1", image: "host", kind: "linux" })).toEqual({
+    expect(
+      createSandboxRequestBody({ ...EMPTY_SANDBOX_FORM, snapshot: "snap-1", image: "host", kind: "linux" }),
+    ).toEqual({
       snapshotId: "snap-1",
     });
   });

@@ -26,7 +26,7 @@ export const EMPTY_SANDBOX_FORM: CreateSandboxForm = {
 };
 export const SANDBOX_LIFETIMES = ["", "1800", "3600", "14400", "86400", "604800", "never"];
 
-export function createSandboxBody(form: CreateSandboxForm): Partial<Schema<"CreateSandboxRequest">> {
+export function createSandboxRequestBody(form: CreateSandboxForm): Partial<Schema<"CreateSandboxRequest">> {
   const body: Partial<Schema<"CreateSandboxRequest">> = {};
   if (form.snapshot) body.snapshotId = form.snapshot;
   else if (form.image) body.image = { uri: form.image };

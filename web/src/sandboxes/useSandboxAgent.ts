@@ -3,15 +3,15 @@ import { useMemo } from "react";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import type { RunDetail } from "@/runs/api";
-import { runCommands } from "@/runs/run-commands";
+import { agentCommandsOfRun } from "@/runs/run-commands";
 import { useRunFeed } from "@/runs/useRunFeed";
-import type { AgentSource } from "@/sandbox-panel/terminal/agent-commands";
+import type { AgentCommandSource } from "@/sandbox-panel/terminal/agent-commands";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { type Sandbox, sandboxOwner } from "./sandbox-properties";
 
 export interface SandboxAgent {
   /** The agent of the sandbox's chat or run; undefined if there is none that the viewer may read. */
-  agent?: AgentSource;
+  agent?: AgentCommandSource;
   /** Whether it is not known yet. */
   pending: boolean;
 }
@@ -39,9 +39,9 @@ export function useSandboxAgent(sandbox: Sandbox | undefined): SandboxAgent {
   const { feed } = useRunFeed(detail.data?.id ?? null);
   const readable = session.data?.id;
   const task = detail.data?.task;
-  const agent = useMemo((): AgentSource | undefined => {
+  const agent = useMemo((): AgentCommandSource | undefined => {
     if (readable) return { session: readable };
-    return task && { commands: runCommands(feed, task) };
+    return task && { commands: agentCommandsOfRun(feed, task) };
   }, [readable, task, feed]);
   return { agent, pending: session.isLoading || detail.isLoading };
 }

@@ -20,7 +20,7 @@ const deliveryPlan = fc.record({
   seed: fc.integer(),
   window: fc.integer({ min: 1, max: 40 }),
   batch: fc.integer({ min: 1, max: 60 }),
-  again: fc.double({ min: 0, max: 0.5, noNaN: true }),
+  repeatShare: fc.double({ min: 0, max: 0.5, noNaN: true }),
 });
 
 function* pseudoRandom(seed: number): Generator<number, never> {
@@ -36,7 +36,7 @@ function batches(log: readonly SessionEvent[], plan: typeof deliveryPlan extends
   const shuffled: SessionEvent[] = [];
   for (let start = 0; start < log.length; start += plan.window) {
     const events = log.slice(start, start + plan.window);
-    const repeated = log.slice(0, start + plan.window).filter(() => draw() < plan.again / 10);
+    const repeated = log.slice(0, start + plan.window).filter(() => draw() < plan.repeatShare / 10);
     const keyed = [...events, ...repeated].map((event) => ({ event, key: draw() }));
     shuffled.push(...keyed.sort((one, other) => one.key - other.key).map(({ event }) => event));
   }

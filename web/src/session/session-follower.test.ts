@@ -227,8 +227,8 @@ describe("useSession", () => {
     remounted.unmount();
     await advance(KEEP_FOLLOWING_MS + 1000);
     expect(FakeSocket.last.readyState).toBe(3);
-    const again = renderHook(() => useSession(id, ({ view }) => view.last));
-    expect(again.result.current).toBe(0);
+    const remountedLater = renderHook(() => useSession(id, ({ view }) => view.last));
+    expect(remountedLater.result.current).toBe(0);
     await advance();
     expect(FakeSocket.opened).toHaveLength(2);
   });

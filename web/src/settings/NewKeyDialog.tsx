@@ -13,7 +13,7 @@ import {
   API_KEY_SCOPES,
   type ApiKeyForm,
   type ApiKeyScope,
-  createKeyBody,
+  createKeyRequestBody,
   EMPTY_KEY_FORM,
   isPositiveNumber,
   lacksModelScope,
@@ -31,7 +31,7 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
   const [values, setValues] = useState<ApiKeyForm>(EMPTY_KEY_FORM);
   const change = (changes: Partial<ApiKeyForm>) => setValues((before) => ({ ...before, ...changes }));
   const creation = useMutation({
-    mutationFn: () => api.post<Schema<"CreateKeyResponse">>("/v1/keys", createKeyBody(values, new Date())),
+    mutationFn: () => api.post<Schema<"CreateKeyResponse">>("/v1/keys", createKeyRequestBody(values, new Date())),
     onSuccess: () => queries.invalidateQueries({ queryKey: ["settings", "keys"] }),
   });
   const isValid =

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import {
   type ApiKey,
   apiKeyState,
-  createKeyBody,
+  createKeyRequestBody,
   EMPTY_KEY_FORM,
   formatKeyBudget,
   isPositiveNumber,
@@ -35,8 +35,8 @@ describe("keys", () => {
   });
   it("are requested with the filled-in fields only", () => {
     const form = { ...EMPTY_KEY_FORM, name: " laptop ", days: "", scopes: new Set(["llm:use"] as const) };
-    expect(createKeyBody(form, now)).toEqual({ name: "laptop", scopes: ["llm:use"] });
-    expect(createKeyBody({ ...form, days: "1", models: "gpt-*, claude-*", tokens: "1000" }, now)).toEqual({
+    expect(createKeyRequestBody(form, now)).toEqual({ name: "laptop", scopes: ["llm:use"] });
+    expect(createKeyRequestBody({ ...form, days: "1", models: "gpt-*, claude-*", tokens: "1000" }, now)).toEqual({
       name: "laptop",
       scopes: ["llm:use"],
       expiresAt: "2026-01-02T00:00:00.000Z",

@@ -68,7 +68,7 @@ export const EMPTY_KEY_FORM: ApiKeyForm = {
   cost: "",
 };
 
-export function createKeyBody(form: ApiKeyForm, now: Date): Partial<Schema<"CreateKeyRequest">> {
+export function createKeyRequestBody(form: ApiKeyForm, now: Date): Partial<Schema<"CreateKeyRequest">> {
   const body: Partial<Schema<"CreateKeyRequest">> = { name: form.name.trim(), scopes: [...form.scopes] };
   if (form.days) body.expiresAt = new Date(now.getTime() + Number(form.days) * 86_400_000).toISOString();
   const models = form.models.split(/[\s,]+/).filter(Boolean);

@@ -29,7 +29,7 @@ export class ErrorBoundary extends Component<Props, { error: unknown }> {
 
   override render(): ReactNode {
     if (this.state.error === null) return this.props.children;
-    return <BrokenPage error={this.state.error} again={() => this.setState({ error: null })} />;
+    return <BrokenPage error={this.state.error} onRetry={() => this.setState({ error: null })} />;
   }
 }
 
@@ -39,7 +39,7 @@ export function isMissingChunkError(error: unknown): boolean {
   return /dynamically imported module|importing a module script|unable to preload|loading (css )?chunk/i.test(text);
 }
 
-function BrokenPage({ error, again }: { error: unknown; again: () => void }) {
+function BrokenPage({ error, onRetry }: { error: unknown; onRetry: () => void }) {
   const { t } = useTranslation();
   const reload = (
     <Button tone="accent" onClick={() => window.location.reload()}>
@@ -62,7 +62,7 @@ function BrokenPage({ error, again }: { error: unknown; again: () => void }) {
         title={t("shell.broken.title")}
         action={
           <div className={styles.choices}>
-            <Button onClick={again}>{t("common.retry")}</Button>
+            <Button onClick={onRetry}>{t("common.retry")}</Button>
             {reload}
           </div>
         }

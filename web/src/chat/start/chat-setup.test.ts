@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { initialChatSetup, startSessionBody } from "./chat-setup";
+import { initialChatSetup, startSessionRequestBody } from "./chat-setup";
 
 type Facts = Parameters<typeof initialChatSetup>[0];
 
@@ -67,7 +67,10 @@ describe("a new chat", () => {
 
   it("asks unless turned off, then in no sandbox", () => {
     const setup = { agent: "a", model: "m", kinds: ["code", "linux"], ask: true };
-    expect(startSessionBody(setup).policy).toBeNull();
-    expect(startSessionBody({ ...setup, ask: false }).policy).toEqual({ rules: [], allow_all: ["code", "linux"] });
+    expect(startSessionRequestBody(setup).policy).toBeNull();
+    expect(startSessionRequestBody({ ...setup, ask: false }).policy).toEqual({
+      rules: [],
+      allow_all: ["code", "linux"],
+    });
   });
 });

@@ -56,7 +56,7 @@ function typedModel(name: string | undefined, patterns: readonly string[]): stri
 }
 
 /** Body of the request that starts the session. */
-export function startSessionBody(setup: ChatSetup): Schema<"StartSessionRequest"> {
+export function startSessionRequestBody(setup: ChatSetup): Schema<"StartSessionRequest"> {
   return {
     agent: setup.agent || null,
     model: setup.model || null,

@@ -11,10 +11,10 @@ import styles from "./form.module.css";
 import {
   type AttachedFiles,
   type Attachments,
-  attachFiles,
-  inputTarget,
+  attachFilesToInputs,
   type TaskInput,
   taskInputs,
+  taskInputTarget,
 } from "./input-bundle";
 import { type TaskEditing, useFieldHint, useFieldLabel } from "./TaskFieldControl";
 import { problemAtPath } from "./task-problems";
@@ -45,7 +45,7 @@ export function InputFiles({ spec, editing, attachments, onAttach, onServer }: P
   const changeInput = (index: number, more: TaskInput) =>
     save(inputs.map((each, at) => (at === index ? { ...each, ...more } : each)));
   const addFiles = (chosenFiles: Record<string, AttachedFiles>) => {
-    const { attachments: next, added } = attachFiles(inputs, attachments, chosenFiles);
+    const { attachments: next, added } = attachFilesToInputs(inputs, attachments, chosenFiles);
     onAttach(next);
     if (added.length > 0) save([...inputs, ...added.map((source) => ({ source }))]);
   };
@@ -141,7 +141,7 @@ function InputRow({ input, attached, onServer, error, onChange, onRemove }: Inpu
         <TextInput
           className={styles.mono}
           aria-label={t("runs.form.targetOf", { name })}
-          placeholder={input.content === undefined ? inputTarget(input) : "notes.txt"}
+          placeholder={input.content === undefined ? taskInputTarget(input) : "notes.txt"}
           spellCheck={false}
           value={input.target ?? ""}
           onChange={(event) =>

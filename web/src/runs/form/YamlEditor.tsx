@@ -2,7 +2,7 @@ import { useId, useMemo, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import styles from "./form.module.css";
 
-export interface LineMark {
+export interface YamlLineMark {
   line: number;
   message: string;
 }
@@ -14,7 +14,7 @@ export function YamlEditor({
   onChange,
 }: {
   text: string;
-  marks: LineMark[];
+  marks: YamlLineMark[];
   onChange: (text: string) => void;
 }) {
   const { t } = useTranslation();

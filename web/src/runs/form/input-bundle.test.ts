@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import {
   type AttachedFiles,
-  attachFiles,
+  attachFilesToInputs,
   prepareSubmission,
   taskForValidation,
   unattachedInputs,
@@ -48,7 +48,7 @@ describe("inputs", () => {
   it("match files by name first", () => {
     const inputs = [{ source: "data/a.csv" }];
     expect(unattachedInputs(inputs, {})).toEqual([0]);
-    const { attachments, added } = attachFiles(
+    const { attachments, added } = attachFilesToInputs(
       inputs,
       {},
       { "a.csv": file("a.csv", "1"), "b.csv": file("b.csv", "2") },

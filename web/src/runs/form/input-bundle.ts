@@ -36,12 +36,12 @@ export function taskForValidation(task: Task): Task {
   const inputs = taskInputs(task).map((input, index) =>
     input.source === undefined
       ? input
-      : { content: "", target: inputTarget(input) === "." ? `directory-${index}` : inputTarget(input) },
+      : { content: "", target: taskInputTarget(input) === "." ? `directory-${index}` : taskInputTarget(input) },
   );
   return { ...task, inputs };
 }
 
-export function inputTarget({ target, source }: TaskInput): string {
+export function taskInputTarget({ target, source }: TaskInput): string {
   return target ?? source?.replace(/\/+$/, "").split("/").pop() ?? "";
 }
 
@@ -50,10 +50,10 @@ export function prepareSubmission(task: Task, attachments: Attachments): { task:
   const inputs = taskInputs(task);
   if (!inputs.some((input) => input.source !== undefined)) return { task, bundle: null };
   const entries: TarEntry[] = inputs.flatMap((input) => {
-    if (input.content !== undefined) return [{ path: inputTarget(input), content: new Blob([input.content]) }];
+    if (input.content !== undefined) return [{ path: taskInputTarget(input), content: new Blob([input.content]) }];
     const attached = attachments[input.source ?? ""];
     return (attached?.files ?? []).map(({ path, file }) => ({
-      path: attached?.directory ? `${inputTarget(input)}/${path}` : inputTarget(input),
+      path: attached?.directory ? `${taskInputTarget(input)}/${path}` : taskInputTarget(input),
       content: file,
       modified: file.lastModified,
     }));
@@ -63,7 +63,7 @@ export function prepareSubmission(task: Task, attachments: Attachments): { task:
 }
 
 /** Attach files to inputs of the same name, or add new inputs. Returns the new sources. */
-export function attachFiles(
+export function attachFilesToInputs(
   inputs: TaskInput[],
   attachments: Attachments,
   chosen: Record<string, AttachedFiles>,

@@ -19,11 +19,11 @@ export interface SchemaNode {
 }
 
 /** `lines`: a list with one entry per line; `pairs`: a mapping of names to texts; `yaml`: everything else. */
-export type ControlType = "text" | "number" | "switch" | "choice" | "lines" | "pairs" | "group" | "yaml";
+export type FieldControlType = "text" | "number" | "switch" | "choice" | "lines" | "pairs" | "group" | "yaml";
 
 export interface TaskFieldSpec {
   path: string[];
-  control: ControlType;
+  control: FieldControlType;
   hint: string;
   example: string;
   /** Default value. */
@@ -77,7 +77,7 @@ function fieldFromNode(schema: SchemaNode, path: string[], node: SchemaNode, req
   };
 }
 
-function controlTypeOf(forms: SchemaNode[]): ControlType {
+function controlTypeOf(forms: SchemaNode[]): FieldControlType {
   const types = new Set(forms.map((form) => form.type));
   const [only] = forms;
   const list = forms.find((form) => form.type === "array");
@@ -100,7 +100,7 @@ function resolveReference(schema: SchemaNode, node: SchemaNode): SchemaNode {
 }
 
 /** Whether the control can show the value without loss. */
-export function controlFitsValue(control: ControlType, value: unknown): boolean {
+export function controlFitsValue(control: FieldControlType, value: unknown): boolean {
   if (value === undefined || value === null || control === "yaml") return true;
   if (control === "lines") return isText(value) || (Array.isArray(value) && value.every(isText));
   if (control === "pairs" || control === "group")

@@ -37,16 +37,23 @@ export function DesktopView({ sandbox, active, standalone }: Props) {
   const [panel, setPanel] = useState(false);
   const [captured, setCaptured] = useState(false);
 
-  const [again, setAgain] = useState(0);
+  const [restartCount, setRestartCount] = useState(0);
   const queries = useQueryClient();
 
   const display = useDisplayStatus(sandbox.id, active);
   const isUp = display.query.data?.up === true;
   const input = useInputControl(sandbox.id, active && isUp);
   const control = input.owner.type === "me";
-  const { state, connection, copied, last } = useDesktop(stage, sandbox.id, isUp, { control, size }, again, () => {
-    void queries.invalidateQueries({ queryKey: ["sandboxPanel", sandbox.id] });
-  });
+  const { state, connection, copied, last } = useDesktop(
+    stage,
+    sandbox.id,
+    isUp,
+    { control, size },
+    restartCount,
+    () => {
+      void queries.invalidateQueries({ queryKey: ["sandboxPanel", sandbox.id] });
+    },
+  );
   const live = state.name === "live";
   const screenshot = useLastScreenshot(sandbox.id, isUp && !live && last === null);
   const backdrop = last ?? screenshot;
@@ -147,7 +154,7 @@ export function DesktopView({ sandbox, active, standalone }: Props) {
                     </Button>
                   )}
                   {state.name === "over" && (
-                    <Button size="small" onClick={() => setAgain(again + 1)}>
+                    <Button size="small" onClick={() => setRestartCount(restartCount + 1)}>
                       {t("sandboxPanel.desktop.connect")}
                     </Button>
                   )}

@@ -23,7 +23,7 @@ export function useDesktop(
   enabled: boolean,
   options: DesktopOptions,
   /** Incremented to reconnect after the connection ended. */
-  again: number,
+  restartCount: number,
   onChange: () => void,
 ): DesktopHandle {
   const [state, setState] = useState<DesktopState>({ name: "connecting", attempt: 0 });
@@ -33,7 +33,7 @@ export function useDesktop(
   const onChangeRef = useRef(onChange);
   onChangeRef.current = onChange;
   const { control, size } = options;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: `again` triggers a reconnect.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `restartCount` triggers a reconnect.
   useEffect(() => {
     const element = target.current;
     if (!enabled || !element) return;
@@ -54,7 +54,7 @@ export function useDesktop(
       connection.current = null;
       opened.close();
     };
-  }, [target, sandbox, enabled, again]);
+  }, [target, sandbox, enabled, restartCount]);
   useEffect(() => {
     if (enabled) connection.current?.setOptions({ control, size });
   }, [enabled, control, size]);

@@ -119,7 +119,7 @@ export function readFileBlob(sandbox: string, path: string, signal?: AbortSignal
 }
 
 /** Download a directory as an archive. */
-export function archiveDirectory(sandbox: string, path: string): Promise<Blob> {
+export function downloadDirectoryArchive(sandbox: string, path: string): Promise<Blob> {
   return api.blob(`${daemonPath(sandbox)}/archive?path=${percentEncodePath(path)}&gzip=1`);
 }
 

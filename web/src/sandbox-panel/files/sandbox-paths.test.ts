@@ -48,12 +48,12 @@ describe("paths", () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 40 }), (bytes) => {
         const raw = [...bytes].map((byte) => `%${byte.toString(16).padStart(2, "0").toUpperCase()}`).join("");
-        const again = percentEncodePath(percentDecodePath(raw)).replace(
+        const encodedAgain = percentEncodePath(percentDecodePath(raw)).replace(
           /[^%]|%(..)/g,
           (match, hex: string | undefined) =>
             hex ? match : `%${match.charCodeAt(0).toString(16).padStart(2, "0").toUpperCase()}`,
         );
-        expect(again).toBe(raw);
+        expect(encodedAgain).toBe(raw);
       }),
     );
   });

@@ -9,8 +9,8 @@ import { runWithUndo, showErrorToast, showToast } from "@/ui/controls/toasts";
 import { useSandbox } from "../sandbox-queries";
 import type { DirectoryListing } from "./file-tree-rows";
 import {
-  archiveDirectory,
   createDirectory,
+  downloadDirectoryArchive,
   type FileEntry,
   listDirectory,
   listFilesChangedSince,
@@ -112,7 +112,7 @@ export function useFileActions(sandbox: SandboxView, refresh: () => void) {
     });
     try {
       if (entry.type === "directory")
-        saveBlob(await archiveDirectory(sandbox.id, entry.path), `${safeFileName(entry.name)}.tar.gz`);
+        saveBlob(await downloadDirectoryArchive(sandbox.id, entry.path), `${safeFileName(entry.name)}.tar.gz`);
       else saveBlob(await readFileBlob(sandbox.id, entry.path), safeFileName(entry.name));
     } catch (error) {
       showErrorToast(error);

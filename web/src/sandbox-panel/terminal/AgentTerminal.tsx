@@ -9,7 +9,7 @@ import { showToast } from "@/ui/controls/toasts";
 import { formatDuration } from "@/ui/format/formats";
 import { useStoredState } from "@/ui/hooks/browser-storage";
 import { EmptyState } from "@/ui/layout/query-states";
-import { type AgentCommand, type AgentSource, agentCommandsInSandbox } from "./agent-commands";
+import { type AgentCommand, type AgentCommandSource, agentCommandsInSandbox } from "./agent-commands";
 import { AgentTerminalLog } from "./agent-terminal-log";
 import { MAX_FONT_SIZE, MIN_FONT_SIZE } from "./font-sizes";
 import styles from "./Terminal.module.css";
@@ -24,7 +24,7 @@ interface ScreenProps {
 
 interface Props extends ScreenProps {
   sandbox: SandboxView;
-  agent: AgentSource;
+  agent: AgentCommandSource;
 }
 
 /** Write interval while output streams. */
@@ -150,7 +150,7 @@ function useSessionCommands(session: string, sandbox: SandboxView): AgentCommand
 }
 
 /** Mark that is shown while the agent runs a command in the sandbox. */
-export function AgentRunningMark({ sandbox, agent }: { sandbox: SandboxView; agent: AgentSource }) {
+export function AgentRunningMark({ sandbox, agent }: { sandbox: SandboxView; agent: AgentCommandSource }) {
   return "session" in agent ? (
     <SessionRunningMark sandbox={sandbox} session={agent.session} />
   ) : (

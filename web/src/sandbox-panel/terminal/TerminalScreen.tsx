@@ -38,17 +38,17 @@ interface Props {
 export function TerminalScreen({ sandbox, name, active, mayType, standalone, onChange }: Props) {
   const { t } = useTranslation();
   const container = useRef<HTMLDivElement>(null);
-  const [again, setAgain] = useState(0);
+  const [restartCount, setRestartCount] = useState(0);
   const [fontSize, setFontSize] = useStoredState("terminal.size", 13);
   const [reader, setReader] = useStoredState("terminal.reader", false);
   const [finding, setFinding] = useState(false);
   const [takeOverFrom, setTakeOverFrom] = useState<string | null>(null);
   const input = useInputControl(sandbox, active);
-  const { state, heldBy, screen, connection } = useTerminal(
+  const { state, inputHeldBy, screen, connection } = useTerminal(
     container,
     sandbox,
     name,
-    again,
+    restartCount,
     { size: fontSize, reader },
     onChange,
   );
@@ -67,8 +67,8 @@ export function TerminalScreen({ sandbox, name, active, mayType, standalone, onC
   const refreshRef = useRef(refresh);
   refreshRef.current = refresh;
   useEffect(() => {
-    if (heldBy) refreshRef.current();
-  }, [heldBy]);
+    if (inputHeldBy) refreshRef.current();
+  }, [inputHeldBy]);
 
   const copy = async () => {
     try {
@@ -172,13 +172,13 @@ export function TerminalScreen({ sandbox, name, active, mayType, standalone, onC
               : t("sandboxPanel.terminal.exitedWith", { code: state.code })}
           </span>
           {mayType && (
-            <Button size="small" icon={RotateCw} onClick={() => setAgain(again + 1)}>
+            <Button size="small" icon={RotateCw} onClick={() => setRestartCount(restartCount + 1)}>
               {t("sandboxPanel.terminal.restart")}
             </Button>
           )}
         </div>
       )}
-      {state.name === "refused" && <ErrorState error={state.error} retry={() => setAgain(again + 1)} />}
+      {state.name === "refused" && <ErrorState error={state.error} retry={() => setRestartCount(restartCount + 1)} />}
       <div className={styles.container} data-disconnected={state.name !== "live" || undefined}>
         <div ref={container} className={styles.screen} />
       </div>

@@ -12,7 +12,7 @@ import { safeDisplayName } from "../files/sandbox-paths";
 import { sandboxApiPath } from "../sandbox-queries";
 import { useUrlChoice } from "../useUrlChoice";
 import { AgentRunningMark, AgentTerminal } from "./AgentTerminal";
-import type { AgentSource } from "./agent-commands";
+import type { AgentCommandSource } from "./agent-commands";
 import styles from "./Terminal.module.css";
 import { TerminalScreen } from "./TerminalScreen";
 import { unusedTerminalName } from "./terminal-messages";
@@ -22,7 +22,7 @@ interface Props {
   active: boolean;
   standalone?: boolean;
   /** The agent that works in the sandbox; without one there is no agent terminal. */
-  agent?: AgentSource;
+  agent?: AgentCommandSource;
 }
 
 /** Name of the agent's terminal in the URL; no real terminal can have it. */

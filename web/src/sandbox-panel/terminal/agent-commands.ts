@@ -20,7 +20,7 @@ export interface AgentCommand {
 }
 
 /** Source of the commands in a sandbox's terminal: a chat, or a list of commands. */
-export type AgentSource = { session: string } | { commands: AgentCommand[] };
+export type AgentCommandSource = { session: string } | { commands: AgentCommand[] };
 
 /** A tool call of a chat or a run. */
 export interface CommandCall {

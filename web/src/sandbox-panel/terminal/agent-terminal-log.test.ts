@@ -53,7 +53,7 @@ function started() {
     });
   receive(event("turn.started", { turn: 1, cause: "message" }));
   receive(event("message.started", { message_id: "m", turn: 1, step: 1 }));
-  const again = () => {
+  const replayFromStart = () => {
     const writtenParts: string[] = [];
     const freshLog = new AgentTerminalLog(
       { write: (text) => writtenParts.push(text), reset: () => writtenParts.splice(0) },
@@ -62,7 +62,7 @@ function started() {
     freshLog.show(agentCommandsInSandbox(view.calls, SANDBOX));
     return finalTerminalText(writtenParts.join(""));
   };
-  return { receive, call, command, output, result, again, resets: () => resets, raw: () => screen };
+  return { receive, call, command, output, result, replayFromStart, resets: () => resets, raw: () => screen };
 }
 
 describe("the agent's terminal", () => {
@@ -77,9 +77,9 @@ describe("the agent's terminal", () => {
   });
 
   it("shows the same after a reload, from the results", () => {
-    const { receive, command, output, result, again } = started();
+    const { receive, command, output, result, replayFromStart } = started();
     receive(...command("c", "make all"), output("c", "one\n"), result("c", "one"));
-    expect(again()).toBe("$ make all\none\n[exit code 0]\n");
+    expect(replayFromStart()).toBe("$ make all\none\n[exit code 0]\n");
   });
 
   it("is rewritten if the result has more than the live output", () => {
@@ -130,13 +130,13 @@ describe("the agent's terminal", () => {
   });
 
   it("omits rejected, pending, foreign and non-command calls", () => {
-    const { receive, call, command, result, again } = started();
+    const { receive, call, command, result, replayFromStart } = started();
     receive(...command("c", "rm -rf /"), result("c", "rejected", { refused: true }));
     receive(
       event("call.ready", { call: { id: "w", name: "x", arguments: {} }, kind: "code", tool: "run_shell_command" }),
     );
     receive(...call("t", "code_start_terminal", { name: "x" }, "start_terminal"));
-    expect(again()).toBe("");
+    expect(replayFromStart()).toBe("");
   });
 
   it("marks output that was dropped", () => {

@@ -9,7 +9,7 @@ import { createTerminalScreen, type TerminalScreenHandle, type TerminalScreenOpt
 export interface TerminalHandle {
   state: TerminalState;
   /** Holder of control, reported when input was refused. */
-  heldBy: string | null;
+  inputHeldBy: string | null;
   screen: TerminalScreenHandle | null;
   connection: RefObject<TerminalConnection | null>;
   /** Terminal size if it differs from this window's. */
@@ -21,12 +21,12 @@ export function useTerminal(
   sandbox: string,
   name: string,
   /** Incremented to start again after the shell has ended. */
-  again: number,
+  restartCount: number,
   options: TerminalScreenOptions,
   onChange: () => void,
 ): TerminalHandle {
   const [state, setState] = useState<TerminalState>({ name: "connecting", attempt: 0 });
-  const [heldBy, setHeldBy] = useState<string | null>(null);
+  const [inputHeldBy, setInputHeldBy] = useState<string | null>(null);
   const [screen, setScreen] = useState<TerminalScreenHandle | null>(null);
   const [size, setSize] = useState<TerminalHandle["size"]>(null);
   const connection = useRef<TerminalConnection | null>(null);
@@ -35,7 +35,7 @@ export function useTerminal(
   const onChangeRef = useRef(onChange);
   onChangeRef.current = onChange;
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: `again` restarts the shell.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `restartCount` restarts the shell.
   useEffect(() => {
     const target = container.current;
     if (!target) return;
@@ -44,7 +44,7 @@ export function useTerminal(
     let opened: TerminalConnection | null = null;
     let resizeObserver: ResizeObserver | null = null;
     setState({ name: "connecting", attempt: 0 });
-    setHeldBy(null);
+    setInputHeldBy(null);
     const reconnect = () => opened?.reconnect();
     createTerminalScreen(target, optionsRef.current)
       .then((handle) => {
@@ -65,7 +65,7 @@ export function useTerminal(
             if (cols !== terminal.cols || rows !== terminal.rows) terminal.resize(cols, rows);
             setSize({ cols, rows });
           },
-          onInputHeld: setHeldBy,
+          onInputHeld: setInputHeldBy,
           onError: (text) => showToast(translateServerText(text), { tone: "danger" }),
         });
         const connected = opened;
@@ -90,7 +90,7 @@ export function useTerminal(
       connection.current = null;
       setScreen(null);
     };
-  }, [container, sandbox, name, again]);
+  }, [container, sandbox, name, restartCount]);
 
   const { size: fontSize, reader } = options;
   useEffect(() => {
@@ -101,5 +101,5 @@ export function useTerminal(
     connection.current?.resize(cols, rows);
   }, [screen, fontSize, reader]);
 
-  return { state, heldBy, screen, connection, size };
+  return { state, inputHeldBy, screen, connection, size };
 }

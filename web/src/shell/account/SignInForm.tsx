@@ -13,14 +13,14 @@ import { CookiesDisabledError, type CredentialStorage, signInWithKey } from "./s
 
 interface Props {
   /** The session expired; the page behind is still mounted. */
-  again: boolean;
+  isRepeated: boolean;
   /** Error of a sign-in link. */
   first: unknown;
   onDone: (storage: CredentialStorage) => Promise<void>;
 }
 
 /** Exchanges an API key for a cookie. */
-export function SignInForm({ again, first, onDone }: Props) {
+export function SignInForm({ isRepeated, first, onDone }: Props) {
   const { t, i18n } = useTranslation();
   const [key, setKey] = useState("");
   const [shown, setShown] = useState(false);
@@ -55,10 +55,10 @@ export function SignInForm({ again, first, onDone }: Props) {
         <div className={styles.brand}>
           <img src="/icon.svg" alt="" />
           <div>
-            <h1>{t(again ? "shell.signIn.againTitle" : "shell.signIn.title")}</h1>
+            <h1>{t(isRepeated ? "shell.signIn.againTitle" : "shell.signIn.title")}</h1>
           </div>
         </div>
-        <p>{t(again ? "shell.signIn.againAbout" : "shell.signIn.about")}</p>
+        <p>{t(isRepeated ? "shell.signIn.againAbout" : "shell.signIn.about")}</p>
         <div>
           <label htmlFor={id}>{t("shell.signIn.key")}</label>
           <div className={styles.secret} ref={field}>

@@ -6,7 +6,7 @@ import { showToast } from "@/ui/controls/toasts";
 import { ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import { ErrorBoundary } from "../ErrorBoundary";
 import { OfflineBanner } from "../status/OfflineBanner";
-import { isOfflineError, refetchAllQueries, watchConnection } from "../status/server-connection";
+import { isOfflineError, refetchAllQueries, watchServerConnection } from "../status/server-connection";
 import { CURRENT_USER_QUERY, type CurrentUser, coversAccess, useCurrentUser } from "./current-user";
 import { SignInForm } from "./SignInForm";
 import styles from "./SignInGate.module.css";
@@ -21,7 +21,7 @@ export function SignInGate({ children }: { children: ReactNode }) {
   const [codeError, setCodeError] = useState<unknown>(null);
   const usedCode = useRef<string | null>(null);
 
-  useEffect(() => watchConnection(queries), [queries]);
+  useEffect(() => watchServerConnection(queries), [queries]);
 
   // A 401 may come from a provider; only the server's own counts.
   useEffect(() => {
@@ -98,11 +98,11 @@ export function SignInGate({ children }: { children: ReactNode }) {
       {refused &&
         (me.data ? (
           <SignInOverlay label={t("shell.signIn.againTitle")}>
-            <SignInForm again first={codeError} onDone={refreshAfterSignIn} />
+            <SignInForm isRepeated first={codeError} onDone={refreshAfterSignIn} />
           </SignInOverlay>
         ) : (
           <div className={styles.inside}>
-            <SignInForm again={false} first={codeError} onDone={refreshAfterSignIn} />
+            <SignInForm isRepeated={false} first={codeError} onDone={refreshAfterSignIn} />
           </div>
         ))}
     </>

@@ -6,11 +6,11 @@ import { readStoredValue, writeStoredValue } from "@/ui/hooks/browser-storage";
 const STORAGE_KEY = "notifications";
 const isSupported = () => typeof Notification !== "undefined";
 
-export type Permission = NotificationPermission | "unsupported";
+export type NotificationPermissionState = NotificationPermission | "unsupported";
 
 interface NotificationState {
   on: boolean;
-  permission: Permission;
+  permission: NotificationPermissionState;
 }
 
 const currentState = (enabled: boolean): NotificationState => {

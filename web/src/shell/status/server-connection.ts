@@ -33,7 +33,7 @@ export function refetchAllQueries(queries: QueryClient): void {
 }
 
 /** Watch query results. Returns the function that stops it. */
-export function watchConnection(queries: QueryClient): () => void {
+export function watchServerConnection(queries: QueryClient): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let stopped = false;
 
