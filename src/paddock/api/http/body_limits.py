@@ -30,10 +30,12 @@ _UNLIMITED = 2**62
 
 @dataclass(frozen=True)
 class BodyLimit:
-    """Largest size of a body and max_bytes values in it."""
+    """Largest size of a body, and the number of values in it."""
 
     size: int
     values: int
+    reported_by_route: bool = False
+    """Whether the route answers in a format of its own, so that larger bodies are refused while it reads them."""
 
 
 SMALL_BODY_LIMIT = BodyLimit(4 * 2**10, 100)
@@ -42,6 +44,7 @@ LONG_LIST_LIMIT = BodyLimit(4 * 2**20, 50_000)
 SERVER_MAX_BODY_LIMIT = BodyLimit(_UNLIMITED, 50_000)
 """Size limited by `server.max_body` only: messages with files, task files and tool arguments."""
 TOOL_ARGUMENTS_LIMIT = BodyLimit(16 * 2**20, 50_000)
+MCP_MESSAGE_LIMIT = BodyLimit(16 * 2**20, 50_000, reported_by_route=True)
 STREAMED_BODY_LIMIT = BodyLimit(_UNLIMITED, _UNLIMITED)
 """Uploads that are streamed to disk and limited by the route itself."""
 _ROUTE_LIMITS: Mapping[tuple[str, str], BodyLimit] = {
@@ -52,7 +55,7 @@ _ROUTE_LIMITS: Mapping[tuple[str, str], BodyLimit] = {
     ("POST", "/v1/sessions/{session_id}/messages"): SERVER_MAX_BODY_LIMIT,
     ("POST", "/v1/sessions/{session_id}/resume"): SERVER_MAX_BODY_LIMIT,
     ("POST", "/v1/sandboxes/{sandbox_id}/tools/{name}"): TOOL_ARGUMENTS_LIMIT,
-    ("POST", "/v1/sandboxes/{sandbox_id}/mcp"): TOOL_ARGUMENTS_LIMIT,
+    ("POST", "/v1/sandboxes/{sandbox_id}/mcp"): MCP_MESSAGE_LIMIT,
     ("PUT", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LIST_LIMIT,
     ("PATCH", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LIST_LIMIT,
     ("DELETE", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LIST_LIMIT,
@@ -90,7 +93,8 @@ class BodyLimits:
     def limit_body(self, scope: Scope, receive: Receive) -> Iterator[Receive]:
         """Return a `receive` that stops at the route's body limit, and at the memory of the tenant.
 
-        Raises `Forbidden` for a key without the route's scope, and `TooLarge` for a `Content-Length` above the limit.
+        Raises `Forbidden` for a key without the route's scope, and `TooLarge` for a `Content-Length` above the limit
+        unless the route reports that.
         """
         limit = self._find_limit(scope)
         if limit is STREAMED_BODY_LIMIT:
@@ -98,7 +102,8 @@ class BodyLimits:
             return
         length = read_header(scope, b"content-length")
         size = min(limit.size, self.max_body)
-        if scope["method"] not in _WITHOUT_BODY and length.isdigit() and int(length) > size:
+        is_declared = scope["method"] not in _WITHOUT_BODY and length.isdigit()
+        if is_declared and int(length) > size and not limit.reported_by_route:
             raise TooLarge(self.too_large_message(size))
         principal = scope.get(PRINCIPAL_SCOPE_KEY)
         memory = self._memory.reservation(principal.tenant) if isinstance(principal, Principal) else None

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from paddock.api.http.authorization import SandboxWriter
@@ -13,6 +14,7 @@ from paddock.api.http.client_disconnect import cancel_on_disconnect
 from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.server_sent_events import STREAM_HEADERS
 from paddock.api.services import ApiServices
+from paddock.live.tools import mcp_messages
 from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgress
 
 _MESSAGE: dict[str, Any] = {
@@ -26,6 +28,7 @@ _MESSAGE: dict[str, Any] = {
         },
     }
 }
+_REFUSED_BODIES = (400, 413)
 _ERROR_STATUSES = (404, 409, 429, 502, 504)
 Version = Annotated[str | None, Header(alias="MCP-Protocol-Version", max_length=100)]
 
@@ -44,7 +47,13 @@ def create_router(services: ApiServices) -> APIRouter:
         answered as an event stream, if the client accepts that: progress notifications, then the result. Errors are MCP
         errors, `{"jsonrpc": "2.0", "id": …, "error": {"code": …, "message": …}}`, with a matching status.
         """
-        body = await request.body()
+        try:
+            body = await request.body()
+        except HTTPException as error:
+            if error.status_code not in _REFUSED_BODIES:
+                raise
+            refusal = mcp_messages.error_response(error.status_code, mcp_messages.INVALID_REQUEST, error.detail)
+            return Response(refusal.body, refusal.status, media_type="application/json")
         accept = request.headers.get("accept", "")
         answer = await cancel_on_disconnect(
             request, tools.handle_mcp_message(principal.tenant, sandbox_id, body, version, accept)
