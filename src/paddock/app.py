@@ -24,7 +24,7 @@ import uvloop
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from paddock.agents.engines.registry import EngineDependencies as EngineMeans
+from paddock.agents.engines.registry import EngineDependencies
 from paddock.agents.factory import open_sessions
 from paddock.agents.model.sandbox_spending import SandboxSpending
 from paddock.agents.sessions.service import SessionService
@@ -66,7 +66,7 @@ from paddock.llm.wire.http_server import HttpServer
 from paddock.mcp.address_policy import AddressPolicy
 from paddock.mcp.server_proxy import McpServerProxies
 from paddock.model.sandbox import SandboxLimits, SandboxState
-from paddock.runs.execution.run_dependencies import RunDependencies
+from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
 from paddock.runs.run_service import RunService
 from paddock.sandbox.base import SandboxBackend
 from paddock.sandbox.images import ImageBuildJobs, ImageStore, default_recipe_directories
@@ -90,7 +90,7 @@ MAX_MODEL_CONNECTIONS = 20_000
 IDLE_CHECK_SECONDS = 10.0
 IDLE_COLLECTIONS = 20
 """Collections of young objects after which all garbage is collected, once the server is idle."""
-KEEP_ALIVE = 75
+KEEP_ALIVE_SECONDS = 75
 """Seconds; longer than clients keep idle connections, so that they do not send into a connection being closed."""
 log = structlog.get_logger()
 
@@ -129,7 +129,7 @@ class PaddockServer:
             self.events = await EventLog.open(self.store)
             held.callback(self.events.close)
             self.keys = ApiKeys(ApiKeyStore(self.store))
-            self.gateway = await open_gateway(
+            self.gateway = await open_model_gateway(
                 self.config.llm,
                 self.store,
                 self.keys,
@@ -140,8 +140,8 @@ class PaddockServer:
             spending = SandboxSpending(self.store, self.events, self.config.chat.budget)
             held.push_async_callback(spending.close)
             self.gateway.spending_accounts.append(spending)
-            self.images = make_image_store(self.config)
-            self.backend = await asyncio.to_thread(make_backend, self.config)
+            self.images = create_image_store(self.config)
+            self.backend = await asyncio.to_thread(create_sandbox_backend, self.config)
             held.push_async_callback(self.backend.close)
             settings = self.config.llm
             self.loop = EventLoopMonitor(cpu=self.config.log.level == "debug")
@@ -149,7 +149,7 @@ class PaddockServer:
             self.loop.start()
             held.callback(self.loop.stop)
             self.model_server = HttpServer(
-                measure_loop_time(self.gateway, self.loop),
+                measure_event_loop_time(self.gateway, self.loop),
                 max_body=settings.max_body,
                 max_connections=MAX_MODEL_CONNECTIONS,
                 memory_budget=self.gateway.memory_budget,
@@ -159,7 +159,7 @@ class PaddockServer:
             held.push_async_callback(self.model_server.close, self.config.server.shutdown_grace)
             sandboxes = SandboxModelAccess(settings, self.keys, self.model_server, self.gateway.catalog)
             held.push_async_callback(sandboxes.close)
-            self.mcp_proxies = make_mcp_proxies(self.config)
+            self.mcp_proxies = create_mcp_proxies(self.config)
             held.push_async_callback(self.mcp_proxies.close)
             sandbox_mcp_servers = SandboxMcpServers()
             held.push_async_callback(sandbox_mcp_servers.close)
@@ -180,14 +180,14 @@ class PaddockServer:
             reconciler = Reconciler(self.fleet)
             held.push_async_callback(reconciler.close)
             await reconciler.open()
-            run_dependencies = RunDependencies.create(
+            run_dependencies = RunServiceDependencies.create(
                 self.config, fleet=self.fleet, images=self.images, gateway=self.gateway, events=self.events
             )
             # The data directory is locked, so no other process works on unfinished runs.
             self.runs = RunService(run_dependencies, self.store, alone=True)
             held.push_async_callback(self.runs.close)
             await self.runs.open()
-            engine_dependencies = EngineMeans(
+            engine_dependencies = EngineDependencies(
                 config=self.config,
                 store=self.store,
                 events=self.events,
@@ -239,7 +239,7 @@ def build_server(config: Config, log: LogBuffer | None = None) -> PaddockServer:
     return PaddockServer(config, log)
 
 
-async def open_gateway(
+async def open_model_gateway(
     settings: LlmConfig,
     store: Store,
     keys: ApiKeys,
@@ -268,8 +268,8 @@ async def open_gateway(
         held.push_async_callback(asyncio.to_thread, tracer.close)
     script_workers = WorkerPool(1)
     held.push_async_callback(script_workers.close)
-    around = ProviderDependencies(client, ArchiveRecordingSource(archive), script_workers)
-    providers = {name: make_provider(name, each, around) for name, each in settings.providers.items()}
+    provider_dependencies = ProviderDependencies(client, ArchiveRecordingSource(archive), script_workers)
+    providers = {name: make_provider(name, each, provider_dependencies) for name, each in settings.providers.items()}
     for provider in providers.values():
         held.push_async_callback(provider.close)
     gateway = ModelGateway(
@@ -289,7 +289,7 @@ async def open_gateway(
     return gateway
 
 
-def measure_loop_time(handler: Handler, loop: EventLoopMonitor) -> Handler:
+def measure_event_loop_time(handler: Handler, loop: EventLoopMonitor) -> Handler:
     """Wrap a handler so that each of its steps is measured."""
 
     async def handle(request: HttpRequest, reply: ResponseWriter) -> None:
@@ -298,7 +298,7 @@ def measure_loop_time(handler: Handler, loop: EventLoopMonitor) -> Handler:
     return handle
 
 
-def make_mcp_proxies(config: Config) -> McpServerProxies:
+def create_mcp_proxies(config: Config) -> McpServerProxies:
     """Create the proxies from sandboxes to MCP servers; they never reach this server itself."""
 
     def secret(name: str) -> str | None:
@@ -322,13 +322,13 @@ def collect_provider_secrets(settings: LlmConfig) -> list[str]:
     return [text for secret in secrets if (text := secret.get_secret_value())]
 
 
-def make_image_store(config: Config) -> ImageStore:
+def create_image_store(config: Config) -> ImageStore:
     settings = config.images
     recipes = default_recipe_directories(settings.recipes)
     return ImageStore(config.data / "images", recipes, settings.mirror, settings.aliases)
 
 
-def make_backend(config: Config) -> SandboxBackend:
+def create_sandbox_backend(config: Config) -> SandboxBackend:
     """Create the configured backend. Raises `ConfigError` naming the known ones if it is unknown."""
     found = {entry.name: entry for entry in entry_points(group=BACKEND_ENTRY_POINTS)}
     name = config.sandboxes.default_backend
@@ -431,7 +431,7 @@ class _UvicornServer(uvicorn.Server):
 
     def __init__(self, paddock: PaddockServer, ready: Callable[[], None]) -> None:
         quick = ModelFastPathHandler(
-            measure_loop_time(paddock.gateway, paddock.loop),
+            measure_event_loop_time(paddock.gateway, paddock.loop),
             AllowedHosts(paddock.config.server),
             paddock.services.traffic,
         )
@@ -448,7 +448,7 @@ class _UvicornServer(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=KEEP_ALIVE,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(paddock.config.server.shutdown_grace)),
         )
         super().__init__(settings)

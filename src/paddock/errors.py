@@ -171,7 +171,7 @@ class BuildError(PaddockError):
     code = "IMAGE_BUILD_FAILED"
 
 
-def release_frames(error: BaseException) -> None:
+def drop_stack_frames(error: BaseException) -> None:
     """Drop the stack frames of an error and its causes: a frame that refers to the error would never be freed."""
     known: set[int] = set()
     left: list[BaseException | None] = [error]

@@ -53,8 +53,8 @@ ROUTE_MODULES = {
 
 
 @dataclass(frozen=True)
-class ReadOnlyResponse:
-    """An HTTP response."""
+class ReadOnlyApiResponse:
+    """HTTP response of the read-only API."""
 
     status: int
     headers: Mapping[str, str]
@@ -74,7 +74,7 @@ class ReadOnlyApi:
 
         return cls(config, store, await EventLog.open(store))
 
-    async def get(self, path: str, query: str = "", headers: Mapping[str, str] | None = None) -> ReadOnlyResponse:
+    async def get(self, path: str, query: str = "", headers: Mapping[str, str] | None = None) -> ReadOnlyApiResponse:
         """Answer a GET request. Raises `NotFound` for paths that need a server."""
         from paddock.api.http.authorization import PRINCIPAL_SCOPE_KEY
 
@@ -113,7 +113,7 @@ class ReadOnlyApi:
             return requests.pop()
 
         await self._app(path)(scope, receive, send)
-        return ReadOnlyResponse(status, response_headers, bytes(body))
+        return ReadOnlyApiResponse(status, response_headers, bytes(body))
 
     def _app(self, path: str) -> ASGIApp:
         _, version, *parts = path.split("/")
@@ -220,13 +220,13 @@ class _ReadOnlyServices:
 
     @cached_property
     def runs(self) -> RunService:
-        from paddock.runs.execution.run_dependencies import RunDependencies
+        from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
         from paddock.runs.inputs.uploaded_bundles import UploadedBundles
         from paddock.runs.presets import PresetLibrary
-        from paddock.runs.results.artifact_publisher import ArtifactPublisher
+        from paddock.runs.results.deliverable_uploader import DeliverableUploader
         from paddock.runs.run_service import RunService
 
-        dependencies = RunDependencies(
+        dependencies = RunServiceDependencies(
             config=self.config,
             fleet=self.fleet,
             images=self.images,
@@ -234,7 +234,7 @@ class _ReadOnlyServices:
             events=self.events,
             presets=PresetLibrary(self.config.runs.presets, owner="the server"),
             bundles=UploadedBundles(self.config.data / "bundles"),
-            artifacts=ArtifactPublisher(None),
+            deliverable_uploader=DeliverableUploader(None),
             folders=self.config.data / "runs",
         )
         return RunService(dependencies, self._store)

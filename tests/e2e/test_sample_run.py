@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.runs.agent_images import KEPT
+from tests.integration.runs.agent_images import IMAGE_CACHE
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "agent-claude-code"
@@ -19,11 +19,11 @@ SECONDS = 110
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """A user's environment with the image at hand; building it takes minutes."""
-    if not any(KEPT.glob(f"{IMAGE}-*")):
+    if not any(IMAGE_CACHE.glob(f"{IMAGE}-*")):
         pytest.skip(f"the image {IMAGE} is not built on this machine")
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
-    (data / "images").symlink_to(KEPT, target_is_directory=True)
+    (data / "images").symlink_to(IMAGE_CACHE, target_is_directory=True)
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     return {**kept, "HOME": str(tmp_path), "PADDOCK_DATA": str(data), "PADDOCK_RUNS__WARM_SERVER": "0"}
 

@@ -47,9 +47,9 @@ def build_app(wanted: str | None = None) -> typer.Typer:
     for name, summary in SUMMARIES.items():
         modules = COMMANDS[name]
         if wanted is None or modules == COMMANDS.get(wanted):
-            place = app
+            group = app
             for module in modules:
-                place = importlib.import_module(f"paddock.cli.{module}").register_commands(place) or place
+                group = importlib.import_module(f"paddock.cli.{module}").register_commands(group) or group
         else:
             app.command(name, help=summary)(_unused_command)
     return app
@@ -88,7 +88,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _find_command_name(words: Sequence[str]) -> str | None:
     """Return the name of the command to run, or of the one being completed in a shell."""
     if "_PADDOCK_COMPLETE" in os.environ:
-        from paddock.cli.framework.shell_completion import typed_words as typed
+        from paddock.cli.framework.shell_completion import typed_command_words as typed
 
         words = typed()
     return next((word for word in words if word in COMMANDS), "")
@@ -119,10 +119,12 @@ def _describe_wrong_value(error: Exception) -> str | None:
     detail = details()[0]
     if detail["type"] == "value_error":
         return None
-    from paddock.config.yaml_files import explain_problem
+    from paddock.config.yaml_files import explain_validation_error
 
     names = [name for name in parameter.opts if name.startswith("-")]
-    return f"{max(names, key=len, default=parameter.metavar or parameter.name.upper())} {explain_problem(detail)}"
+    return (
+        f"{max(names, key=len, default=parameter.metavar or parameter.name.upper())} {explain_validation_error(detail)}"
+    )
 
 
 def _top_level_options(

@@ -16,7 +16,7 @@ from paddock.config.provider_discovery import add_missing_providers, discover_pr
 from paddock.config.schema import Config
 from paddock.config.schema_lookup import (
     SettingKey,
-    annotation_at,
+    annotation_of_setting,
     iterate_settings,
     section_type,
     unit_of_field,
@@ -30,10 +30,10 @@ from paddock.config.sources import (
     read_flag_layer,
 )
 from paddock.config.units import format_duration, format_size
-from paddock.config.yaml_files import explain_problem
+from paddock.config.yaml_files import explain_validation_error
 from paddock.errors import ConfigError
 
-MASK = "********"
+MASKED_VALUE = "********"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def list_settings(loaded: LoadedConfig) -> list[SettingLine]:
     for key, value in _iterate_values(loaded.config):
         dotted = ".".join(key)
         masked = dotted in loaded.hidden or isinstance(value, (SecretStr, SecretBytes))
-        text = MASK if masked else format_value(value, units.get(key))
+        text = MASKED_VALUE if masked else format_value(value, units.get(key))
         if dotted in loaded.unset:
             text = f"unresolved: {loaded.unset[dotted].partition(': ')[2].partition(': ')[2]}"
         lines.append(SettingLine(dotted, text, loaded.origins[dotted]))
@@ -245,7 +245,7 @@ def _resolve_paths(value: Any, key: SettingKey, base: Path) -> Any:
         return {name: _resolve_paths(inner, (*key, name), base) for name, inner in value.items()}
     if isinstance(value, list):
         return [_resolve_paths(inner, (*key, str(i)), base) for i, inner in enumerate(value)]
-    if isinstance(value, (str, Path)) and str(value) and unwrap_annotation(annotation_at(key)) is Path:
+    if isinstance(value, (str, Path)) and str(value) and unwrap_annotation(annotation_of_setting(key)) is Path:
         try:
             return Path(os.path.normpath(base / Path(value).expanduser()))
         except RuntimeError:  # `~name` of an unknown user; keep it so that the error is visible
@@ -273,7 +273,7 @@ def _origin_of(key: SettingKey, merged: SettingsLayer) -> str | None:
     """Return where a key was set, itself or as part of a list or map."""
     if key in merged.origins:
         return merged.origins[key]
-    parent = annotation_at(key[:-1])
+    parent = annotation_of_setting(key[:-1])
     return None if len(key) <= 1 or section_type(parent) else _origin_of(key[:-1], merged)
 
 
@@ -293,9 +293,9 @@ def _explain_error(problem: ErrorDetails, merged: SettingsLayer) -> str:
         return f"{origin}: there is no setting {dotted}{_suggestion(key, origin)}"
     secrets = [text for hidden, text in merged.hidden.items() if text and hidden[: len(key)] == key]
     units = {known: unit_of_field(field) for known, field in iterate_settings()}
-    message = explain_problem({**problem, "input": MASK} if secrets else problem, units.get(key))
+    message = explain_validation_error({**problem, "input": MASKED_VALUE} if secrets else problem, units.get(key))
     for text in secrets:
-        message = message.replace(text, MASK).replace(repr(text)[1:-1], MASK)
+        message = message.replace(text, MASKED_VALUE).replace(repr(text)[1:-1], MASKED_VALUE)
     return f"{origin}: {dotted}: {message}"
 
 
@@ -314,7 +314,7 @@ def _suggestion(key: SettingKey, origin: str) -> str:
         names = {ENVIRONMENT_PREFIX + "__".join(known).upper() for known, _ in iterate_settings()}
         close = difflib.get_close_matches(origin.removeprefix("environment "), names, 1)
     else:
-        model = section_type(annotation_at(key[:-1]))
+        model = section_type(annotation_of_setting(key[:-1]))
         here = difflib.get_close_matches(key[-1], model.model_fields if model else (), 1)
         elsewhere = [".".join(known) for known, _ in iterate_settings() if known[-1] == key[-1]]
         close = [".".join((*key[:-1], name)) for name in here] or elsewhere[:1]

@@ -92,40 +92,40 @@ def discover_providers(environ: Mapping[str, str], base: Path) -> tuple[Settings
     found: dict[str, str] = {}
     providers: dict[str, Any] = {}
     models: dict[str, Any] = {}
-    elsewhere: dict[str, str] = {}
+    custom_addresses: dict[str, str] = {}
     for known in KNOWN_PROVIDERS:
         variable, key = _first_set_variable(environ, known.keys)
         if not key or key.startswith(PADDOCK_KEY_PREFIX):
             continue
         found[known.name] = variable
-        place = ("llm", "providers", known.name)
+        key_path = ("llm", "providers", known.name)
         providers[known.name] = {**known.settings, "key": key}
-        layer.origins[place] = f"environment {variable}"
-        layer.origins |= {(*place, name): f"environment {variable}" for name in providers[known.name]}
-        layer.hidden[*place, "key"] = key
+        layer.origins[key_path] = f"environment {variable}"
+        layer.origins |= {(*key_path, name): f"environment {variable}" for name in providers[known.name]}
+        layer.hidden[*key_path, "key"] = key
         named, address = _first_set_variable(environ, known.addresses)
         if address:
             providers[known.name]["base_url"] = address
-            layer.origins[*place, "base_url"] = f"environment {named}"
+            layer.origins[*key_path, "base_url"] = f"environment {named}"
             if not known.is_own_address(address):
-                elsewhere[known.name] = f"environment {named}"
+                custom_addresses[known.name] = f"environment {named}"
                 if "api" in known.settings:
                     # Most compatible servers support only Chat Completions.
                     providers[known.name]["api"] = "chat"
-                    layer.origins[*place, "api"] = f"environment {named}"
+                    layer.origins[*key_path, "api"] = f"environment {named}"
     # Only one provider can get the pattern `*`; most servers with models of many vendors use OpenAI's API.
-    everything = "openai" if "openai" in elsewhere else next(iter(elsewhere), None)
+    everything = "openai" if "openai" in custom_addresses else next(iter(custom_addresses), None)
     for known in KNOWN_PROVIDERS:
         if known.name not in found:
             continue
         origin = f"environment {found[known.name]}"
         patterns = known.models
         if known.name == everything:
-            origin, patterns = elsewhere[known.name], ("*",)
+            origin, patterns = custom_addresses[known.name], ("*",)
         for pattern in patterns:
             models[pattern] = {"provider": known.name, "model": pattern}
-            place = ("llm", "models", pattern)
-            layer.origins |= dict.fromkeys((place, (*place, "provider"), (*place, "model")), origin)
+            key_path = ("llm", "models", pattern)
+            layer.origins |= dict.fromkeys((key_path, (*key_path, "provider"), (*key_path, "model")), origin)
     if found:
         layer.tree = {"llm": {"providers": providers, "models": models}}
     return layer, found
@@ -143,11 +143,11 @@ def add_missing_providers(
         if known is None or provider in providers:
             continue
         variable = known.keys[0]
-        place = ("llm", "providers", provider)
+        key_path = ("llm", "providers", provider)
         providers[provider] = {**known.settings, "key": f"${{{variable}}}"}
-        layer.origins |= {(*place, field): f"environment {variable}" for field in ("key", *known.settings)}
+        layer.origins |= {(*key_path, field): f"environment {variable}" for field in ("key", *known.settings)}
         origin = origins.get(("llm", "models", name), "settings")
-        layer.unset[*place, "key"] = f"{origin}: {'.'.join(place)}.key: the environment has no {variable}"
+        layer.unset[*key_path, "key"] = f"{origin}: {'.'.join(key_path)}.key: the environment has no {variable}"
 
 
 def key_variable_for_model(model: str) -> str | None:

@@ -119,8 +119,8 @@ def _section_of_field(field: FieldInfo) -> type[BaseModel] | None:
 def _section_of_items(field: FieldInfo) -> type[BaseModel] | None:
     """Return the section class of the items of a list or map, or `None`."""
     kind = unwrap_annotation(field.annotation)
-    place = {tuple: 0, Mapping: 1}.get(get_origin(kind))
-    return None if place is None else section_type(get_args(kind)[place])
+    item_index = {tuple: 0, Mapping: 1}.get(get_origin(kind))
+    return None if item_index is None else section_type(get_args(kind)[item_index])
 
 
 def _table(rows: Sequence[str]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from paddock.config.sandbox_limits import LimitsConfig
+from paddock.config.sandbox_limits import SandboxLimitsConfig
 from paddock.config.section import ConfigSection
 
 
-class KindConfig(ConfigSection):
+class SandboxKindConfig(ConfigSection):
     """A kind of sandbox that requests can name. Omitted values of a built-in kind keep their defaults."""
 
     title: str | None = None
@@ -17,5 +17,5 @@ class KindConfig(ConfigSection):
     """What the kind is suited for; shown to agents."""
     screen: bool | None = None
     """Whether the sandboxes have a desktop that can be viewed and controlled."""
-    limits: LimitsConfig = LimitsConfig()
+    limits: SandboxLimitsConfig = SandboxLimitsConfig()
     """Resource limits used when a request does not set them."""

@@ -8,7 +8,7 @@ from paddock.config.section import ConfigSection
 from paddock.config.units import Bytes, Cpus
 
 
-class LimitsConfig(ConfigSection):
+class SandboxLimitsConfig(ConfigSection):
     """Resource limits of a sandbox."""
 
     cpu: Cpus | None = Field(default=None, gt=0)

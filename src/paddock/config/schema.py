@@ -13,8 +13,8 @@ from paddock.config.live import LiveConfig
 from paddock.config.llm import LlmConfig
 from paddock.config.mcp import McpConfig
 from paddock.config.runs import RunsConfig
-from paddock.config.sandbox_kinds import KindConfig
-from paddock.config.sandbox_limits import LimitsConfig
+from paddock.config.sandbox_kinds import SandboxKindConfig
+from paddock.config.sandbox_limits import SandboxLimitsConfig
 from paddock.config.section import ConfigSection
 from paddock.config.units import Bytes, Cpus, PortRange, Ports, Seconds
 
@@ -52,9 +52,9 @@ class SandboxesConfig(ConfigSection):
     running in the background does not."""
     start_timeout: Seconds = Field(default=30, gt=0)
     """How long a sandbox may take to become ready."""
-    limits: LimitsConfig = LimitsConfig(cpu=2, memory=2 * 2**30, pids=512, disk=10 * 2**30, files=65536)
+    limits: SandboxLimitsConfig = SandboxLimitsConfig(cpu=2, memory=2 * 2**30, pids=512, disk=10 * 2**30, files=65536)
     """Resource limits used when a request does not set them."""
-    max_limits: LimitsConfig = LimitsConfig()
+    max_limits: SandboxLimitsConfig = SandboxLimitsConfig()
     """Highest limits a request may set; `null` means unlimited."""
     allowed_host_paths: tuple[Path, ...] = ()
     """Host directories that sandboxes may mount; an empty list allows none."""
@@ -79,15 +79,15 @@ class SandboxesConfig(ConfigSection):
 
     @field_validator("limits", mode="after")
     @classmethod
-    def _unset_limits_keep_their_defaults(cls, limits: LimitsConfig) -> LimitsConfig:
-        default: LimitsConfig = cls.model_fields["limits"].default
+    def _unset_limits_keep_their_defaults(cls, limits: SandboxLimitsConfig) -> SandboxLimitsConfig:
+        default: SandboxLimitsConfig = cls.model_fields["limits"].default
         return default.model_copy(update={name: getattr(limits, name) for name in limits.model_fields_set})
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.default_timeout is not None and self.default_timeout > self.max_timeout:
             raise ValueError("default_timeout is longer than max_timeout")
-        for name in LimitsConfig.model_fields:
+        for name in SandboxLimitsConfig.model_fields:
             limit, bound = getattr(self.limits, name), getattr(self.max_limits, name)
             if limit is not None and bound is not None and limit > bound:
                 raise ValueError(f"limits.{name} is more than max_limits.{name}")
@@ -136,7 +136,7 @@ class PoolConfig(ConfigSection):
     """Kind of the sandboxes."""
     size: int = Field(default=2, ge=0, le=1000)
     """Number of sandboxes kept ready."""
-    limits: LimitsConfig = LimitsConfig()
+    limits: SandboxLimitsConfig = SandboxLimitsConfig()
     """Resource limits of the sandboxes; omitted values come from the kind, then from `sandboxes.limits`."""
 
     @model_validator(mode="after")
@@ -208,7 +208,7 @@ class Config(ConfigSection):
     quotas: QuotasConfig = QuotasConfig()
     pools: tuple[PoolConfig, ...] = ()
     """Sandbox pools created when the server starts."""
-    kinds: Mapping[str, KindConfig] = {}
+    kinds: Mapping[str, SandboxKindConfig] = {}
     """Sandbox kinds by name: overrides for built-in kinds, and kinds of your own."""
     images: ImagesConfig = ImagesConfig()
     local: LocalBackendConfig = LocalBackendConfig()

@@ -31,7 +31,7 @@ def section_type(annotation: Any) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
-def annotation_at(key: SettingKey, root: type[BaseModel] = Config) -> Any:
+def annotation_of_setting(key: SettingKey, root: type[BaseModel] = Config) -> Any:
     """Return the annotation of the value at a key, or `None` if the schema has no such key."""
     annotation: Any = root
     for part in key:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from paddock.config.schema_lookup import SettingKey, annotation_at, unwrap_annotation
+from paddock.config.schema_lookup import SettingKey, annotation_of_setting, unwrap_annotation
 
 ENVIRONMENT_PREFIX = "PADDOCK_"
 NON_SETTING_VARIABLES = frozenset({"PADDOCK_CONFIG", "PADDOCK_API_KEY", "PADDOCK_URL"})
@@ -181,7 +181,7 @@ def _parse_text(text: str, key: SettingKey) -> Any:
             return yaml.safe_load(text)
         except yaml.YAMLError:
             return text
-    if getattr(unwrap_annotation(annotation_at(key)), "__origin__", None) is tuple:
+    if getattr(unwrap_annotation(annotation_of_setting(key)), "__origin__", None) is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 

@@ -97,7 +97,7 @@ def _parse_with_loader(text: str, path: Path, kind: type[yaml.SafeLoader]) -> tu
     loader = kind(text)
     try:
         tree = loader.get_single_node()
-        refuse_duplicates(tree, path)
+        refuse_duplicate_keys(tree, path)
         _tag_keys_as_strings(tree)
         return tree, None if tree is None else loader.construct_document(tree)
     finally:
@@ -119,7 +119,7 @@ def _refuse_expensive_yaml(text: str, path: Path, kind: type[yaml.SafeLoader]) -
             raise ConfigError(f"{path}:{line}: not valid YAML: it is nested too deeply")
 
 
-def refuse_duplicates(node: yaml.Node | None, path: Path) -> None:
+def refuse_duplicate_keys(node: yaml.Node | None, path: Path) -> None:
     """Raise `ConfigError` for duplicate keys, of which YAML itself would silently use the last."""
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
@@ -128,10 +128,10 @@ def refuse_duplicates(node: yaml.Node | None, path: Path) -> None:
                 if key.value in seen:
                     raise ConfigError(f"{path}:{key.start_mark.line + 1}: '{key.value}' is written twice; keep one")
                 seen.add(key.value)
-            refuse_duplicates(value, path)
+            refuse_duplicate_keys(value, path)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            refuse_duplicates(value, path)
+            refuse_duplicate_keys(value, path)
 
 
 def _tag_keys_as_strings(node: yaml.Node | None) -> None:
@@ -170,7 +170,7 @@ def locate_field(node: yaml.Node | None, location: Sequence[Any]) -> tuple[int, 
     return line, written
 
 
-def explain_problem(detail: Mapping[str, Any], unit: str | None = None) -> str:
+def explain_validation_error(detail: Mapping[str, Any], unit: str | None = None) -> str:
     """Return advice for one pydantic error; `unit` is the unit of the field, if it has one."""
     kind, given, context = str(detail["type"]), detail["input"], detail.get("ctx", {})
     if kind == "missing":

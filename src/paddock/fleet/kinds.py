@@ -13,7 +13,7 @@ from typing import Self
 
 from pydantic import ValidationError
 
-from paddock.config.sandbox_kinds import KindConfig
+from paddock.config.sandbox_kinds import SandboxKindConfig
 from paddock.config.schema import Config, SandboxesConfig
 from paddock.errors import ConfigError, InvalidInput
 from paddock.model.sandbox import SandboxLimits
@@ -115,7 +115,7 @@ def _load_kind(entry: EntryPoint) -> SandboxKind:
     return kind
 
 
-def _apply_config(name: str, known: SandboxKind | None, own: KindConfig) -> SandboxKind:
+def _apply_config(name: str, known: SandboxKind | None, own: SandboxKindConfig) -> SandboxKind:
     settings = own.model_dump(exclude_none=True, exclude={"limits"})
     limits = own.limits.model_dump(exclude_none=True)
     if known is not None:

@@ -16,9 +16,9 @@ from paddock.model.owners import Visibility, check_may_share, owner_scoped_reque
 from paddock.model.runs import EndedBy, ReasonCode, Run, RunResult, RunStage, RunState
 from paddock.model.sandbox import RUN_KEY
 from paddock.model.task import Task
-from paddock.runs.execution.end_conditions import CancelRequest
+from paddock.runs.execution.end_conditions import RunCancellation
 from paddock.runs.execution.queue_selection import RunCapacity
-from paddock.runs.execution.run_dependencies import RunDependencies
+from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
 from paddock.runs.results.run_folder import remove_leftover_folders
 from paddock.store.database import Store
 from paddock.store.event_store import NewEvent
@@ -41,17 +41,17 @@ class RunService:
     at once instead of when their lease expires.
     """
 
-    def __init__(self, dependencies: RunDependencies, store: Store, *, alone: bool = False) -> None:
+    def __init__(self, dependencies: RunServiceDependencies, store: Store, *, alone: bool = False) -> None:
         self.dependencies = dependencies
         self.owner = new_id("server")
         self._store = RunStore(store)
         self._settings = dependencies.config.runs
         self._alone = alone
-        self._running: dict[str, CancelRequest] = {}
+        self._running: dict[str, RunCancellation] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
-        """Last valid script; all runs of a matrix have the same one."""
+        """Set when the queue or the number of active runs changes."""
 
     @property
     def has_active_runs(self) -> bool:
@@ -116,11 +116,11 @@ class RunService:
         )
         queued = NewEvent(f"run/{run.id}", EventType.RUN_QUEUED, {"name": run.name, "group": group}, tenant)
         inserting = self._store.insert_work(run)
-        kept, _ = await self.dependencies.events.write_with_events(
+        stored, _ = await self.dependencies.events.write_with_events(
             inserting, lambda found: [queued] if found[1] else []
         )
         self._changed.set()
-        return kept
+        return stored
 
     async def get(self, tenant: str, run_id: str) -> Run:
         """Return a run. Raises `RunNotFound`."""
@@ -145,28 +145,30 @@ class RunService:
         `hard` stops without asking. An ended run is unchanged. Returns the current run, which ends shortly after.
         """
         await self._store.get(run_id, tenant)
-        why = f"it was cancelled: {reason}"
+        message = f"it was cancelled: {reason}"
         code, params = ReasonCode.CANCELLED, {"detail": reason}
-        result = RunResult(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=why, code=code, params=params)
+        result = RunResult(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=message, code=code, params=params)
         cancelling = self._store.cancel_work(run_id, reason, hard, result)
 
-        def tell(found: tuple[Run, bool]) -> Sequence[NewEvent]:
-            run, news = found
-            told = [(EventType.RUN_CANCELLING, {"reason": reason, "hard": hard})]
+        def cancel_events(found: tuple[Run, bool]) -> Sequence[NewEvent]:
+            run, is_new = found
+            events = [(EventType.RUN_CANCELLING, {"reason": reason, "hard": hard})]
             if run.state.ended:
-                told.append((EventType.RUN_ENDED, {"state": run.state, "ended_by": EndedBy.CANCEL, "reason": why}))
-            return [NewEvent(f"run/{run_id}", kind, data, tenant) for kind, data in told] if news else []
+                events.append(
+                    (EventType.RUN_ENDED, {"state": run.state, "ended_by": EndedBy.CANCEL, "reason": message})
+                )
+            return [NewEvent(f"run/{run_id}", kind, data, tenant) for kind, data in events] if is_new else []
 
-        run, news = await self.dependencies.events.write_with_events(cancelling, tell)
-        if news and run.result is not None:
+        run, is_new = await self.dependencies.events.write_with_events(cancelling, cancel_events)
+        if is_new and run.result is not None:
             await self._write_result_file(run, run.result)
             try:
                 await self._store.get(run_id)
             except RunNotFound:  # The run was removed in the meantime; remove the new file as well.
                 await asyncio.to_thread(self.dependencies.run_folder(run_id).remove)
-        under_way = self._running.get(run_id)
-        if under_way is not None and not run.state.ended:
-            under_way.request(reason, hard=hard)
+        cancellation = self._running.get(run_id)
+        if cancellation is not None and not run.state.ended:
+            cancellation.request(reason, hard=hard)
         return run
 
     async def share(self, tenant: str, run_id: str, visibility: Visibility) -> Run:
@@ -197,9 +199,9 @@ class RunService:
         if run.inputs is not None and not still_used:
             await asyncio.to_thread(self.dependencies.bundles.remove, run.tenant, run.inputs)
         try:
-            await self.dependencies.artifacts.remove(run_id)
+            await self.dependencies.deliverable_uploader.remove(run_id)
         except Exception as error:  # Each file system has its own errors.
-            log.warning("could not remove published artifacts of run", run=run_id, error=str(error))
+            log.warning("could not remove uploaded deliverables of run", run=run_id, error=str(error))
 
     def check_task(self, tenant: str, task: Task) -> None:
         """Raise `InvalidInput` for problems that can be found without a sandbox. Blocks on file access."""
@@ -244,9 +246,9 @@ class RunService:
             await self._adopt_runs(alone=False)
         free = self._settings.parallel - len(self._tasks)
         if free > 0:
-            room = RunCapacity(free, self._settings.tenant_parallel)
+            capacity = RunCapacity(free, self._settings.tenant_parallel)
             now = datetime.now(UTC)
-            for run in await self._store.claim(self.owner, now, self._lease_expiry(now), room.select_runs):
+            for run in await self._store.claim(self.owner, now, self._lease_expiry(now), capacity.select_runs):
                 self._start_run(run)
 
     async def _seconds_until_next_check(self) -> float:
@@ -267,11 +269,11 @@ class RunService:
         return now + timedelta(seconds=self._settings.lease)
 
     def _start_run(self, run: Run) -> None:
-        cancel = self._running[run.id] = CancelRequest()
+        cancel = self._running[run.id] = RunCancellation()
         self._tasks[run.id] = asyncio.create_task(self._execute_run(run, cancel), name=f"run {run.id}")
 
-    async def _execute_run(self, run: Run, cancel: CancelRequest) -> None:
-        from paddock.runs.execution.runner import RunExecutor
+    async def _execute_run(self, run: Run, cancel: RunCancellation) -> None:
+        from paddock.runs.execution.run_executor import RunExecutor
 
         try:
             run = await RunExecutor(self.dependencies, self._store, run, self.owner, cancel).run_to_end()

@@ -28,7 +28,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBackendS
 
 
 @pytest.fixture
-def make_backend(settings: LocalBackendSettings) -> Callable[[], LocalBackend]:
+def create_sandbox_backend(settings: LocalBackendSettings) -> Callable[[], LocalBackend]:
     return lambda: LocalBackend(settings)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from paddock.agents.engines.base import ModelReply, ReplyPiece, ToolSpec
 from paddock.agents.model.model_requests import SessionModel
 from paddock.agents.session_files import SessionFiles
-from paddock.app import DATABASE_FILE, open_gateway
+from paddock.app import DATABASE_FILE, open_model_gateway
 from paddock.auth.api_keys import ApiKeys
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
@@ -116,7 +116,7 @@ async def open_model_harness(
         events = await EventLog.open(store)
         held.callback(events.close)
         keys = ApiKeys(ApiKeyStore(store))
-        gateway = await open_gateway(config.llm, store, keys, held)
+        gateway = await open_model_gateway(config.llm, store, keys, held)
         door = HttpServer(
             gateway, max_body=config.llm.max_body, max_connections=100, memory_budget=gateway.memory_budget
         )

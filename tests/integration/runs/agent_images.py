@@ -1,4 +1,4 @@
-"""The agents' own images, and `paddock run` on a server that has them."""
+"""Images of the agents, and `paddock run` on a server that has them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from paddock.sandbox.images import ImageStore
 from tests.support.server import PADDOCK_COMMAND, Server
 
 ROOT = Path(__file__).parents[3]
-KEPT = Path(os.environ.get("TEST_IMAGES") or Path.home() / ".paddock/images")
-"""Where images stay from one session to the next: with those of `make run`, unless said otherwise."""
-AT_A_TIME = 2
-PATIENCE = 300.0
-OUR_KEY = re.compile(rb"pdk_[0-9A-Za-z]{8}")
+IMAGE_CACHE = Path(os.environ.get("TEST_IMAGES") or Path.home() / ".paddock/images")
+"""Directory of built images, kept between test sessions and shared with `make run`."""
+PARALLEL_BUILDS = 2
+TIMEOUT_SECONDS = 300.0
+PADDOCK_KEY_PATTERN = re.compile(rb"pdk_[0-9A-Za-z]{8}")
 
 
 def share_images(data: Path, names: Sequence[str]) -> None:
@@ -31,17 +31,17 @@ def share_images(data: Path, names: Sequence[str]) -> None:
     missing = [name for name in ("mmdebstrap", "bwrap", "unshare", "setpriv") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"images cannot be built without {', '.join(missing)}")
-    store = ImageStore(KEPT, [ROOT / "images"])
+    store = ImageStore(IMAGE_CACHE, [ROOT / "images"])
     store.build("agent-base")
-    with ThreadPoolExecutor(AT_A_TIME) as builders:
+    with ThreadPoolExecutor(PARALLEL_BUILDS) as builders:
         list(builders.map(store.build, names))
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (data / "images").symlink_to(KEPT, target_is_directory=True)
+    (data / "images").symlink_to(IMAGE_CACHE, target_is_directory=True)
 
 
 @dataclass(frozen=True)
-class Done:
-    """A run that has ended: what the server says of it, its events as `paddock run --json` told them, its folder."""
+class FinishedRun:
+    """An ended run: its API document, the events printed by `paddock run --json`, and its folder."""
 
     run: Mapping[str, Any]
     events: Sequence[Mapping[str, Any]]
@@ -52,7 +52,7 @@ class Done:
         result: Mapping[str, Any] = self.run["result"]
         return result
 
-    def told(self, kind: str) -> list[Mapping[str, Any]]:
+    def event_data(self, kind: str) -> list[Mapping[str, Any]]:
         return [event["data"] for event in self.events if event["type"] == f"run.{kind}"]
 
     def delivered(self, path: str) -> str:
@@ -68,24 +68,29 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Called:
+class RunCommandResult:
     """Result of one `paddock run`."""
 
     code: int
-    runs: Mapping[str, Done]
+    runs: Mapping[str, FinishedRun]
     errors: str
 
-    def __getitem__(self, name: str) -> Done:
+    def __getitem__(self, name: str) -> FinishedRun:
         assert name in self.runs, self.errors
         return self.runs[name]
 
 
-def paddock_run(server: Server, files: Sequence[Path], parallel: int) -> Called:
+def paddock_run(server: Server, files: Sequence[Path], parallel: int) -> RunCommandResult:
     """Run task files as a user would, all in one command, and wait until they have ended."""
     words = ["run", *map(str, files), "--parallel", str(parallel), "--json"]
     env = {"PATH": os.environ["PATH"], "HOME": str(server.data.parent), "PADDOCK_DATA": str(server.data)}
     done = subprocess.run(
-        [PADDOCK_COMMAND, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, env=env, check=False
+        [PADDOCK_COMMAND, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=TIMEOUT_SECONDS,
+        env=env,
+        check=False,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     errors = done.stderr.decode()
@@ -94,7 +99,7 @@ def paddock_run(server: Server, files: Sequence[Path], parallel: int) -> Called:
     for line in lines[:-1]:
         events.setdefault(line.get("stream", ""), []).append(line)
     runs = {
-        run["name"]: Done(run, events.get(f"run/{run['id']}", []), server.data / "runs" / run["id"])
+        run["name"]: FinishedRun(run, events.get(f"run/{run['id']}", []), server.data / "runs" / run["id"])
         for run in lines[-1]["results"]
     }
-    return Called(done.returncode, runs, errors)
+    return RunCommandResult(done.returncode, runs, errors)

@@ -1,4 +1,4 @@
-"""A whole server without its port, for tests of runs: real sandboxes on the host image, a real database."""
+"""A complete server without a port for tests of runs: real sandboxes on the host image, a real database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paddock.model.task import Task
 from paddock.telemetry.logging_setup import configure_logging
 
 TENANT = "default"
-PATIENCE = 25.0
+TIMEOUT_SECONDS = 25.0
 
 
 def settings(data: Path, **more: Any) -> dict[str, Any]:
@@ -32,8 +32,8 @@ def settings(data: Path, **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def machine(data: Path, **more: Any) -> AsyncIterator[PaddockServer]:
-    """A server at work on a data directory. No sandbox may be left when it ends, unless runs are under way."""
+async def open_server(data: Path, **more: Any) -> AsyncIterator[PaddockServer]:
+    """A running server on a data directory. No sandbox may remain when it ends, unless runs are active."""
     async with build_server(Config.model_validate(settings(data, **more))) as paddock:
         yield paddock
 
@@ -42,10 +42,10 @@ def task(entrypoint: str | list[str] = "true", **fields: Any) -> Task:
     return Task.model_validate({"name": "work", "goal": "do it", "entrypoint": entrypoint, **fields})
 
 
-async def ended(paddock: PaddockServer, run: Run) -> Run:
+async def wait_until_ended(paddock: PaddockServer, run: Run) -> Run:
     """Wait until a run has ended."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             async for event in paddock.events.follow(f"run/{run.id}"):
                 if event.type.ends_stream:
                     break
@@ -55,14 +55,14 @@ async def ended(paddock: PaddockServer, run: Run) -> Run:
 
 
 async def result_of(paddock: PaddockServer, work: Task, **more: Any) -> RunResult:
-    run = await ended(paddock, await paddock.runs.submit(TENANT, work, **more))
+    run = await wait_until_ended(paddock, await paddock.runs.submit(TENANT, work, **more))
     assert run.result is not None
     return run.result
 
 
-async def seen(paddock: PaddockServer, run: Run, stage: RunStage) -> None:
-    """Wait until a run has come to a stage; the first one has begun when it has been queued."""
-    async with asyncio.timeout(PATIENCE):
+async def wait_for_stage(paddock: PaddockServer, run: Run, stage: RunStage) -> None:
+    """Wait until a run has entered a stage; the first stage starts when the run is queued."""
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         async for event in paddock.events.follow(f"run/{run.id}"):
             if stage is RunStage.ADMIT or event.data.get("stage") == stage:
                 return
@@ -77,20 +77,20 @@ async def stages_of(paddock: PaddockServer, run: Run) -> list[str]:
     return [event.data["stage"] for event in await events_of(paddock, run) if event.type is EventType.RUN_STAGE]
 
 
-async def nothing_left(paddock: PaddockServer) -> None:
-    """Nothing of any run is on the machine any more."""
+async def assert_nothing_left(paddock: PaddockServer) -> None:
+    """Check that no sandbox of any run is left on the machine."""
     assert await paddock.backend.leftovers() == []
     assert (await paddock.fleet.list(TENANT))[1] == 0
 
 
-class OtherServer:
-    """A server in a process of its own, which can be killed. It is told tasks, and tells events."""
+class ServerProcess:
+    """A server in a separate process that can be killed. It reads tasks and prints events."""
 
     def __init__(self, data: Path, **more: Any) -> None:
         self._settings = settings(data, **more)
         self._process: asyncio.subprocess.Process | None = None
 
-    async def __aenter__(self) -> OtherServer:
+    async def __aenter__(self) -> ServerProcess:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -111,7 +111,7 @@ class OtherServer:
 
     async def events(self) -> AsyncIterator[Mapping[str, Any]]:
         assert self._process is not None and self._process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             async for line in self._process.stdout:
                 yield json.loads(line)
 
@@ -129,16 +129,16 @@ async def _serve(document: Mapping[str, Any]) -> None:
     configure_logging(config.log)  # Standard output is for events alone.
     async with build_server(config) as paddock:
 
-        async def tell() -> None:
+        async def print_events() -> None:
             async for event in paddock.events.follow():
                 if event.stream.startswith("run/"):
                     sys.stdout.write(event.model_dump_json() + "\n")
                     sys.stdout.flush()
 
-        telling = asyncio.create_task(tell())
+        printing = asyncio.create_task(print_events())
         while line := await asyncio.to_thread(sys.stdin.readline):
             await paddock.runs.submit(TENANT, Task.model_validate_json(line))
-        await telling
+        await printing
 
 
 if __name__ == "__main__":

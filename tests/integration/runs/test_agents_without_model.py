@@ -1,4 +1,4 @@
-"""Agent programs typed by hand in a sandbox find their model by the image and the sandbox's variables alone."""
+"""Agent programs started by hand in a sandbox find their model through the image and its variables."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def sandbox_of(client: httpx.Client, image: str) -> Iterator[str]:
 
 
 def ask(client: httpx.Client, sandbox: str, command: str) -> set[str]:
-    """Run a command that must answer, and return the models that it asked."""
+    """Run a command that must answer, and return the models of its requests."""
     written, code = run_in_sandbox(client, sandbox, f"cd /workspace && timeout 60 {command} </dev/null 2>&1")
     assert code == 0 and "Hello from the script." in written, written
     found = client.get("/v1/exchanges", params={"sandbox": sandbox}).json()["items"]

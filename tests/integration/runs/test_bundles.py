@@ -1,4 +1,4 @@
-"""Inputs that are uploaded: kept once, checked while they come, and unpacked by a real sandbox."""
+"""Uploaded inputs: deduplicated, validated during the upload, and unpacked by a real sandbox."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LIMIT = 10_000_000
 
 @pytest.fixture
 def bundles(tmp_path: Path) -> UploadedBundles:
-    made = UploadedBundles(tmp_path / "bundles")
-    made.open()
-    return made
+    result = UploadedBundles(tmp_path / "bundles")
+    result.open()
+    return result
 
 
 def tar_of(*members: tuple[str, bytes] | tarfile.TarInfo, form: int = tarfile.GNU_FORMAT) -> bytes:
@@ -43,32 +43,32 @@ def tar_of(*members: tuple[str, bytes] | tarfile.TarInfo, form: int = tarfile.GN
     return buffer.getvalue()
 
 
-def special(name: str, kind: bytes, link: str = "") -> tarfile.TarInfo:
+def special_member(name: str, kind: bytes, link: str = "") -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.type, info.linkname = kind, link
     return info
 
 
-async def pieces(data: bytes, size: int = 65536) -> AsyncIterator[bytes]:
+async def chunks(data: bytes, size: int = 65536) -> AsyncIterator[bytes]:
     for start in range(0, len(data), size):
         yield data[start : start + size]
 
 
-def left(tmp_path: Path) -> list[str]:
+def stored_files(tmp_path: Path) -> list[str]:
     return sorted(os.listdir(tmp_path / "bundles" / "acme"))
 
 
-async def test_an_archive_is_kept_under_what_is_in_it(bundles: UploadedBundles, tmp_path: Path) -> None:
-    data = tar_of(("notes.txt", b"hello"), special("sub", tarfile.DIRTYPE), ("sub/x", b"x" * 100_000))
-    bundle_id = await bundles.save("acme", pieces(data), LIMIT)
-    assert await bundles.save("acme", pieces(data, 7), LIMIT) == bundle_id
+async def test_identical_uploads_are_stored_once(bundles: UploadedBundles, tmp_path: Path) -> None:
+    data = tar_of(("notes.txt", b"hello"), special_member("sub", tarfile.DIRTYPE), ("sub/x", b"x" * 100_000))
+    bundle_id = await bundles.save("acme", chunks(data), LIMIT)
+    assert await bundles.save("acme", chunks(data, 7), LIMIT) == bundle_id
     assert bundles.bundle_path("acme", bundle_id).read_bytes() == data
-    assert left(tmp_path) == [f"{bundle_id}.tar"]
+    assert stored_files(tmp_path) == [f"{bundle_id}.tar"]
 
 
-async def test_tenants_do_not_see_each_others(bundles: UploadedBundles) -> None:
-    bundle_id = await bundles.save("acme", pieces(tar_of(("a", b"a"))), LIMIT)
-    for tenant, asked in (
+async def test_tenant_cannot_read_bundles_of_another_tenant(bundles: UploadedBundles) -> None:
+    bundle_id = await bundles.save("acme", chunks(tar_of(("a", b"a"))), LIMIT)
+    for tenant, bundle_name in (
         ("other", bundle_id),
         ("acme", "0" * 64),
         ("acme", f"../acme/{bundle_id}"),
@@ -76,13 +76,13 @@ async def test_tenants_do_not_see_each_others(bundles: UploadedBundles) -> None:
         ("acme", "x"),
     ):
         with pytest.raises(NotFound, match="upload the inputs again"):
-            bundles.bundle_path(tenant, asked)
+            bundles.bundle_path(tenant, bundle_name)
     for tenant in ("..", "", "a/b"):
         with pytest.raises(InvalidInput):
             bundles.bundle_path(tenant, bundle_id)
 
 
-async def test_what_tar_itself_writes_is_taken(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_archives_of_all_tar_formats_are_accepted(bundles: UploadedBundles, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / ("d" * 90) / ("e" * 90)).mkdir(parents=True)
     (source / ("d" * 90) / ("e" * 90) / ("ü" * 60)).write_text("long")
@@ -93,9 +93,9 @@ async def test_what_tar_itself_writes_is_taken(bundles: UploadedBundles, tmp_pat
     for form in ("gnu", "posix", "ustar", "v7"):
         where = source if form in ("gnu", "posix") else source / ("d" * 90) / ("e" * 90)
         words = ["tar", f"--format={form}", "-C", str(where), "-cf", "-", "." if form in ("gnu", "posix") else "./"]
-        made = subprocess.run(words, capture_output=True, check=form in ("gnu", "posix"))
-        bundle_id = await bundles.save("acme", pieces(made.stdout, 1000), LIMIT)
-        assert bundles.bundle_path("acme", bundle_id).read_bytes() == made.stdout
+        result = subprocess.run(words, capture_output=True, check=form in ("gnu", "posix"))
+        bundle_id = await bundles.save("acme", chunks(result.stdout, 1000), LIMIT)
+        assert bundles.bundle_path("acme", bundle_id).read_bytes() == result.stdout
 
 
 Damage = Callable[[bytes], bytes]
@@ -112,27 +112,27 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "absolute": (tar_of(("/etc/x", b"x")), "leaves the directory"),
     "long and up": (tar_of(("a/" * 100 + "../" * 102 + "x", b"x")), "leaves the directory"),
     "pax and up": (tar_of(("../" + "ü" * 100, b"x"), form=tarfile.PAX_FORMAT), "leaves the directory"),
-    "link out": (tar_of(special("a/l", tarfile.SYMTYPE, "../../x")), "link 'a/l' leaves the directory"),
-    "link to the root": (tar_of(special("l", tarfile.SYMTYPE, "/etc/passwd")), "leaves the directory"),
-    "link to nothing": (tar_of(special("l", tarfile.SYMTYPE)), "leaves the directory"),
-    "hard link out": (tar_of(special("l", tarfile.LNKTYPE, "../x")), "leaves the directory"),
-    "long link out": (tar_of(special("l", tarfile.SYMTYPE, "../" * 60 + "x")), "leaves the directory"),
-    "device": (tar_of(special("d", tarfile.CHRTYPE)), "is a device"),
-    "disk": (tar_of(special("d", tarfile.BLKTYPE)), "is a device"),
-    "pipe": (tar_of(special("p", tarfile.FIFOTYPE)), "is a named pipe"),
-    "sparse": (tar_of(special("s", b"S")), "sparse"),
-    "unknown": (tar_of(special("u", b"Z")), "unknown kind"),
+    "link out": (tar_of(special_member("a/l", tarfile.SYMTYPE, "../../x")), "link 'a/l' leaves the directory"),
+    "link to the root": (tar_of(special_member("l", tarfile.SYMTYPE, "/etc/passwd")), "leaves the directory"),
+    "link to nothing": (tar_of(special_member("l", tarfile.SYMTYPE)), "leaves the directory"),
+    "hard link out": (tar_of(special_member("l", tarfile.LNKTYPE, "../x")), "leaves the directory"),
+    "long link out": (tar_of(special_member("l", tarfile.SYMTYPE, "../" * 60 + "x")), "leaves the directory"),
+    "device": (tar_of(special_member("d", tarfile.CHRTYPE)), "is a device"),
+    "disk": (tar_of(special_member("d", tarfile.BLKTYPE)), "is a device"),
+    "pipe": (tar_of(special_member("p", tarfile.FIFOTYPE)), "is a named pipe"),
+    "sparse": (tar_of(special_member("s", b"S")), "sparse"),
+    "unknown": (tar_of(special_member("u", b"Z")), "unknown kind"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_a_bad_archive_is_refused_with_the_reason(bundles: UploadedBundles, tmp_path: Path, case: str) -> None:
-    data, why = REFUSED[case]
+async def test_invalid_archive_is_refused_with_a_reason(bundles: UploadedBundles, tmp_path: Path, case: str) -> None:
+    data, reason = REFUSED[case]
     for size in (65536, 333):
-        with pytest.raises(InvalidInput, match=why) as told:
-            await bundles.save("acme", pieces(data, size), LIMIT)
-        assert told.value.message.isprintable()
-    assert left(tmp_path) == []
+        with pytest.raises(InvalidInput, match=reason) as raised:
+            await bundles.save("acme", chunks(data, size), LIMIT)
+        assert raised.value.message.isprintable()
+    assert stored_files(tmp_path) == []
 
 
 def header(kind: bytes, size: bytes, name: bytes = b"x") -> bytes:
@@ -147,7 +147,7 @@ def header(kind: bytes, size: bytes, name: bytes = b"x") -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "reason"),
     [
         (header(b"x", b"77777777777") + bytes(512), "too long"),
         (header(b"L", b"00000000000") + bytes(512), "too long"),
@@ -160,12 +160,12 @@ def header(kind: bytes, size: bytes, name: bytes = b"x") -> bytes:
         (header(b"g", b"00000000012") + b"10 path=x\n".ljust(512, b"\0"), "global header with a name or a size"),
     ],
 )
-async def test_headers_that_lie(bundles: UploadedBundles, data: bytes, why: str) -> None:
-    with pytest.raises(InvalidInput, match=why):
-        await bundles.save("acme", pieces(data), LIMIT)
+async def test_false_tar_headers_are_refused(bundles: UploadedBundles, data: bytes, reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        await bundles.save("acme", chunks(data), LIMIT)
 
 
-async def test_more_than_the_limit_is_not_read(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_upload_stops_at_the_size_limit(bundles: UploadedBundles, tmp_path: Path) -> None:
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -177,20 +177,20 @@ async def test_more_than_the_limit_is_not_read(bundles: UploadedBundles, tmp_pat
 
     with pytest.raises(TooLarge, match="more than 1000000 bytes"):
         await bundles.save("acme", endless(), 1_000_000)
-    assert sent < 4_000_000 and left(tmp_path) == []
+    assert sent < 4_000_000 and stored_files(tmp_path) == []
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_interrupted_upload_leaves_no_file(bundles: UploadedBundles, tmp_path: Path) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield GOOD[:1000]
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):
         await bundles.save("acme", broken(), LIMIT)
-    assert left(tmp_path) == []
+    assert stored_files(tmp_path) == []
 
 
-async def test_a_cancelled_upload_leaves_nothing(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_cancelled_upload_leaves_no_file(bundles: UploadedBundles, tmp_path: Path) -> None:
     waiting = asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -203,47 +203,47 @@ async def test_a_cancelled_upload_leaves_nothing(bundles: UploadedBundles, tmp_p
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    assert left(tmp_path) == []
+    assert stored_files(tmp_path) == []
 
 
-async def test_what_a_dead_server_was_receiving_is_swept(bundles: UploadedBundles, tmp_path: Path) -> None:
-    bundle_id = await bundles.save("acme", pieces(GOOD), LIMIT)
+async def test_partial_uploads_are_removed_at_start(bundles: UploadedBundles, tmp_path: Path) -> None:
+    bundle_id = await bundles.save("acme", chunks(GOOD), LIMIT)
     (tmp_path / "bundles" / "acme" / ".partial-0badcafe").write_bytes(b"half")
     UploadedBundles(tmp_path / "bundles").open()
-    assert left(tmp_path) == [f"{bundle_id}.tar"]
+    assert stored_files(tmp_path) == [f"{bundle_id}.tar"]
 
 
-async def test_what_was_uploaded_for_nothing_is_swept(bundles: UploadedBundles, tmp_path: Path) -> None:
-    used, unused, recent = [await bundles.save("acme", pieces(tar_of((name, b"x"))), LIMIT) for name in "abc"]
+async def test_unused_bundles_are_removed(bundles: UploadedBundles, tmp_path: Path) -> None:
+    used, unused, recent = [await bundles.save("acme", chunks(tar_of((name, b"x"))), LIMIT) for name in "abc"]
     for bundle_id in (used, unused):
         os.utime(tmp_path / "bundles" / "acme" / f"{bundle_id}.tar", (0, time.time() - 100))
     assert bundles.remove_unused([("acme", used), ("other", unused)], unused_for=50) == 1
-    assert left(tmp_path) == sorted(f"{each}.tar" for each in (used, recent))
+    assert stored_files(tmp_path) == sorted(f"{each}.tar" for each in (used, recent))
     os.utime(bundles.bundle_path("acme", recent), (0, time.time() - 100))
     bundles.bundle_path("acme", recent)
     assert bundles.remove_unused([("acme", used)], unused_for=50) == 0, "asking for one is a use of it"
 
 
-async def test_one_that_is_forgotten_can_come_again(bundles: UploadedBundles, tmp_path: Path) -> None:
-    bundle_id = await bundles.save("acme", pieces(GOOD), LIMIT)
-    other = await bundles.save("other", pieces(GOOD), LIMIT)
-    for asked in (bundle_id, bundle_id, f"../other/{other}"):
-        bundles.remove("acme", asked)
-    assert left(tmp_path) == []
+async def test_removed_bundle_can_be_uploaded_again(bundles: UploadedBundles, tmp_path: Path) -> None:
+    bundle_id = await bundles.save("acme", chunks(GOOD), LIMIT)
+    other = await bundles.save("other", chunks(GOOD), LIMIT)
+    for bundle_name in (bundle_id, bundle_id, f"../other/{other}"):
+        bundles.remove("acme", bundle_name)
+    assert stored_files(tmp_path) == []
     assert bundles.bundle_path("other", other).exists()
-    assert await bundles.save("acme", pieces(GOOD), LIMIT) == bundle_id
+    assert await bundles.save("acme", chunks(GOOD), LIMIT) == bundle_id
 
 
-def test_a_real_sandbox_unpacks_it(tmp_path: Path) -> None:
+def test_real_sandbox_unpacks_a_bundle(tmp_path: Path) -> None:
     bundles = UploadedBundles(tmp_path / "bundles")
     bundles.open()
-    data = tar_of(("in/notes.txt", b"hello"), special("link", tarfile.SYMTYPE, "in/notes.txt"))
-    with local_backend(tmp_path, host_image(tmp_path / "images")) as place, place.sandbox() as running_sandbox:
+    data = tar_of(("in/notes.txt", b"hello"), special_member("link", tarfile.SYMTYPE, "in/notes.txt"))
+    with local_backend(tmp_path, host_image(tmp_path / "images")) as harness, harness.sandbox() as running_sandbox:
 
         async def send() -> None:
-            path = bundles.bundle_path("acme", await bundles.save("acme", pieces(data), LIMIT))
-            async with DaemonClient(running_sandbox.backend.daemon_address(running_sandbox.record)) as inside:
-                await inside.put_archive("/workspace", path.read_bytes())
+            path = bundles.bundle_path("acme", await bundles.save("acme", chunks(data), LIMIT))
+            async with DaemonClient(running_sandbox.backend.daemon_address(running_sandbox.record)) as daemon:
+                await daemon.put_archive("/workspace", path.read_bytes())
 
         asyncio.run(send())
         assert running_sandbox.output("cat /workspace/link") == "hello"

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from paddock.app import PaddockServer
 from paddock.model.events import EventType
 from paddock.model.runs import EndedBy, RunState
-from paddock.runs.output.pattern_search import MAX_LINE, PatternSearch
+from paddock.runs.output.pattern_search import MAX_LINE_CHARACTERS, PatternSearch
 from tests.support.server import PADDOCK_COMMAND, run_server
 
-from .run_service_support import TENANT, ended, events_of, machine, nothing_left, result_of, task
+from .run_service_support import TENANT, assert_nothing_left, events_of, open_server, result_of, task, wait_until_ended
 
 pytestmark = pytest.mark.anyio
 ESCAPES = r"\033]0;title\007\033[2J\302\233"
@@ -26,12 +26,12 @@ ESCAPES = r"\033]0;title\007\033[2J\302\233"
 
 @pytest.fixture
 async def paddock(tmp_path: Path) -> AsyncIterator[PaddockServer]:
-    async with machine(tmp_path / "data") as running:
+    async with open_server(tmp_path / "data") as running:
         yield running
-        await nothing_left(running)
+        await assert_nothing_left(running)
 
 
-async def test_what_a_sandbox_says_steers_no_terminal_by_way_of_the_reason(paddock: PaddockServer) -> None:
+async def test_reasons_contain_no_terminal_control_characters(paddock: PaddockServer) -> None:
     failed = await result_of(paddock, task(f"printf '{ESCAPES}gone wrong'; exit 3"))
     assert failed.reason.isprintable() and "gone wrong" in failed.reason
     missing = await result_of(paddock, task(["\x1b[2J/no-such-program"]))
@@ -39,20 +39,22 @@ async def test_what_a_sandbox_says_steers_no_terminal_by_way_of_the_reason(paddo
     assert "no-such-program" in missing.reason
 
 
-LETTERS = "zyxwvutsrqponmlkjihgfedcb"
-DEAR = "|".join("." * length + LETTERS[length % len(LETTERS)] for length in range(1, 50))
+FINAL_CHARACTERS = "zyxwvutsrqponmlkjihgfedcb"
+EXPENSIVE_PATTERN = "|".join("." * length + FINAL_CHARACTERS[length % len(FINAL_CHARACTERS)] for length in range(1, 50))
 
 
-@pytest.mark.parametrize("pattern", [DEAR, "." * 1900 + "z", "[^z]" * 480 + "z"], ids=["alternatives", "dots", "sets"])
-async def test_a_pattern_that_takes_long_does_not_hold_up_the_server(pattern: str) -> None:
+@pytest.mark.parametrize(
+    "pattern", [EXPENSIVE_PATTERN, "." * 1900 + "z", "[^z]" * 480 + "z"], ids=["alternatives", "dots", "sets"]
+)
+async def test_slow_pattern_does_not_block_the_event_loop(pattern: str) -> None:
     search = PatternSearch(pattern)
     with pytest.raises(TimeoutError):  # The loop was free to notice the time.
         async with asyncio.timeout(0.2):
-            await search.find_first_match(["a" * MAX_LINE] * 200)
+            await search.find_first_match(["a" * MAX_LINE_CHARACTERS] * 200)
 
 
 @pytest.mark.parametrize("pattern", ["done", "^done$", r"^\[done\]", "d.ne|over"])
-async def test_patterns_find_what_they_mean(pattern: str) -> None:
+async def test_patterns_match_their_text(pattern: str) -> None:
     search = PatternSearch(pattern)
     try:
         assert await search.find_first_match(["begun", "[done]" if "[" in pattern else "done"]) is not None
@@ -62,12 +64,14 @@ async def test_patterns_find_what_they_mean(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["2852039166", "0xa9fea9fe", "169.254.43518", "0251.0376.0251.0376"])
-async def test_no_way_of_writing_an_address_leads_to_a_clouds_credentials(paddock: PaddockServer, host: str) -> None:
+async def test_cloud_metadata_address_is_refused_in_every_notation(paddock: PaddockServer, host: str) -> None:
     result = await result_of(paddock, task(mcp=[{"name": "cloud", "url": f"http://{host}/latest"}]))
     assert result.state is RunState.FAILED and "may not have the address" in result.reason
 
 
-async def test_nonsense_sent_to_tools_fills_no_log(paddock: PaddockServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_requests_to_tools_are_not_logged_as_errors(
+    paddock: PaddockServer, caplog: pytest.LogCaptureFixture
+) -> None:
     garbage = """python3 - <<'END'
 import socket
 for _ in range(20):
@@ -77,23 +81,23 @@ for _ in range(20):
 END
 """
     work = task(garbage, mcp=[{"name": "tools", "url": "https://tools.example.org/mcp"}])
-    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    run = await wait_until_ended(paddock, await paddock.runs.submit(TENANT, work))
     assert run.state is RunState.SUCCEEDED, run.result
     assert (paddock.runs.dependencies.run_folder(run.id).logs / "agent.out").read_text().count(" 400") == 20
     assert [record for record in caplog.records if record.exc_info] == []
 
 
-async def test_variables_that_look_like_secrets_are_not_kept_in_the_folder(paddock: PaddockServer) -> None:
+async def test_secret_like_variables_are_not_stored_in_the_run_folder(paddock: PaddockServer) -> None:
     env = {"DATABASE_URL": "postgres://ann:hush@db/x", "GH_PAT": "hush", "MYSQL_PWD": "hush", "SENTRY_DSN": "hush"}
     work = task(env={**env, "PATTERN": "shown", "DOCS": "https://example.org/@ann"})
-    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    run = await wait_until_ended(paddock, await paddock.runs.submit(TENANT, work))
     folder = paddock.runs.dependencies.run_folder(run.id)
-    kept = "".join(path.read_text() for path in folder.path.rglob("*") if path.is_file())
-    assert "hush" not in kept
+    stored = "".join(path.read_text() for path in folder.path.rglob("*") if path.is_file())
+    assert "hush" not in stored
     assert "shown" in folder.task.read_text() and "https://example.org/@ann" in folder.task.read_text()
 
 
-async def test_a_sandbox_that_swaps_directories_for_links_gives_only_what_is_its_own(paddock: PaddockServer) -> None:
+async def test_swapping_directories_for_links_delivers_no_host_files(paddock: PaddockServer) -> None:
     swapping = """
 mkdir d; echo mine > d/passwd; ln -s /etc link
 python3 -c '
@@ -104,9 +108,9 @@ while True:
 echo begun
 sleep 60
 """
-    wanted = [{"path": "d/**", "required": False}, {"path": "d/passwd", "required": False}]
-    work = task(swapping, end={"output": "begun"}, deliverables=wanted)
-    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    deliverables = [{"path": "d/**", "required": False}, {"path": "d/passwd", "required": False}]
+    work = task(swapping, end={"output": "begun"}, deliverables=deliverables)
+    run = await wait_until_ended(paddock, await paddock.runs.submit(TENANT, work))
     assert run.state is RunState.SUCCEEDED and run.result is not None
     folder = paddock.runs.dependencies.run_folder(run.id)
     assert all(path.is_dir() or (path.is_file() and not path.is_symlink()) for path in folder.path.rglob("*"))
@@ -116,7 +120,7 @@ sleep 60
     assert not got.exists() or got.read_text() != Path("/etc/passwd").read_text()
 
 
-async def test_a_sandbox_that_shuts_itself_up_is_told_of_and_removed(paddock: PaddockServer) -> None:
+async def test_inaccessible_workspace_fails_the_run(paddock: PaddockServer) -> None:
     result = await result_of(paddock, task("echo x > f; chmod 000 f /workspace", deliverables="f"))
     assert result.state is RunState.FAILED and "f may not be read" in result.reason
     result = await result_of(paddock, task("rm -rf /workspace; ln -s /etc /workspace; true", deliverables="passwd"))
@@ -125,7 +129,7 @@ async def test_a_sandbox_that_shuts_itself_up_is_told_of_and_removed(paddock: Pa
     assert sparse.state is RunState.FAILED and "max_size" in sparse.reason
 
 
-LARGE = [
+EXCESSIVE_FIELDS = [
     {"resources": {"cpu": 1e300}},
     {"resources": {"memory": 10**30}},
     {"resources": {"disk": 10**30}},
@@ -135,12 +139,12 @@ LARGE = [
     {"llm": {"tokens": 2**70}},
     {"concurrency": 2**70},
 ]
-HALF = "\ud800"
+LONE_SURROGATE = "\ud800"
 """Half of a character, which JSON can write and UTF-8 cannot."""
 
 
-@pytest.mark.parametrize("fields", LARGE, ids=str)
-def test_numbers_that_no_machine_can_keep_are_refused_before_there_is_a_run(fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", EXCESSIVE_FIELDS, ids=str)
+def test_excessive_numbers_are_refused_before_a_run_is_created(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="less than or equal"):
         task(**fields)
 
@@ -148,32 +152,32 @@ def test_numbers_that_no_machine_can_keep_are_refused_before_there_is_a_run(fiel
 @pytest.mark.parametrize(
     "fields",
     [
-        {"env": {"A": HALF}},
-        {"end": {"output": HALF}},
-        {"entrypoint": ["echo", HALF]},
-        {"inputs": [{"content": HALF, "target": "x"}]},
-        {"deliverables": [HALF]},
-        {"mcp": [{"name": "x", "command": ["x", HALF]}]},
-        {"llm": {"script": HALF}},
-        {"image": HALF},
-        {"mcp": [{"name": "x", "url": "http://x/", "headers": {HALF: "x"}}]},
+        {"env": {"A": LONE_SURROGATE}},
+        {"end": {"output": LONE_SURROGATE}},
+        {"entrypoint": ["echo", LONE_SURROGATE]},
+        {"inputs": [{"content": LONE_SURROGATE, "target": "x"}]},
+        {"deliverables": [LONE_SURROGATE]},
+        {"mcp": [{"name": "x", "command": ["x", LONE_SURROGATE]}]},
+        {"llm": {"script": LONE_SURROGATE}},
+        {"image": LONE_SURROGATE},
+        {"mcp": [{"name": "x", "url": "http://x/", "headers": {LONE_SURROGATE: "x"}}]},
     ],
     ids=ascii,
 )
-def test_texts_that_cannot_be_stored_are_refused_before_there_is_a_run(fields: dict[str, Any]) -> None:
+def test_texts_with_lone_surrogates_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="contains characters that cannot be passed to a program"):
         task(**fields)
 
 
-async def test_what_goes_on_in_the_background_ends_with_the_run(paddock: PaddockServer) -> None:
-    stubborn = "(trap '' TERM HUP INT; setsid sh -c 'while :; do echo again >> f; sleep 0.05; done' &); sleep 0.2"
-    run = await ended(paddock, await paddock.runs.submit(TENANT, task(stubborn, deliverables="f")))
+async def test_background_processes_end_with_the_run(paddock: PaddockServer) -> None:
+    script = "(trap '' TERM HUP INT; setsid sh -c 'while :; do echo again >> f; sleep 0.05; done' &); sleep 0.2"
+    run = await wait_until_ended(paddock, await paddock.runs.submit(TENANT, task(script, deliverables="f")))
     assert run.state is RunState.SUCCEEDED and run.result is not None
-    told = [event for event in await events_of(paddock, run) if event.type is EventType.RUN_DELIVERED]
-    assert [event.data["note"] for event in told] == [""], "nothing wrote to it any more"
+    events = [event for event in await events_of(paddock, run) if event.type is EventType.RUN_DELIVERED]
+    assert [event.data["note"] for event in events] == [""], "nothing wrote to it any more"
 
 
-def test_a_matrix_does_not_make_much_of_a_large_task(tmp_path: Path) -> None:
+def test_matrix_of_a_large_task_is_refused(tmp_path: Path) -> None:
     with run_server(tmp_path) as server, server.client() as client:
         matrix = {"models": [f"m{number}" for number in range(100)]}
         document = {"name": "large", "goal": "x" * 2**20, "entrypoint": "true", "matrix": matrix}
@@ -182,7 +186,7 @@ def test_a_matrix_does_not_make_much_of_a_large_task(tmp_path: Path) -> None:
         assert client.get("/v1/runs").json()["pagination"]["totalItems"] == 0
 
 
-def test_closing_the_terminal_of_a_run_ends_it_with_what_it_has_made(tmp_path: Path) -> None:
+def test_closing_the_terminal_cancels_the_run_and_collects_results(tmp_path: Path) -> None:
     file = tmp_path / "work.yaml"
     file.write_text(
         "{name: work, goal: g, image: host, entrypoint: 'echo x > f; echo begun; sleep 60', deliverables: f}"
@@ -191,9 +195,9 @@ def test_closing_the_terminal_of_a_run_ends_it_with_what_it_has_made(tmp_path: P
         process, terminal = pty.fork()
         if process == 0:
             os.execv(PADDOCK_COMMAND, [str(PADDOCK_COMMAND), "run", str(file), "--data", str(server.data)])
-        said = b""
-        while b"begun" not in said:
-            said += os.read(terminal, 4096)
+        output = b""
+        while b"begun" not in output:
+            output += os.read(terminal, 4096)
         os.close(terminal)
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
         (run,) = client.get("/v1/runs").json()["items"]

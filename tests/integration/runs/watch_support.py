@@ -1,4 +1,4 @@
-"""An entrypoint in a real sandbox, and what watches it."""
+"""An entrypoint in a real sandbox, and its watch."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from paddock.model.events import EventRecord, EventType
 from paddock.model.runs import ModelUsage, Run, RunStage, RunState
 from paddock.model.sandbox import SandboxLimits
 from paddock.model.task import Task
-from paddock.runs.execution.end_conditions import CancelRequest, EntrypointEnd
-from paddock.runs.execution.entrypoint_watch import COMMAND, EntrypointWatch, Verify, WatchSettings
+from paddock.runs.execution.end_conditions import EntrypointEnd, RunCancellation
+from paddock.runs.execution.entrypoint_watch import ENTRYPOINT_COMMAND_ID, EntrypointWatch, Verify, WatchSettings
 from paddock.runs.execution.sandbox_health import HealthTimeouts
-from paddock.runs.output.agent_event_publisher import AgentEvent, OutputReader
+from paddock.runs.output.agent_event_publisher import AgentEvent, AgentOutputReader
 from paddock.sandbox.daemon.client import SandboxCommand
 from tests.integration.fleet.conftest import Running, running
 
-ME = "me"
+TENANT = "me"
 QUICK = WatchSettings(
     grace=0.3,
-    patience=HealthTimeouts(look=0.1, silent=0.2, frozen=0.3),
-    tick=0.05,
-    note_every=0.1,
-    usage_every=0.05,
-    verify_every=0.05,
+    health_timeouts=HealthTimeouts(check_interval=0.1, answer_timeout=0.2, freeze_limit=0.3),
+    check_interval=0.05,
+    store_interval=0.1,
+    usage_interval=0.05,
+    verify_interval=0.05,
 )
 
 
@@ -41,8 +41,8 @@ class ParsedEvent:
     data: dict[str, Any]
 
 
-class Talk:
-    """A reader of a very simple agent: `say …`, `turn`, `fail …`; everything else is output."""
+class SimpleOutputReader:
+    """Reader of a simple line format: `say …`, `turn`, `fail …`; other lines are output."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -70,59 +70,59 @@ class Talk:
         return [ParsedEvent(EventType.RUN_OUTPUT, {"stream": stream, "text": line})]
 
 
-class Counted:
-    """Figures that the test sets."""
+class FakeUsageSource:
+    """Model usage set by the test."""
 
     def __init__(self) -> None:
         self._traffic = ModelUsage()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def set(self, **figures: Any) -> None:
         self._traffic = ModelUsage(**figures)
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def traffic_of(self, run_id: str) -> ModelUsage:
         return self._traffic
 
     async def wait_for_change(self, run_id: str, after: ModelUsage | None = None) -> ModelUsage:
         while self._traffic == after:
-            await self._news.wait()
+            await self._changed.wait()
         return self._traffic
 
 
 @dataclass
-class Watched:
+class WatchedRun:
     """A run with a running entrypoint, with the dependencies of `EntrypointWatch`."""
 
     machine: Running
     run: Run
     logs: Path
     progress: dict[str, Any] = field(default_factory=dict)
-    cancel: CancelRequest = field(default_factory=CancelRequest)
-    traffics: Counted = field(default_factory=Counted)
+    cancel: RunCancellation = field(default_factory=RunCancellation)
+    usage_source: FakeUsageSource = field(default_factory=FakeUsageSource)
 
     def watch(
-        self, reader: OutputReader | None = None, verify: Verify | None = None, settings: WatchSettings = QUICK
+        self, reader: AgentOutputReader | None = None, verify: Verify | None = None, settings: WatchSettings = QUICK
     ) -> EntrypointWatch:
-        """Fresh objects, that know of earlier ones what is in the database and on disk."""
+        """Create a watch that continues from the database and the files on disk, like a new server."""
 
-        async def note(noted: Mapping[str, Any]) -> None:
-            self.progress["watch"] = dict(noted)
+        async def store(stored: Mapping[str, Any]) -> None:
+            self.progress["watch"] = dict(stored)
 
         return EntrypointWatch(
             self.run.model_copy(update={"progress": dict(self.progress)}),
             fleet=self.machine.fleet,
-            traffics=self.traffics,
+            usage_source=self.usage_source,
             logs=self.logs,
-            store_progress=note,
+            store_progress=store,
             cancel=self.cancel,
             reader=reader,
             verify=verify,
             settings=settings,
         )
 
-    async def until_over(self, reader: OutputReader | None = None, **more: Any) -> EntrypointEnd:
+    async def run_to_end(self, reader: AgentOutputReader | None = None, **more: Any) -> EntrypointEnd:
         async with asyncio.timeout(60):
             return await self.watch(reader, **more).wait_until_end()
 
@@ -138,12 +138,12 @@ class Watched:
     async def output(self) -> str:
         return await self.text(EventType.RUN_OUTPUT)
 
-    def out(self) -> str:
+    def log_text(self) -> str:
         return (self.logs / "agent.out").read_text()
 
     async def processes(self) -> str:
-        inside = await self.machine.fleet.running_client(ME, self.run.sandbox_id or "")
-        return (await inside.run("ps -eo args")).stdout.decode()
+        daemon = await self.machine.fleet.running_client(TENANT, self.run.sandbox_id or "")
+        return (await daemon.run("ps -eo args")).stdout.decode()
 
 
 @asynccontextmanager
@@ -154,16 +154,16 @@ async def entrypoint(
     limits: SandboxLimits | None = None,
     settings: Mapping[str, Any] | None = None,
     **task: Any,
-) -> AsyncIterator[Watched]:
-    """A sandbox in which a script runs as the entrypoint of a run."""
+) -> AsyncIterator[WatchedRun]:
+    """Start a script as the entrypoint of a run in a new sandbox."""
     async with running(data, **(settings or {})) as machine:
-        sandbox = await machine.fleet.create(ME, SandboxRequest(limits=limits or SandboxLimits()))
-        inside = await machine.fleet.running_client(ME, sandbox.id)
-        await inside.start(SandboxCommand(script, cwd="/workspace"), id=COMMAND)
+        sandbox = await machine.fleet.create(TENANT, SandboxRequest(limits=limits or SandboxLimits()))
+        daemon = await machine.fleet.running_client(TENANT, sandbox.id)
+        await daemon.start(SandboxCommand(script, cwd="/workspace"), id=ENTRYPOINT_COMMAND_ID)
         now = datetime.now(UTC)
         run = Run(
             id="run-1",
-            tenant=ME,
+            tenant=TENANT,
             name="trial",
             task=Task.model_validate({"name": "trial", "goal": "work", "entrypoint": script, **task}),
             state=RunState.RUNNING,
@@ -173,4 +173,4 @@ async def entrypoint(
             created_at=now,
             changed_at=now,
         )
-        yield Watched(machine, run, data / "logs")
+        yield WatchedRun(machine, run, data / "logs")

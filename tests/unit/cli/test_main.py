@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 
-from paddock.cli.framework.command_registration import fold_example
+from paddock.cli.framework.command_registration import fold_command_example
 from paddock.cli.framework.command_table import COMMANDS, SUMMARIES
 from paddock.cli.main import build_app, run
 from paddock.cli.reference import build_reference_page
@@ -62,8 +62,8 @@ def test_top_level_help_fits_80_columns(capsys: pytest.CaptureFixture[str], monk
 @pytest.mark.parametrize(
     "example", ["paddock a --one 1", f"paddock {'x' * 60} --two '2 3' --three {'y' * 60} | jq '.a'"]
 )
-def test_a_long_example_means_the_same_in_several_lines(example: str) -> None:
-    lines = fold_example(example)
+def test_folded_example_has_the_same_words(example: str) -> None:
+    lines = fold_command_example(example)
     assert all(len(line) <= 76 for line in lines)
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(example)
 
@@ -74,7 +74,7 @@ def test_the_reference_page_is_current() -> None:
     )
 
 
-def test_summaries_at_the_top_are_those_of_the_commands() -> None:
+def test_top_level_summaries_match_the_commands() -> None:
     commands: dict[str, Any] = getattr(typer.main.get_command(build_app()), "commands", {})
     shown = {name: command.get_short_help_str(200) for name, command in commands.items() if not command.hidden}
     assert shown == SUMMARIES
@@ -110,7 +110,7 @@ def test_usage_errors_are_one_line_with_a_hint(
     assert message in json.loads(capsys.readouterr().err)["error"]["message"]
 
 
-def test_an_image_that_cannot_be_pulled_has_a_hint(
+def test_failed_image_pull_has_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake = tmp_path / "skopeo"
@@ -136,7 +136,7 @@ def test_a_broken_configuration_is_explained(tmp_path: Path, capsys: pytest.Capt
     assert json.loads(capsys.readouterr().err)["error"]["code"] == "INVALID_CONFIG"
 
 
-def test_an_unexpected_error_has_no_traceback_unless_asked(
+def test_unexpected_error_has_a_traceback_only_with_debug(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -157,7 +157,7 @@ def test_no_colours_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> No
     assert "\x1b" not in captured.out + captured.err
 
 
-def test_config_show_says_where_values_come_from(
+def test_config_show_names_the_origin_of_values(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PADDOCK_SERVER__PORT", "9000")

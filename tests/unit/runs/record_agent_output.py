@@ -1,8 +1,8 @@
-"""Record the output of the agents, after a new version of one.
+"""Record the output of the agents again after an update.
 
 `python -m tests.unit.runs.record_agent_output [AGENT…] [CASE…]`
 
-Each agent runs in a real sandbox of its own image, on a scripted model, as its preset says.
+Each agent runs in a real sandbox of its own image, on a scripted model, as its preset defines.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CASES = {
     "refused": "refused-model",
     "unknown": "nobody-knows-it",
 }
-LONGEST = 120
+MAX_RUN_SECONDS = 120
 
 
 @contextmanager
@@ -76,28 +76,28 @@ def get(client: httpx.Client, sandbox: str, path: str) -> bytes:
 
 
 def start(client: httpx.Client, sandbox: str, rendered: LaunchPlan) -> int:
-    """Run what a preset says, its output into files of the sandbox; its exit code."""
+    """Run the command of a preset, write its output to files of the sandbox, and return its exit code."""
     for path, content in rendered.files.items():
         put(client, sandbox, path, content)
     assert isinstance(rendered.command, str)
     command = f"( {rendered.command} ) >/tmp/output 2>/tmp/errors"
-    _, code = run_in_sandbox(client, sandbox, command, cwd=WORKSPACE, envs=rendered.env, timeout=LONGEST * 1000)
+    _, code = run_in_sandbox(client, sandbox, command, cwd=WORKSPACE, envs=rendered.env, timeout=MAX_RUN_SECONDS * 1000)
     return code
 
 
 def record(client: httpx.Client, agent: str, case: str, model: str) -> dict[str, Any]:
     preset = PresetLibrary().get(agent)
     task = Task(name="hello", goal=GOAL, agent=agent)
-    made = client.post("/v1/sandboxes", json={"image": {"uri": preset.image}, "timeout": 600}, timeout=600)
-    assert made.status_code == 202, made.text
-    sandbox = made.json()["id"]
+    created = client.post("/v1/sandboxes", json={"image": {"uri": preset.image}, "timeout": 600}, timeout=600)
+    assert created.status_code == 202, created.text
+    sandbox = created.json()["id"]
     eventually(lambda: client.get(f"/v1/sandboxes/{sandbox}").json()["status"]["state"] == "Running", 60)
     began = time.time()
     code = start(client, sandbox, render_launch_plan(preset, task, model=model))
     took = time.time() - began
     output, errors = get(client, sandbox, "/tmp/output"), get(client, sandbox, "/tmp/errors")
-    asked = client.get("/v1/exchanges", params={"sandbox": sandbox}).json()["items"]
-    first = min((datetime.fromisoformat(each["at"]).timestamp() for each in asked), default=0.0)
+    exchanges = client.get("/v1/exchanges", params={"sandbox": sandbox}).json()["items"]
+    first = min((datetime.fromisoformat(each["at"]).timestamp() for each in exchanges), default=0.0)
     written = get(client, sandbox, f"{WORKSPACE}/hello.txt")
     client.delete(f"/v1/sandboxes/{sandbox}")
     for ending, content in (("out", output), ("err", errors)):
@@ -109,14 +109,14 @@ def record(client: httpx.Client, agent: str, case: str, model: str) -> dict[str,
         "exit_code": code,
         "seconds": round(took, 2),
         "first_request": round(first - began, 2),
-        "requests": len(asked),
+        "requests": len(exchanges),
         "written": written.decode(),
         "bytes": [len(output), len(errors)],
     }
 
 
 def shorten(output: bytes) -> bytes:
-    """Without lists of tools and the like, which are long and tell nothing of what happened."""
+    """Shorten long lists, such as lists of tools."""
     lines = []
     for line in output.decode(errors="replace").splitlines():
         try:

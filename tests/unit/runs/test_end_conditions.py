@@ -1,4 +1,4 @@
-"""When the work of a run is over, and as what."""
+"""End conditions of runs, output logs and pattern search."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from paddock.model.runs import EndedBy, ModelUsage, RunState
 from paddock.model.task import TaskModel
 from paddock.runs.execution.build_progress_filter import BuildProgressFilter
 from paddock.runs.execution.end_conditions import (
-    CancelRequest,
     EntrypointExit,
+    RunCancellation,
     budget_verdict,
-    judge_exit,
+    exit_verdict,
     limit_reason_length,
     silence_seconds,
 )
 from paddock.runs.output.output_logs import OutputLog
-from paddock.runs.output.pattern_search import MAX_LINE, LineSplitter, PatternSearch
+from paddock.runs.output.pattern_search import MAX_LINE_CHARACTERS, LineSplitter, PatternSearch
 from paddock.sandbox.images import BuildProgress
 
 pytestmark = pytest.mark.anyio
@@ -82,10 +82,10 @@ ANY = TaskModel()
         ),
     ],
 )
-def test_what_an_exit_means(
+def test_exit_verdict_by_exit_code_and_evidence(
     exit: dict[str, Any], traffic: dict[str, Any], state: RunState, ended_by: EndedBy, words: str
 ) -> None:
-    verdict = judge_exit(EntrypointExit(**exit), ANY, ModelUsage(**traffic))
+    verdict = exit_verdict(EntrypointExit(**exit), ANY, ModelUsage(**traffic))
     assert (verdict.state, verdict.ended_by) == (state, ended_by)
     assert words in verdict.reason
 
@@ -100,34 +100,38 @@ def test_what_an_exit_means(
         ("no", "529", "the agent failed: no (exit code 1); the last answer of the model: 529"),
     ],
 )
-def test_what_an_agent_passes_on_is_told_once(error: str, answer: str, reason: str) -> None:
-    assert judge_exit(EntrypointExit(code=1, error=error), ANY, ModelUsage(last_error=answer)).reason == reason
+def test_reason_quotes_a_repeated_model_error_once(error: str, answer: str, reason: str) -> None:
+    assert exit_verdict(EntrypointExit(code=1, error=error), ANY, ModelUsage(last_error=answer)).reason == reason
 
 
 def test_long_reasons_keep_their_beginning_and_their_end() -> None:
     assert limit_reason_length("short") == "short"
-    told = limit_reason_length(f"it began {'.' * 5000} the log is in here")
-    assert told.startswith("it began") and told.endswith("the log is in here") and len(told) <= 610
+    reason = limit_reason_length(f"it began {'.' * 5000} the log is in here")
+    assert reason.startswith("it began") and reason.endswith("the log is in here") and len(reason) <= 610
 
 
-def test_a_build_tells_each_step_at_once_and_how_far_it_is_now_and_then() -> None:
-    steps = BuildProgressFilter()
-    signs = [("debian", 0.0, 0), ("debian", 0.1, 1), ("debian", 0.1, 6), ("debian", 0.1, 60), ("apt", 0.1, 61)]
-    signs += [("debian", 0.0, 62), ("debian", 0.5, 66), ("debian", 0.6, 68)]
-    news = [(step, at) for step, fraction, at in signs if steps.should_report(BuildProgress(step, fraction), at)]
-    assert news == [("debian", 0), ("debian", 6), ("apt", 61), ("debian", 62), ("debian", 68)]
+def test_build_progress_events_are_rate_limited_per_step() -> None:
+    progress_filter = BuildProgressFilter()
+    progress = [("debian", 0.0, 0), ("debian", 0.1, 1), ("debian", 0.1, 6), ("debian", 0.1, 60), ("apt", 0.1, 61)]
+    progress += [("debian", 0.0, 62), ("debian", 0.5, 66), ("debian", 0.6, 68)]
+    reported = [
+        (step, at)
+        for step, fraction, at in progress
+        if progress_filter.should_report(BuildProgress(step, fraction), at)
+    ]
+    assert reported == [("debian", 0), ("debian", 6), ("apt", 61), ("debian", 62), ("debian", 68)]
 
 
-def test_an_agent_that_fails_because_its_budget_is_spent_is_over_budget() -> None:
+def test_agent_failure_caused_by_a_spent_budget_is_over_budget() -> None:
     traffic = ModelUsage(
         requests=3, failed=1, last_error="This key has made the 2 requests of its budget; use another."
     )
-    verdict = judge_exit(EntrypointExit(code=1, error="429"), TaskModel(requests=2), traffic)
+    verdict = exit_verdict(EntrypointExit(code=1, error="429"), TaskModel(requests=2), traffic)
     assert (verdict.state, verdict.ended_by) == (RunState.OVER_BUDGET, EndedBy.BUDGET)
 
 
 @pytest.mark.parametrize(
-    ("bounds", "traffic", "over"),
+    ("limits", "traffic", "exceeded"),
     [
         ({}, {"requests": 10**6, "input_tokens": 10**9, "cost": 1e6}, False),
         ({}, {"failed": 1, "last_error": "the budget of the upstream is spent"}, False),
@@ -140,18 +144,18 @@ def test_an_agent_that_fails_because_its_budget_is_spent_is_over_budget() -> Non
         ({"cost": 1}, {"failed": 1, "last_error": "This key has spent 1.0 US dollars, and its budget is 1"}, True),
     ],
 )
-def test_what_is_just_used_up_may_still_be_enough(bounds: dict[str, Any], traffic: dict[str, Any], over: bool) -> None:
-    assert (budget_verdict(TaskModel(**bounds), ModelUsage(**traffic)) is not None) is over
+def test_usage_equal_to_the_limit_is_allowed(limits: dict[str, Any], traffic: dict[str, Any], exceeded: bool) -> None:
+    assert (budget_verdict(TaskModel(**limits), ModelUsage(**traffic)) is not None) is exceeded
 
 
-def test_silence_is_without_output_and_without_requests() -> None:
+def test_silence_counts_from_the_last_output_or_request() -> None:
     assert silence_seconds(100, 40, ModelUsage()) == 60
     assert silence_seconds(100, 40, ModelUsage(last_at=90)) == 10
     assert silence_seconds(100, 95, ModelUsage(last_at=90)) == 5
     assert silence_seconds(100, 40, ModelUsage(last_at=50, under_way=1)) == 0
 
 
-def test_lines_come_out_whole_however_they_are_cut() -> None:
+def test_lines_are_independent_of_chunk_boundaries() -> None:
     text = "one\r\ntwo äö\n\nthree".encode()
     for cut in range(len(text)):
         lines = LineSplitter()
@@ -159,11 +163,11 @@ def test_lines_come_out_whole_however_they_are_cut() -> None:
         assert lines.unfinished == "three"
 
 
-def test_of_an_endless_line_only_the_end_is_kept() -> None:
+def test_only_the_end_of_an_endless_line_is_kept() -> None:
     lines = LineSplitter()
     for _ in range(100):
-        lines.feed(b"x" * MAX_LINE)
-    assert len(lines.unfinished) <= 4 * MAX_LINE
+        lines.feed(b"x" * MAX_LINE_CHARACTERS)
+    assert len(lines.unfinished) <= 4 * MAX_LINE_CHARACTERS
     assert lines.feed(b"end\n")[0].endswith("xend")
 
 
@@ -185,7 +189,7 @@ async def test_patterns_are_found(pattern: str, texts: list[str], found: str | N
     await search.close()
 
 
-async def test_a_pattern_that_explodes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exponential_pattern_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paddock.runs.output.pattern_search.SEARCH_TIMEOUT", 0.5)
     search = PatternSearch("(a+)+$")
     assert await search.find_first_match(["a" * 50 + "b"]) is None
@@ -198,25 +202,25 @@ async def test_a_pattern_that_explodes_is_given_up(monkeypatch: pytest.MonkeyPat
     await search.close()
 
 
-def test_a_log_keeps_the_beginning_and_the_end(tmp_path: Path) -> None:
+def test_log_keeps_its_beginning_and_end(tmp_path: Path) -> None:
     log = OutputLog(tmp_path / "log", 80)
     stream = "".join(f"{number:09}\n" for number in range(1000)).encode()
-    for place in range(0, len(stream), 7):
-        log.write_at(stream[place : place + 7], place)
+    for position in range(0, len(stream), 7):
+        log.write_at(stream[position : position + 7], position)
         assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 80
     assert log.tail(20) == stream[-20:]
     log.finish()
     head, _, tail = (tmp_path / "log").read_bytes().partition(b"\n[paddock: ")
     assert head == stream[:40]
-    left_out, _, tail = tail.partition(b" bytes are left out here]\n")
+    omitted, _, tail = tail.partition(b" bytes are left out here]\n")
     assert stream.endswith(tail)
     assert len(tail) >= 20
-    assert 40 + int(left_out) + len(tail) == len(stream)
+    assert 40 + int(omitted) + len(tail) == len(stream)
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 @pytest.mark.parametrize("size", [30, 75, 500])
-def test_a_log_goes_on_where_its_files_end(tmp_path: Path, size: int) -> None:
+def test_reopened_log_continues_at_its_end(tmp_path: Path, size: int) -> None:
     stream = bytes(index % 251 for index in range(size))
     whole = OutputLog(tmp_path / "whole", 80)
     whole.write_at(stream, 0)
@@ -226,15 +230,15 @@ def test_a_log_goes_on_where_its_files_end(tmp_path: Path, size: int) -> None:
         first = OutputLog(directory / "log", 80)
         first.write_at(stream[:cut], 0)
         first.close()
-        for place in (max(0, cut - 13), 0):
+        for position in (max(0, cut - 13), 0):
             again = OutputLog(directory / "log", 80)
-            again.write_at(stream[place:], place)
+            again.write_at(stream[position:], position)
             again.finish()
         assert (directory / "log").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-async def test_asking_again_can_only_make_it_harder() -> None:
-    cancel = CancelRequest()
+async def test_second_request_can_only_harden_the_cancellation() -> None:
+    cancel = RunCancellation()
     assert not cancel.requested
     cancel.request("first")
     cancel.request("second", hard=True)

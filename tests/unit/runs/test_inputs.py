@@ -18,12 +18,12 @@ import pytest
 
 from paddock.errors import InvalidInput
 from paddock.model.task import Task
-from paddock.runs.inputs.input_packer import PackedInputs, pack_inputs, pack_task_texts
+from paddock.runs.inputs.input_packer import PackedInputs, pack_inline_inputs, pack_inputs
 from paddock.runs.tasks.task_file_loader import load_task
-from paddock.runs.tasks.task_problems import TaskError
+from paddock.runs.tasks.task_problems import InvalidTaskError
 
 BASE = "name: demo\ngoal: Do it.\nagent: codex\n"
-THEN = 1_600_000_000
+FIXED_TIME = 1_600_000_000
 
 
 def pack(directory: Path, inputs: str) -> tuple[PackedInputs, dict[str, tarfile.TarInfo], dict[str, bytes]]:
@@ -49,22 +49,22 @@ def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return file.read()
 
 
-def complaint(directory: Path, inputs: str) -> str:
+def load_error(directory: Path, inputs: str) -> str:
     path = directory / "t.yaml"
     path.write_text(f"{BASE}inputs:\n{inputs}")
-    with pytest.raises(TaskError) as raised:
+    with pytest.raises(InvalidTaskError) as raised:
         load_task(path)
     return raised.value.message.replace(f"{directory}/", "")
 
 
 def git(directory: Path, *words: str) -> str:
-    quiet = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"]}
-    who = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _WHO}
-    done = subprocess.run(["git", *words], cwd=directory, env={**quiet, **who}, capture_output=True, check=True)
+    config = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"]}
+    identity = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _GIT_IDENTITY}
+    done = subprocess.run(["git", *words], cwd=directory, env={**config, **identity}, capture_output=True, check=True)
     return done.stdout.decode().strip()
 
 
-_WHO = (("NAME", "Ana"), ("EMAIL", "ana@example.org"), ("DATE", f"{THEN} +0000"))
+_GIT_IDENTITY = (("NAME", "Ana"), ("EMAIL", "ana@example.org"), ("DATE", f"{FIXED_TIME} +0000"))
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_task_without_inputs_packs_nothing(tmp_path: Path) -> None:
     assert pack_inputs(load_task(path), sink) is None and sink.getvalue() == b""
 
 
-def test_files_directories_and_texts_go_where_they_are_told(tmp_path: Path) -> None:
+def test_inputs_are_packed_at_their_targets(tmp_path: Path) -> None:
     (tmp_path / "data/deep").mkdir(parents=True)
     (tmp_path / "data/deep/b.txt").write_bytes(b"b")
     (tmp_path / "a.csv").write_bytes(b"a")
@@ -116,28 +116,28 @@ def test_modes_and_times_are_kept_and_owners_are_not(tmp_path: Path) -> None:
         (tmp_path / name).exists() or (tmp_path / name).write_text("x")
         (tmp_path / name).chmod(mode)
     for name in ("d/run", "d/secret", "d"):
-        os.utime(tmp_path / name, (THEN, THEN + 0.5))
+        os.utime(tmp_path / name, (FIXED_TIME, FIXED_TIME + 0.5))
     _, members, _ = pack(tmp_path, " - d\n")
     # Bits that lend rights stay behind.
     assert {name: member.mode for name, member in members.items()} == {"d": 0o750, "d/run": 0o755, "d/secret": 0o600}
-    assert {member.mtime for member in members.values()} == {THEN}
+    assert {member.mtime for member in members.values()} == {FIXED_TIME}
     assert {(each.uid, each.gid, each.uname, each.gname) for each in members.values()} == {(0, 0, "", "")}
 
 
-def test_the_same_input_gives_the_same_tar(tmp_path: Path) -> None:
+def test_tar_is_reproducible(tmp_path: Path) -> None:
     (tmp_path / "d/sub").mkdir(parents=True)
     for name in ("d/b", "d/a", "d/sub/z", "d/c"):
         (tmp_path / name).write_text(name)
-        os.utime(tmp_path / name, (THEN, THEN))
+        os.utime(tmp_path / name, (FIXED_TIME, FIXED_TIME))
     for name in ("d/sub", "d"):
-        os.utime(tmp_path / name, (THEN, THEN))
+        os.utime(tmp_path / name, (FIXED_TIME, FIXED_TIME))
     inputs = " - d\n - {content: x, target: e/f}\n"
     first, members, _ = pack(tmp_path, inputs)
     assert list(members) == ["d", "d/a", "d/b", "d/c", "d/sub", "d/sub/z", "e", "e/f"]
     assert pack(tmp_path, inputs)[0] == first
 
 
-def test_odd_names_come_through(tmp_path: Path) -> None:
+def test_unusual_names_are_packed(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     names = [b"with blank", "übung".encode(), b"-rf", b"line\nbreak", b"\xff\xfe", b"n" * 255]
     for name in names:
@@ -148,7 +148,7 @@ def test_odd_names_come_through(tmp_path: Path) -> None:
     }
 
 
-def test_links_that_stay_inside_are_kept(tmp_path: Path) -> None:
+def test_links_within_the_directory_are_kept(tmp_path: Path) -> None:
     (tmp_path / "d/sub").mkdir(parents=True)
     (tmp_path / "d/a").write_text("a")
     (tmp_path / "d/link").symlink_to("sub/../a")
@@ -168,16 +168,16 @@ def test_links_that_stay_inside_are_kept(tmp_path: Path) -> None:
         ("../here/../../secret", "which leaves the directory"),
     ],
 )
-def test_links_that_leave_are_refused_by_name(to: str, reason: str, tmp_path: Path) -> None:
+def test_links_leaving_the_directory_are_refused(to: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "d/sub").mkdir(parents=True)
-    # Read letter by letter, `here/..` stays inside; followed, it leaves.
+    # Compared as text, `here/..` stays inside; resolved, it leaves the directory.
     (tmp_path / "d/here").symlink_to(".")
     (tmp_path / "d/sub/away").symlink_to(to)
-    told = complaint(tmp_path, " - d\n")
-    assert told.startswith("t.yaml:5: inputs.0: 'sub/away' is a link to") and reason in told
+    message = load_error(tmp_path, " - d\n")
+    assert message.startswith("t.yaml:5: inputs.0: 'sub/away' is a link to") and reason in message
 
 
-def test_a_link_that_is_named_itself_stands_for_what_it_leads_to(tmp_path: Path) -> None:
+def test_input_that_is_a_link_is_resolved(tmp_path: Path) -> None:
     (tmp_path / "real.csv").write_text("r")
     (tmp_path / "named.csv").symlink_to("real.csv")
     assert pack(tmp_path, " - named.csv\n")[2] == {"named.csv": b"r"}
@@ -189,15 +189,15 @@ def _socket(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("make", "sort"), [(os.mkfifo, "a pipe"), (_socket, "a socket")])
-def test_what_is_no_file_is_refused_by_name(
+def test_special_files_are_refused_as_inputs(
     make: Callable[[Path], None], sort: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # The address of a socket must be short.
     Path("d").mkdir()
     make(Path("d/odd"))
     make(Path("odd"))
-    assert f"'odd' is {sort}; inputs are files, directories and links" in complaint(tmp_path, " - d\n")
-    assert f"inputs.0: 'odd' is {sort}" in complaint(tmp_path, " - odd\n")
+    assert f"'odd' is {sort}; inputs are files, directories and links" in load_error(tmp_path, " - d\n")
+    assert f"inputs.0: 'odd' is {sort}" in load_error(tmp_path, " - odd\n")
 
 
 def test_a_device_is_refused_by_name(tmp_path: Path) -> None:
@@ -206,29 +206,29 @@ def test_a_device_is_refused_by_name(tmp_path: Path) -> None:
         os.mknod(tmp_path / "d/null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     except PermissionError:
         pytest.skip("making a device needs root")
-    assert "inputs.0: 'null' is a device" in complaint(tmp_path, " - d\n")
+    assert "inputs.0: 'null' is a device" in load_error(tmp_path, " - d\n")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_told_of(tmp_path: Path) -> None:
+def test_unreadable_inputs_are_reported(tmp_path: Path) -> None:
     (tmp_path / "d/shut").mkdir(parents=True)
     (tmp_path / "d/a").write_text("a")
     (tmp_path / "d/a").chmod(0)
     (tmp_path / "d/shut").chmod(0)
     try:
-        told = complaint(tmp_path, " - d\n - d/a\n")
+        message = load_error(tmp_path, " - d\n - d/a\n")
     finally:
         (tmp_path / "d/shut").chmod(0o700)
-    assert "inputs.0: 'a' cannot be read" in told and "inputs.0: 'shut' cannot be read" in told
-    assert "inputs.1: 'd/a' cannot be read: you are not allowed to" in told
+    assert "inputs.0: 'a' cannot be read" in message and "inputs.0: 'shut' cannot be read" in message
+    assert "inputs.1: 'd/a' cannot be read: you are not allowed to" in message
 
 
-def test_everything_wrong_in_a_directory_is_told_up_to_a_bound(tmp_path: Path) -> None:
+def test_listed_problems_of_a_directory_are_limited(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     for i in range(30):
         os.mkfifo(tmp_path / f"d/p{i:02}")
-    told = complaint(tmp_path, " - d\n").splitlines()
-    assert len(told) == 10 and "'p00'" in told[0] and "'p09'" in told[-1]
+    message = load_error(tmp_path, " - d\n").splitlines()
+    assert len(message) == 10 and "'p00'" in message[0] and "'p09'" in message[-1]
 
 
 @pytest.mark.parametrize(
@@ -242,15 +242,15 @@ def test_everything_wrong_in_a_directory_is_told_up_to_a_bound(tmp_path: Path) -
         (" - d\n - e/d\n", "inputs.1: goes to 'd', as inputs.0 does; give one of them another 'target'"),
     ],
 )
-def test_no_two_inputs_go_to_the_same_place(inputs: str, reason: str, tmp_path: Path) -> None:
+def test_conflicting_targets_are_reported(inputs: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "d/sub").mkdir(parents=True)
     (tmp_path / "e/d").mkdir(parents=True)
     (tmp_path / "d/a").write_text("a")
     (tmp_path / "d/link").symlink_to("sub")
-    assert reason in complaint(tmp_path, inputs)
+    assert reason in load_error(tmp_path, inputs)
 
 
-def test_directories_may_be_joined_with_what_is_put_beside(tmp_path: Path) -> None:
+def test_inputs_may_share_a_directory(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d/a").write_text("a")
     assert set(pack(tmp_path, " - d\n - {content: x, target: d/b}\n")[2]) == {"d/a", "d/b"}
@@ -269,20 +269,20 @@ def test_large_inputs_are_streamed(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
 
 
-def test_what_changes_after_it_was_checked_is_told_of(tmp_path: Path) -> None:
+def test_input_changed_after_the_check_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     (tmp_path / "a").write_text("a")
     path.write_text(f"{BASE}inputs: a\n")
     loaded = load_task(path)
     (tmp_path / "a").unlink()
-    with pytest.raises(TaskError, match=r"t\.yaml: inputs\.0: there is no file 'a'"):
+    with pytest.raises(InvalidTaskError, match=r"t\.yaml: inputs\.0: there is no file 'a'"):
         pack_inputs(loaded, io.BytesIO())
     os.mkfifo(tmp_path / "a")
-    with pytest.raises(TaskError, match=r"inputs\.0: 'a' is a pipe"):
+    with pytest.raises(InvalidTaskError, match=r"inputs\.0: 'a' is a pipe"):
         pack_inputs(loaded, io.BytesIO())
 
 
-def test_a_file_that_shrinks_while_it_is_packed_is_told_of(tmp_path: Path) -> None:
+def test_file_truncated_during_packing_is_reported(tmp_path: Path) -> None:
     big, path = tmp_path / "big", tmp_path / "t.yaml"
     big.write_bytes(bytes(8 * 2**20))
     path.write_text(f"{BASE}inputs: big\n")
@@ -292,11 +292,11 @@ def test_a_file_that_shrinks_while_it_is_packed_is_told_of(tmp_path: Path) -> No
             os.truncate(big, 2**20)
             return super().write(cast(bytes, data))
 
-    with pytest.raises(TaskError, match="'big' became shorter while it was packed; try again"):
+    with pytest.raises(InvalidTaskError, match="'big' became shorter while it was packed; try again"):
         pack_inputs(load_task(path), Shrinking())
 
 
-def test_a_sink_that_fails_says_so_itself(tmp_path: Path) -> None:
+def test_write_errors_of_the_sink_are_raised(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(4 * 2**20))
     (tmp_path / "t.yaml").write_text(f"{BASE}inputs: a\n")
     with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
@@ -312,22 +312,22 @@ def test_a_sink_that_fails_says_so_itself(tmp_path: Path) -> None:
         (" - {git: project, ref: HEAD}\n", b"two\n", "main"),
     ],
 )
-def test_a_repository_is_cloned_at_what_is_asked_for(
+def test_repository_is_cloned_at_the_requested_ref(
     inputs: str, content: bytes, branch: str, repository: Path, tmp_path: Path
 ) -> None:
     (repository / "a.txt").write_text("not committed\n")
     _, members, contents = pack(tmp_path, inputs)
     assert contents["project/a.txt"] == content
-    # What is committed is only data in the sandbox, whatever it points to.
+    # Committed links are only data in the sandbox, whatever their targets.
     assert members["project/away"].linkname == "/etc/hostname"
     head = contents["project/.git/HEAD"].decode().strip()
     assert head == f"ref: refs/heads/{branch}" if branch != "HEAD" else len(head) == 40
     assert not any(name.startswith("project/.git/hooks") for name in members)
-    assert not any(str(tmp_path).encode() in each for each in contents.values()), "where it came from stays here"
-    assert members["project/a.txt"].mtime == THEN
+    assert not any(str(tmp_path).encode() in each for each in contents.values()), "the source path is not in the clone"
+    assert members["project/a.txt"].mtime == FIXED_TIME
 
 
-def test_what_comes_of_a_clone_is_a_repository(repository: Path, tmp_path: Path) -> None:
+def test_packed_clone_is_a_clean_repository(repository: Path, tmp_path: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD~1")
     path = tmp_path / "t.yaml"
     path.write_text(f"{BASE}inputs:\n - {{git: project, ref: {commit}, target: .}}\n")
@@ -343,7 +343,7 @@ def test_a_bundle_is_cloned_under_its_own_name(repository: Path, tmp_path: Path)
     git(repository, "bundle", "create", "--quiet", str(tmp_path / "work.bundle"), "HEAD", "main")
     assert pack(tmp_path, " - git: work.bundle\n")[2]["work/a.txt"] == b"two\n"
     git(repository, "bundle", "create", "--quiet", str(tmp_path / "side.bundle"), "side")
-    assert "'side.bundle' has no HEAD; add 'ref', which may be: side" in complaint(tmp_path, " - git: side.bundle\n")
+    assert "'side.bundle' has no HEAD; add 'ref', which may be: side" in load_error(tmp_path, " - git: side.bundle\n")
     assert pack(tmp_path, " - {git: side.bundle, ref: side}\n")[2]["side/a.txt"] == b"one\n"
 
 
@@ -352,9 +352,7 @@ def test_the_project_of_a_task_can_be_cloned(repository: Path) -> None:
     assert pack(repository / "tasks", " - git: ..\n")[2]["project/a.txt"] == b"two\n"
 
 
-def test_nothing_of_the_repository_or_the_user_is_run(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hooks_and_filters_are_not_executed(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trap = tmp_path / "trap"
     trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\ncat\n")
     trap.chmod(0o755)
@@ -390,26 +388,28 @@ def test_nothing_of_the_repository_or_the_user_is_run(
         (" - git: 'ext::sh -c true'\n", "there is no file 'ext::sh -c true'"),
     ],
 )
-def test_what_cannot_be_cloned_is_told_of_early(inputs: str, reason: str, repository: Path, tmp_path: Path) -> None:
+def test_unclonable_repositories_are_reported_when_loading(
+    inputs: str, reason: str, repository: Path, tmp_path: Path
+) -> None:
     (tmp_path / "plain").mkdir()
     git(tmp_path, "init", "--quiet", "empty")
     (tmp_path / "torn.bundle").write_bytes(b"# v2 git bundle\nnonsense\n")
-    assert reason in complaint(tmp_path, inputs)
+    assert reason in load_error(tmp_path, inputs)
 
 
-def test_a_commit_that_is_not_there_is_told_of(repository: Path, tmp_path: Path) -> None:
+def test_unknown_commit_is_reported(repository: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_text(f"{BASE}inputs:\n - {{git: project, ref: deadbeef}}\n")
-    with pytest.raises(TaskError, match=r"inputs\.0: 'project' has no branch, tag or commit 'deadbeef'"):
+    with pytest.raises(InvalidTaskError, match=r"inputs\.0: 'project' has no branch, tag or commit 'deadbeef'"):
         pack_inputs(load_task(path), io.BytesIO())
 
 
-def test_the_texts_of_a_document_are_packed_without_a_file() -> None:
+def test_inline_inputs_are_packed_without_a_task_file() -> None:
     document = {"name": "a", "goal": "b", "agent": "codex", "inputs": [{"content": "x", "target": "d/a.txt"}]}
     first, second = io.BytesIO(), io.BytesIO()
-    packed = pack_task_texts(Task.model_validate(document), first)
-    assert packed is not None and packed == pack_task_texts(Task.model_validate(document), second)
+    packed = pack_inline_inputs(Task.model_validate(document), first)
+    assert packed is not None and packed == pack_inline_inputs(Task.model_validate(document), second)
     with tarfile.open(fileobj=io.BytesIO(first.getvalue())) as archive:
         assert archive.getnames() == ["d", "d/a.txt"]
     with pytest.raises(InvalidInput, match="a request cannot carry files"):
-        pack_task_texts(Task.model_validate({**document, "inputs": ["/etc/passwd"]}), io.BytesIO())
+        pack_inline_inputs(Task.model_validate({**document, "inputs": ["/etc/passwd"]}), io.BytesIO())

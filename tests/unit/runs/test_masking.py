@@ -1,4 +1,4 @@
-"""Secrets in what agents print."""
+"""Masking of secrets in agent output."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def passed(masker: SecretMasker, data: bytes, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", range(1, 40))
-def test_a_secret_is_masked_wherever_it_is_cut(size: int) -> None:
+def test_split_secrets_are_masked(size: int) -> None:
     raw = SECRET.encode()
     data = b"hunt " + raw + b" hunter2 " + ESCAPED + raw + b"!hunter"
     masked = b"hunt " + b"*" * len(raw) + b" hunter2 " + b"*" * (len(ESCAPED) + len(raw)) + b"!hunter"
     assert passed(SecretMasker([SECRET]), data, size) == masked
 
 
-def test_only_the_beginning_of_a_secret_is_held_back() -> None:
+def test_only_a_possible_secret_start_is_held_back() -> None:
     masker = SecretMasker([SECRET, "abcdef"])
     assert masker.feed("stdout", b"plain text ab") == b"plain text "
     assert (masker.held_back_bytes("stdout"), masker.held_back_bytes("stderr")) == (2, 0)
@@ -32,7 +32,7 @@ def test_only_the_beginning_of_a_secret_is_held_back() -> None:
     assert masker.flush("stdout") == b""
 
 
-def test_texts_are_masked_and_short_secrets_left() -> None:
+def test_texts_are_masked_except_short_secrets() -> None:
     masker = SecretMasker(["abcdef", "1", ""])
     assert masker.mask_text("1 abcdef é") == "1 ****** é"
     assert SecretMasker().mask_text("abcdef") == "abcdef" and SecretMasker().feed("stdout", b"abcdef") == b"abcdef"

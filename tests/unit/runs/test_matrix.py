@@ -39,15 +39,15 @@ def test_a_task_without_a_matrix_is_one_run() -> None:
         ({"matrix": {"models": ["m1"]}, "entrypoint": "work"}, [("demo/m1", None, "m1")]),
     ],
 )
-def test_each_pair_is_a_run_of_its_own(fields: dict[str, Any], runs: list[tuple[str, str | None, str]]) -> None:
+def test_each_agent_and_model_pair_is_a_run(fields: dict[str, Any], runs: list[tuple[str, str | None, str]]) -> None:
     made = expand_matrix(task(**fields))
     assert [(name, each.agent, each.llm.model) for name, each in made] == runs
-    # What comes out is a task in its own right, which stands for itself alone.
+    # Each expanded task is a valid task without a matrix.
     for _, each in made:
         assert each.matrix is None and Task.model_validate(each.model_dump(mode="json")) == each
 
 
-def test_what_the_matrix_does_not_vary_stays() -> None:
+def test_matrix_keeps_the_other_fields() -> None:
     ((_, made),) = expand_matrix(
         task(agent="codex", llm={"tokens": 5, "script": "turns: []"}, matrix={"models": ["m"]})
     )

@@ -18,7 +18,7 @@ RECORDINGS = Path(__file__).parent / "recordings"
 AGENTS = ("claude-code", "codex", "opencode", "gemini-cli", "qwen-code", "qwen-agent")
 PRESETS = PresetLibrary()
 LIMIT = 64 * 1024
-WORK = [
+WORK_EVENT_TYPES = [
     EventType.RUN_TEXT,
     EventType.RUN_TOOL_CALL,
     EventType.RUN_TOOL_RESULT,
@@ -35,9 +35,9 @@ def recorded(agent: str, case: str, stream: str = "out") -> bytes:
 
 
 def read(preset: Preset, output: bytes, errors: bytes = b"") -> tuple[PresetOutputReader, list[ParsedAgentEvent]]:
-    reading = make_output_reader(preset)
-    events = reading.feed("stdout", output) + reading.feed("stderr", errors) + reading.close()
-    return reading, events
+    reader = make_output_reader(preset)
+    events = reader.feed("stdout", output) + reader.feed("stderr", errors) + reader.close()
+    return reader, events
 
 
 def preset_with(**fields: Any) -> Preset:
@@ -67,13 +67,13 @@ def lines(*documents: Any) -> bytes:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_work_of_a_real_agent_is_understood(agent: str) -> None:
-    reading, events = read(PRESETS.get(agent), recorded(agent, "works"))
-    told = [event for event in events if event.type is not EventType.RUN_THINKING]
-    assert [event.type for event in told] == WORK
-    assert (reading.turns, reading.done, reading.error) == (3, True, None)
-    assert told[0].data == {"text": "I will write a file."}
-    write, wrote, look, looked, last = (told[place].data for place in (1, 2, 4, 5, 6))
+def test_output_of_real_agents_is_parsed(agent: str) -> None:
+    reader, events = read(PRESETS.get(agent), recorded(agent, "works"))
+    shown = [event for event in events if event.type is not EventType.RUN_THINKING]
+    assert [event.type for event in shown] == WORK_EVENT_TYPES
+    assert (reader.turns, reader.done, reader.error) == (3, True, None)
+    assert shown[0].data == {"text": "I will write a file."}
+    write, wrote, look, looked, last = (shown[index].data for index in (1, 2, 4, 5, 6))
     assert "Hello from a script." in json.dumps(write["arguments"]) and "hello.txt" in json.dumps(write["arguments"])
     assert wrote["id"] == write["id"] != look["id"] == looked["id"]
     assert (wrote["failed"], looked["failed"]) == (False, False)
@@ -82,7 +82,7 @@ def test_work_of_a_real_agent_is_understood(agent: str) -> None:
 
 
 @pytest.mark.parametrize("agent", [agent for agent in AGENTS if agent != "gemini-cli"])
-def test_thoughts_of_a_real_agent_are_told_apart(agent: str) -> None:
+def test_thoughts_of_real_agents_are_recognised(agent: str) -> None:
     _, events = read(PRESETS.get(agent), recorded(agent, "works"))
     assert events[0] == ParsedAgentEvent(
         EventType.RUN_THINKING, {"text": "The user wants something to look at. A file will do."}
@@ -90,25 +90,25 @@ def test_thoughts_of_a_real_agent_are_told_apart(agent: str) -> None:
 
 
 @pytest.mark.parametrize("agent", [agent for agent in AGENTS if agent != "qwen-agent"])
-def test_what_a_real_agent_counts_is_kept(agent: str) -> None:
-    reading, _ = read(PRESETS.get(agent), recorded(agent, "works"))
-    assert reading.usage["input_tokens"] > 1000
-    assert 50 < reading.usage["output_tokens"] < 200
+def test_usage_counted_by_real_agents_is_parsed(agent: str) -> None:
+    reader, _ = read(PRESETS.get(agent), recorded(agent, "works"))
+    assert reader.usage["input_tokens"] > 1000
+    assert 50 < reader.usage["output_tokens"] < 200
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize(("case", "reason"), [("refused", "the key is not known"), ("unknown", "nobody-knows-it")])
-def test_failure_of_a_real_agent_is_recognised(agent: str, case: str, reason: str) -> None:
-    reading, events = read(PRESETS.get(agent), recorded(agent, case), recorded(agent, case, "err"))
-    assert reading.error is not None and reason in reading.error
-    assert not reading.done
+def test_failures_of_real_agents_are_recognised(agent: str, case: str, reason: str) -> None:
+    reader, events = read(PRESETS.get(agent), recorded(agent, case), recorded(agent, case, "err"))
+    assert reader.error is not None and reason in reader.error
+    assert not reader.done
     errors = [event.data["message"] for event in events if event.type is EventType.RUN_ERROR]
-    assert errors[-1] == reading.error
+    assert errors[-1] == reader.error
     assert len(errors) == len(set(errors))
 
 
 @pytest.mark.parametrize(
-    ("agent", "tells"),
+    ("agent", "has_exit_codes"),
     [
         ("claude-code", True),
         ("codex", True),
@@ -119,52 +119,54 @@ def test_failure_of_a_real_agent_is_recognised(agent: str, case: str, reason: st
         ("qwen-code", False),
     ],
 )
-def test_a_command_that_fails_is_no_failure_of_the_agent(agent: str, tells: bool) -> None:
-    reading, events = read(PRESETS.get(agent), recorded(agent, "stumbles"))
+def test_failed_command_does_not_fail_the_agent(agent: str, has_exit_codes: bool) -> None:
+    reader, events = read(PRESETS.get(agent), recorded(agent, "stumbles"))
     assert [event.type for event in events] == [EventType.RUN_TOOL_CALL, EventType.RUN_TOOL_RESULT, EventType.RUN_TEXT]
     assert "echo no such luck" in json.dumps(events[0].data["arguments"])
     assert "no such luck" in events[1].data["text"]
-    assert events[1].data["failed"] is tells
+    assert events[1].data["failed"] is has_exit_codes
     assert events[2].data["text"].strip() == "That did not work."
-    assert (reading.turns, reading.done, reading.error) == (2, True, None)
+    assert (reader.turns, reader.done, reader.error) == (2, True, None)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("agent", AGENTS)
-def test_events_do_not_depend_on_how_the_output_is_cut(agent: str, data: st.DataObject) -> None:
+def test_events_are_independent_of_chunk_boundaries(agent: str, data: st.DataObject) -> None:
     output = recorded(agent, "works") + recorded(agent, "refused")
     preset = PRESETS.get(agent)
     whole, expected = read(preset, output)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(output)), max_size=30)))
-    reading = make_output_reader(preset)
+    reader = make_output_reader(preset)
     events = []
     for start, end in zip([0, *cuts], [*cuts, len(output)], strict=True):
-        events += reading.feed("stdout", output[start:end])
-    events += reading.close()
+        events += reader.feed("stdout", output[start:end])
+    events += reader.close()
     assert events == expected
-    assert (reading.turns, reading.done, reading.error) == (whole.turns, whole.done, whole.error)
+    assert (reader.turns, reader.done, reader.error) == (whole.turns, whole.done, whole.error)
 
 
-def test_output_that_comes_byte_by_byte_is_the_same() -> None:
+def test_events_are_the_same_for_single_bytes() -> None:
     output = recorded("gemini-cli", "works")
     preset = PRESETS.get("gemini-cli")
-    reading = make_output_reader(preset)
-    events = [event for byte in output for event in reading.feed("stdout", bytes([byte]))]
-    assert events + reading.close() == read(preset, output)[1]
+    reader = make_output_reader(preset)
+    events = [event for byte in output for event in reader.feed("stdout", bytes([byte]))]
+    assert events + reader.close() == read(preset, output)[1]
 
 
-NAMES = ["type", "text", "id", "name", "arguments", "failed", "message", "content", "item"]
+FIELD_NAMES = ["type", "text", "id", "name", "arguments", "failed", "message", "content", "item"]
 TREES = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text() | st.sampled_from(["text", "call", "user"]),
-    lambda tree: st.lists(tree, max_size=3) | st.dictionaries(st.sampled_from(NAMES) | st.text(), tree, max_size=5),
+    lambda tree: (
+        st.lists(tree, max_size=3) | st.dictionaries(st.sampled_from(FIELD_NAMES) | st.text(), tree, max_size=5)
+    ),
     max_leaves=20,
 )
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=200) | TREES.map(lambda tree: json.dumps(tree).encode()), max_size=10))
-def test_nothing_that_is_written_can_break_it(written: list[bytes]) -> None:
+def test_arbitrary_output_gives_storable_events(written: list[bytes]) -> None:
     for preset in (JSON_LINES, PRESETS.get("claude-code"), PRESETS.get("codex")):
         for event in read(preset, b"\n".join(written), b"\n".join(written))[1]:
             stored = json.dumps(event.data, allow_nan=False, ensure_ascii=False).encode("utf-8")
@@ -196,13 +198,13 @@ def test_plain_lines_are_output() -> None:
     ],
     ids=["broken", "unknown", "a list", "a number", "NaN", "half a letter", "infinite", "deep lists", "deep objects"],
 )
-def test_what_no_rule_knows_is_output(line: bytes) -> None:
+def test_unmatched_lines_are_output_events(line: bytes) -> None:
     _, events = read(JSON_LINES, line + b"\n" + lines({"type": "text", "text": "And on."}))
     assert [event.type for event in events] == [EventType.RUN_OUTPUT, EventType.RUN_TEXT]
     assert events[0].data["text"].startswith(line[:40].decode())
 
 
-def test_letters_that_are_none_are_replaced() -> None:
+def test_invalid_characters_are_replaced() -> None:
     _, events = read(JSON_LINES, b'{"type": "text", "text": "a\xff\xfeb\\u0000c"}\n\xc3\n')
     assert [event.data["text"] for event in events] == ["a\ufffd\ufffdb\ufffdc", "\ufffd"]
 
@@ -233,13 +235,13 @@ def test_long_arguments_keep_their_shape() -> None:
     ],
     ids=["many texts", "many names", "long names"],
 )
-def test_arguments_without_end_are_cut(arguments: Any) -> None:
+def test_huge_arguments_are_truncated(arguments: Any) -> None:
     _, (event,) = read(JSON_LINES, lines({"type": "call", "name": "n", "arguments": arguments}))
     assert event.type is EventType.RUN_TOOL_CALL
     assert len(json.dumps(event.data)) < 2 * LIMIT
 
 
-def test_deep_arguments_end_somewhere() -> None:
+def test_nesting_of_arguments_is_limited() -> None:
     tree: Any = "leaf"
     for _ in range(200):
         tree = {"a": [tree]}
@@ -248,19 +250,19 @@ def test_deep_arguments_end_somewhere() -> None:
     assert "leaf" not in json.dumps(event.data) and "[…]" in json.dumps(event.data, ensure_ascii=False)
 
 
-def test_numbers_that_no_database_has_become_text() -> None:
+def test_numbers_beyond_64_bits_become_text() -> None:
     _, (event,) = read(JSON_LINES, lines({"type": "call", "name": "n", "arguments": {"a": 2**70, "b": 5}}))
     assert event.data["arguments"] == {"a": str(2**70), "b": 5}
 
 
-def test_a_line_without_end_takes_little_memory() -> None:
-    reading = make_output_reader(JSON_LINES)
+def test_endless_line_takes_little_memory() -> None:
+    reader = make_output_reader(JSON_LINES)
     piece = b"x" * 2**20
     tracemalloc.start()
     try:
         for _ in range(64):
-            assert reading.feed("stdout", piece) == []
-        events = reading.feed("stdout", b"\n" + lines({"type": "text", "text": "And on."}))
+            assert reader.feed("stdout", piece) == []
+        events = reader.feed("stdout", b"\n" + lines({"type": "text", "text": "And on."}))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -269,7 +271,7 @@ def test_a_line_without_end_takes_little_memory() -> None:
     assert events[0].data["text"].endswith(f"\n[… {64 * 2**20 - LIMIT} bytes more]")
 
 
-def test_pieces_of_a_text_become_one() -> None:
+def test_joined_pieces_become_one_text() -> None:
     pieces = [{"type": "piece", "text": f"{number} "} for number in range(3)]
     _, events = read(JSON_LINES, lines(*pieces, {"type": "thought", "text": "Hm"}, {"type": "thought", "text": "m."}))
     assert [(event.type, event.data["text"]) for event in events] == [
@@ -278,7 +280,7 @@ def test_pieces_of_a_text_become_one() -> None:
     ]
 
 
-def test_pieces_without_end_are_cut() -> None:
+def test_joined_text_is_truncated() -> None:
     _, (event,) = read(JSON_LINES, lines({"type": "piece", "text": "x" * 1000}) * 100)
     assert event.data["text"] == "x" * LIMIT + f"\n[… {100_000 - LIMIT} bytes more]"
 
@@ -286,34 +288,34 @@ def test_pieces_without_end_are_cut() -> None:
 def test_a_turn_begins_after_each_result() -> None:
     call, result = {"type": "call", "name": "n", "id": "1"}, {"type": "result", "id": "1", "text": ""}
     text = {"type": "text", "text": "Now."}
-    reading, _ = read(JSON_LINES, lines(text, call, call, result, result, call, result, text))
-    assert reading.turns == 3
+    reader, _ = read(JSON_LINES, lines(text, call, call, result, result, call, result, text))
+    assert reader.turns == 3
 
 
-def test_an_agent_that_goes_on_to_finish_has_not_failed() -> None:
-    reading, _ = read(
+def test_completion_clears_an_earlier_failure() -> None:
+    reader, _ = read(
         JSON_LINES, lines({"type": "failed", "why": "busy"}, {"type": "text", "text": "a"}, {"type": "end"})
     )
-    assert (reading.error, reading.done) == (None, True)
+    assert (reader.error, reader.done) == (None, True)
 
 
-def test_an_agent_that_fails_after_all_is_not_done() -> None:
-    reading, _ = read(JSON_LINES, lines({"type": "end"}, {"type": "failed"}))
-    assert (reading.error, reading.done) == ("it failed", False)
+def test_failure_after_completion_is_a_failure() -> None:
+    reader, _ = read(JSON_LINES, lines({"type": "end"}, {"type": "failed"}))
+    assert (reader.error, reader.done) == ("it failed", False)
 
 
-def test_trouble_on_the_way_is_no_failure() -> None:
-    reading, events = read(JSON_LINES, lines({"type": "trouble", "text": "again"}))
-    assert (reading.error, [event.type for event in events]) == (None, [EventType.RUN_ERROR])
+def test_error_event_alone_is_not_a_failure() -> None:
+    reader, events = read(JSON_LINES, lines({"type": "trouble", "text": "again"}))
+    assert (reader.error, [event.type for event in events]) == (None, [EventType.RUN_ERROR])
 
 
-def test_a_line_that_is_no_json_can_tell_of_failure() -> None:
-    reading, events = read(JSON_LINES, b"panic: on stdout\n", b"so far so good\npanic: out of cheese\n")
-    assert reading.error == "panic: out of cheese"
+def test_plain_line_can_report_a_failure() -> None:
+    reader, events = read(JSON_LINES, b"panic: on stdout\n", b"so far so good\npanic: out of cheese\n")
+    assert reader.error == "panic: out of cheese"
     assert [event.type for event in events] == [EventType.RUN_OUTPUT, EventType.RUN_OUTPUT, EventType.RUN_ERROR]
 
 
-def test_values_are_compared_as_json_has_them() -> None:
+def test_conditions_compare_json_types_strictly() -> None:
     rule = {"when": {"on": True, "number": 1, "none": None, "one.0": ["a", "b"]}, "emit": "text", "text": "=Fits."}
     preset = preset_with(output={"format": "json-lines", "rules": [rule]})
     fits: dict[str, Any] = {"on": True, "number": 1, "none": None, "one": ["b"]}
@@ -329,7 +331,7 @@ def test_values_are_compared_as_json_has_them() -> None:
     assert [event.type for event in events] == [EventType.RUN_TEXT] + [EventType.RUN_OUTPUT] * len(others)
 
 
-def test_a_list_in_a_line_is_told_in_its_order() -> None:
+def test_list_items_become_events_in_order() -> None:
     parts = [
         {"when": {"t": "say"}, "emit": "text", "text": "."},
         {"when": {"t": "do"}, "emit": "tool_call", "name": "n"},

@@ -1,4 +1,4 @@
-"""Presets: which there are, what is wrong with a file, and what they make of a task."""
+"""Presets: lookup, validation errors, and launch plans."""
 
 from __future__ import annotations
 
@@ -41,45 +41,45 @@ def written(rendered: LaunchPlan, ending: str) -> Any:
     return tomllib.loads(content) if ending.endswith(".toml") else json.loads(content)
 
 
-class TestFinding:
-    def test_ours_are_there(self) -> None:
+class TestPresetLibrary:
+    def test_built_in_presets_are_listed(self) -> None:
         assert PresetLibrary().names() == sorted([*AGENTS, "script"])
 
     @pytest.mark.parametrize("name", [*AGENTS, "script"])
-    def test_each_of_ours_has_an_image_that_can_be_built(self, name: str) -> None:
+    def test_each_built_in_preset_has_an_image_recipe(self, name: str) -> None:
         found = PresetLibrary().get(name)
         assert found.name == name and found.description
         assert load_recipe(ROOT / "images" / f"{found.image}.yaml").description
 
-    def test_images_have_the_versions_that_are_tested(self) -> None:
+    def test_images_install_the_tested_versions(self) -> None:
         tested = json.loads((ROOT / "tests" / "clis" / "package.json").read_text())["dependencies"]
         recipes = [load_recipe(path) for path in (ROOT / "images").glob("agent-*.yaml")]
         packages = {package for recipe in recipes for package in recipe.npm}
-        # Those who translate to ACP are tested in the images themselves.
+        # ACP adapters are tested in the images themselves.
         adapters = {package for package in packages if package.startswith("@agentclientprotocol/")}
         assert packages - adapters == {f"{n}@{v}" for n, v in tested.items()}
 
     @pytest.mark.parametrize("name", ["claude", "../claude-code", "", "x" * 300, "Claude-Code"])
-    def test_one_that_is_not_there_is_told_with_all_there_are(self, name: str) -> None:
+    def test_unknown_preset_error_lists_all_presets(self, name: str) -> None:
         with pytest.raises(NotFound, match="claude-code, codex, gemini-cli, opencode, qwen-agent, qwen-code, script"):
             PresetLibrary().get(name)
 
-    def test_a_near_name_is_suggested(self) -> None:
+    def test_similar_preset_name_is_suggested(self) -> None:
         with pytest.raises(NotFound, match=r"no preset 'claude'; did you mean claude-code\?"):
             PresetLibrary().get("claude")
 
-    def test_a_file_adds_one(self, tmp_path: Path) -> None:
+    def test_file_adds_a_preset(self, tmp_path: Path) -> None:
         (tmp_path / "mine.yaml").write_text("command: [mine, '{goal}']\nimage: host\n")
         found = PresetLibrary([tmp_path]).get("mine")
         assert (found.name, found.image, found.command) == ("mine", "host", ("mine", "{goal}"))
         assert "mine" in PresetLibrary([tmp_path]).names()
 
-    def test_a_file_takes_the_place_of_ours_and_can_stand_on_it(self, tmp_path: Path) -> None:
+    def test_file_can_override_and_extend_a_built_in_preset(self, tmp_path: Path) -> None:
         (tmp_path / "codex.yaml").write_text("extends: codex\nmodel: another\n")
-        found, ours = PresetLibrary([tmp_path]).get("codex"), PresetLibrary().get("codex")
-        assert found == ours.model_copy(update={"model": "another"})
+        found, built_in = PresetLibrary([tmp_path]).get("codex"), PresetLibrary().get("codex")
+        assert found == built_in.model_copy(update={"model": "another"})
 
-    def test_earlier_directories_go_first(self, tmp_path: Path) -> None:
+    def test_earlier_directories_take_precedence(self, tmp_path: Path) -> None:
         for name in ("first", "second"):
             (tmp_path / name).mkdir()
             (tmp_path / name / "mine.yaml").write_text(f"command: {name}\n")
@@ -87,17 +87,17 @@ class TestFinding:
             PresetLibrary([tmp_path / "first", tmp_path / "second", tmp_path / "none"]).get("mine").command == "first"
         )
 
-    def test_a_file_that_changes_is_read_again(self, tmp_path: Path) -> None:
+    def test_changed_preset_files_are_reloaded(self, tmp_path: Path) -> None:
         presets = PresetLibrary([tmp_path])
-        ours = presets.get("qwen-code")
-        assert presets.get("qwen-code") is ours
+        built_in = presets.get("qwen-code")
+        assert presets.get("qwen-code") is built_in
         (tmp_path / "claude-code.yaml").write_text("extends: claude-code\noutput: lines\n")
         changed = presets.get("qwen-code")
-        assert (changed.output.format, changed.command) == ("lines", ours.command)
+        assert (changed.output.format, changed.command) == ("lines", built_in.command)
         (tmp_path / "claude-code.yaml").unlink()
-        assert presets.get("qwen-code") == ours
+        assert presets.get("qwen-code") == built_in
 
-    def test_presets_that_stand_on_each_other_are_refused(self, tmp_path: Path) -> None:
+    def test_cyclic_extends_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text("extends: b\n")
         (tmp_path / "b.yaml").write_text("command: b\nextends: a\n")
         with pytest.raises(
@@ -108,7 +108,7 @@ class TestFinding:
 
 class TestDocumentation:
     @pytest.mark.parametrize("name", ["oneshot", "claude-code"])
-    def test_examples_are_presets(self, tmp_path: Path, name: str) -> None:
+    def test_documented_examples_are_valid_presets(self, tmp_path: Path, name: str) -> None:
         text = (ROOT / "docs" / "how-to" / "bring-your-own-agent.md").read_text()
         (example,) = re.findall(rf"```yaml\n# presets/{name}\.yaml\n(.*?)```", text, re.DOTALL)
         (tmp_path / f"{name}.yaml").write_text(example)
@@ -173,17 +173,17 @@ RULE = "command: x\noutput:\n  format: json-lines\n  rules:\n    - "
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_by_line_and_field(tmp_path: Path, text: str, complaint: str) -> None:
+def test_invalid_preset_is_reported_with_line_and_field(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as raised:
         PresetLibrary([tmp_path]).get("mine")
-    assert str(caught.value).startswith(f"{tmp_path / 'mine.yaml'}:{complaint}")
-    assert "\n" not in str(caught.value)
+    assert str(raised.value).startswith(f"{tmp_path / 'mine.yaml'}:{complaint}")
+    assert "\n" not in str(raised.value)
 
 
 class TestRendering:
     @pytest.mark.parametrize("agent", AGENTS)
-    def test_the_goal_comes_whole_however_long_it_is(self, agent: str) -> None:
+    def test_long_goals_reach_the_agent_unchanged(self, agent: str) -> None:
         goal = "ü" * 2**19 + AWKWARD
         rendered = render_launch_plan(
             PresetLibrary().get(agent), task(agent).model_copy(update={"goal": goal}), model="some-model"
@@ -193,7 +193,7 @@ class TestRendering:
         assert len(rendered.command) < 1000
 
     @pytest.mark.parametrize("agent", AGENTS)
-    def test_the_model_comes_whole_whatever_its_name(self, agent: str) -> None:
+    def test_model_names_reach_the_agent_unchanged(self, agent: str) -> None:
         rendered = render_launch_plan(PresetLibrary().get(agent), task(agent), model=MODEL)
         assert isinstance(rendered.command, str)
         words = subprocess.run(
@@ -205,7 +205,7 @@ class TestRendering:
         assert any(text.endswith(MODEL) for text in [*words, *variables, *_texts(configured)])
 
     @pytest.mark.parametrize("agent", AGENTS)
-    def test_a_model_is_needed(self, agent: str) -> None:
+    def test_agent_without_a_model_is_refused(self, agent: str) -> None:
         with pytest.raises(InvalidInput, match=f"llm.model: the agent '{agent}' needs the name of a model"):
             render_launch_plan(PresetLibrary().get(agent), task(agent))
 
@@ -240,21 +240,21 @@ class TestRendering:
         [{"command": "mine {goal}"}, {"command": ["mine", "{goal}"]}, {"env": {"GOAL": "{goal}"}}],
         ids=["shell", "words", "variable"],
     )
-    def test_a_goal_that_linux_would_not_take_is_refused_clearly(self, fields: dict[str, Any]) -> None:
+    def test_goal_above_the_argument_limit_is_refused(self, fields: dict[str, Any]) -> None:
         fits = task("mine").model_copy(update={"goal": "x" * (127 * 1024)})
         render_launch_plan(preset(**fields), fits)
         with pytest.raises(InvalidInput, match=r"make the goal shorter, or let the preset use {goal_file} and not"):
             render_launch_plan(preset(**fields), fits.model_copy(update={"goal": "x" * (128 * 1024)}))
 
-    def test_a_preset_can_say_how_long_goals_may_be(self) -> None:
+    def test_preset_can_limit_the_goal_length(self) -> None:
         with pytest.raises(InvalidInput, match="takes goals of up to 10 bytes, and this one has"):
             render_launch_plan(preset(max_goal=10), task("mine"))
 
-    def test_the_shells_own_braces_stay(self) -> None:
+    def test_shell_braces_are_not_placeholders(self) -> None:
         rendered = render_launch_plan(preset(command="echo ${HOME} ${goal} {a,b} {env:KEY} {goal_file}"), task("mine"))
         assert rendered.command == "echo ${HOME} ${goal} {a,b} {env:KEY} /home/agent/.paddock/goal.md"
 
-    def test_an_entrypoint_of_the_task_is_started_as_it_is(self) -> None:
+    def test_entrypoint_of_the_task_is_not_changed(self) -> None:
         given_task = task("script", entrypoint="./run.sh {goal_file}", env={"LEVEL": "3"})
         rendered = render_launch_plan(PresetLibrary().get("script"), given_task)
         assert rendered.command == "./run.sh {goal_file}"
@@ -265,11 +265,11 @@ class TestRendering:
         with pytest.raises(InvalidInput, match="entrypoint: the agent 'script' starts nothing by itself"):
             render_launch_plan(PresetLibrary().get("script"), task("script"))
 
-    def test_variables_of_the_task_go_first(self) -> None:
+    def test_task_variables_override_preset_variables(self) -> None:
         rendered = render_launch_plan(preset(env={"A": "preset", "B": "preset"}), task("mine", env={"A": "task"}))
         assert (rendered.env["A"], rendered.env["B"]) == ("task", "preset")
 
-    def test_another_home_is_used_everywhere(self) -> None:
+    def test_custom_home_directory_is_used_everywhere(self) -> None:
         rendered = render_launch_plan(
             PresetLibrary().get("opencode"), task("opencode"), model="m", endpoints=ServiceAddresses(home="/root")
         )
@@ -278,7 +278,7 @@ class TestRendering:
 
 REMOTE = {"name": "calc", "url": "https://tools.example/mcp", "headers": {"Authorization": "Bearer hidden"}}
 LOCAL = {"name": "here", "command": ["python3", "/workspace/it's.py", "-v"], "env": {"LEVEL": "1"}}
-PLACES = {
+MCP_CONFIG_LOCATIONS = {
     "claude-code": ("mcp.json", "mcpServers"),
     "codex": (".codex/config.toml", "mcp_servers"),
     "gemini-cli": (".gemini/settings.json", "mcpServers"),
@@ -290,9 +290,9 @@ PLACES = {
 
 class TestMcp:
     @pytest.mark.parametrize("agent", AGENTS)
-    def test_agents_are_told_of_servers_in_their_way(self, agent: str) -> None:
+    def test_mcp_servers_are_configured_for_each_agent(self, agent: str) -> None:
         rendered = render_launch_plan(PresetLibrary().get(agent), task(agent, mcp=[REMOTE, LOCAL]), model="m")
-        ending, name = PLACES[agent]
+        ending, name = MCP_CONFIG_LOCATIONS[agent]
         servers = written(rendered, ending)[name]
         assert list(servers) == ["calc", "here"]
         assert "http://127.0.0.1:8422/calc" in servers["calc"].values()
@@ -302,16 +302,16 @@ class TestMcp:
         assert LOCAL["env"] in servers["here"].values()
 
     @pytest.mark.parametrize("agent", AGENTS)
-    def test_where_a_server_really_is_and_its_keys_stay_outside(self, agent: str) -> None:
+    def test_mcp_addresses_and_keys_stay_outside_the_sandbox(self, agent: str) -> None:
         rendered = render_launch_plan(PresetLibrary().get(agent), task(agent, mcp=[REMOTE]), model="m")
         assert "hidden" not in repr(rendered) and "tools.example" not in repr(rendered)
 
     @pytest.mark.parametrize("agent", AGENTS)
-    def test_without_servers_there_are_none(self, agent: str) -> None:
-        ending, name = PLACES[agent]
+    def test_without_mcp_servers_the_configuration_is_empty(self, agent: str) -> None:
+        ending, name = MCP_CONFIG_LOCATIONS[agent]
         assert written(render_launch_plan(PresetLibrary().get(agent), task(agent), model="m"), ending)[name] == {}
 
-    def test_servers_can_be_words_of_the_command(self) -> None:
+    def test_mcp_servers_can_be_command_arguments(self) -> None:
         shape = {"remote_words": ["--mcp", "{name}={url}"], "local_words": ["--run", "{command}"]}
         given_task = task("mine", mcp=[REMOTE, {"name": "here", "command": ["a b"]}])
         words = ("--mcp", "calc=http://127.0.0.1:8422/calc", "--run", "a b")
@@ -326,7 +326,7 @@ class TestMcp:
     @pytest.mark.parametrize(
         ("server", "sort"), [(REMOTE, "servers with an address"), (LOCAL, "servers that are programs in the sandbox")]
     )
-    def test_an_agent_that_knows_no_such_servers_says_so(self, server: dict[str, Any], sort: str) -> None:
+    def test_unsupported_mcp_server_is_refused(self, server: dict[str, Any], sort: str) -> None:
         with pytest.raises(InvalidInput, match=f"mcp.{server['name']}: the agent 'mine' has no way to use {sort}"):
             render_launch_plan(preset(), task("mine", mcp=[server]))
 

@@ -15,7 +15,7 @@ import yaml
 from paddock.errors import InvalidInput
 from paddock.model.runs import DeliveredFile, EndedBy, MissingDeliverable, RunResult, RunState
 from paddock.model.task import Task
-from paddock.runs.results.conversation_export import write_conversation
+from paddock.runs.results.conversation_export import write_run_conversation
 from paddock.runs.results.run_folder import RunFolder, mask_task
 from tests.unit.llm.archive.exchange_samples import an_exchange, archive
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return made
 
 
-def test_nobody_else_may_look_into_it(folder: RunFolder) -> None:
+def test_run_folder_is_readable_by_its_owner_only(folder: RunFolder) -> None:
     for directory in (
         folder.path.parent,
         folder.path,
@@ -48,19 +48,19 @@ def test_nobody_else_may_look_into_it(folder: RunFolder) -> None:
     assert stat.S_IMODE(folder.result.stat().st_mode) == 0o600
 
 
-def test_creating_it_again_changes_nothing(folder: RunFolder) -> None:
+def test_creating_an_existing_folder_changes_nothing(folder: RunFolder) -> None:
     (folder.deliverables / "x").write_text("x")
     folder.create()
     assert (folder.deliverables / "x").read_text() == "x"
 
 
 @pytest.mark.parametrize("run_id", ["", ".", "..", "a/b", "/etc", "a\n", "-x", "a" * 200, "ä", "run.1"])
-def test_an_odd_id_is_refused(tmp_path: Path, run_id: str) -> None:
+def test_invalid_run_id_is_refused(tmp_path: Path, run_id: str) -> None:
     with pytest.raises(InvalidInput, match="no id of a run"):
         RunFolder(tmp_path, run_id)
 
 
-def test_the_result_is_json_that_a_person_can_read(folder: RunFolder) -> None:
+def test_result_is_readable_json(folder: RunFolder) -> None:
     folder.write_result(RESULT)
     text = folder.result.read_text()
     assert "größe.txt" in text and "\n  " in text
@@ -70,7 +70,7 @@ def test_the_result_is_json_that_a_person_can_read(folder: RunFolder) -> None:
     assert sorted(os.listdir(folder.path)) == ["deliverables", "logs", "result.json"], "nothing else is left"
 
 
-def test_the_task_reads_as_its_file_would(folder: RunFolder) -> None:
+def test_task_is_written_as_a_task_file(folder: RunFolder) -> None:
     task = Task.model_validate(
         {
             "name": "hello",
@@ -87,7 +87,7 @@ def test_the_task_reads_as_its_file_would(folder: RunFolder) -> None:
     assert Task.model_validate(yaml.safe_load(text)) == task
 
 
-def test_the_task_is_kept_without_secrets(folder: RunFolder) -> None:
+def test_stored_task_has_no_secrets(folder: RunFolder) -> None:
     task = Task.model_validate(
         {
             "name": "hello",
@@ -104,15 +104,15 @@ def test_the_task_is_kept_without_secrets(folder: RunFolder) -> None:
     folder.write_task(mask_task(task))
     text = folder.task.read_text()
     assert "s3cret" not in text
-    kept = yaml.safe_load(text)
-    assert kept["env"] == {"API_KEY": "(hidden)", "db_password": "(hidden)", "MODE": "fast"}
-    assert kept["secrets"] == ["DEPLOY_TOKEN"]
-    assert kept["mcp"][0]["url"].startswith("https://host/mcp")
-    assert kept["mcp"][1]["env"] == {"AUTH": "(hidden)", "PORT": "1"}
+    stored = yaml.safe_load(text)
+    assert stored["env"] == {"API_KEY": "(hidden)", "db_password": "(hidden)", "MODE": "fast"}
+    assert stored["secrets"] == ["DEPLOY_TOKEN"]
+    assert stored["mcp"][0]["url"].startswith("https://host/mcp")
+    assert stored["mcp"][1]["env"] == {"AUTH": "(hidden)", "PORT": "1"}
 
 
 @pytest.mark.anyio
-async def test_lines_that_break_off_leave_what_was_there(folder: RunFolder) -> None:
+async def test_interrupted_write_keeps_the_previous_file(folder: RunFolder) -> None:
     async def two() -> AsyncIterator[bytes]:
         yield b"one"
         yield b"two\n"
@@ -128,20 +128,20 @@ async def test_lines_that_break_off_leave_what_was_there(folder: RunFolder) -> N
     assert "events.jsonl" in os.listdir(folder.path) and len(os.listdir(folder.path)) == 3
 
 
-def test_logs_of_each_attempt_are_apart(folder: RunFolder) -> None:
+def test_each_attempt_has_its_own_log_directory(folder: RunFolder) -> None:
     assert folder.attempt_log_directory(1) == folder.logs
     assert folder.attempt_log_directory(2) == folder.logs / "attempt-2"
     assert folder.attempt_log_directory(2).is_dir()
 
 
-def test_deliverables_can_be_begun_anew(folder: RunFolder) -> None:
+def test_deliverables_can_be_cleared(folder: RunFolder) -> None:
     (folder.deliverables / "deep" / "er").mkdir(parents=True)
     (folder.deliverables / "deep" / "x").write_text("x")
     folder.clear_deliverables()
     assert list(folder.deliverables.iterdir()) == []
 
 
-def test_removing_takes_everything_and_what_an_earlier_removal_left(folder: RunFolder) -> None:
+def test_removal_includes_leftovers_of_an_earlier_removal(folder: RunFolder) -> None:
     (folder.path.parent / ".run-1.0badcafe" / "deliverables").mkdir(parents=True)
     neighbour = RunFolder(folder.path.parent, "run-10")
     neighbour.create()
@@ -155,16 +155,16 @@ def test_removing_takes_everything_and_what_an_earlier_removal_left(folder: RunF
 async def test_the_conversation_has_a_line_for_each_message(tmp_path: Path, folder: RunFolder) -> None:
     first = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Two and two?"}]
     second = [*first, {"role": "assistant", "content": "Four."}, {"role": "user", "content": "Größer?"}]
-    async with archive(tmp_path) as kept:
+    async with archive(tmp_path) as stored:
         for number, (messages, answer, run) in enumerate(
             [(first, "Four.", "run-1"), (first, "Other.", "run-2"), (second, "Five.", "run-1")]
         ):
             exchange = an_exchange(number, messages, answer, sandbox=f"sb-{run}")
             exchange.caller = dataclasses.replace(exchange.caller, run=run)
-            kept.enqueue(exchange)
-        assert await write_conversation(kept, "default", folder) == 5
-        assert await write_conversation(kept, "other", RunFolder(folder.path.parent, "run-1")) == 0
-        assert await write_conversation(kept, "default", folder) == 5
+            stored.enqueue(exchange)
+        assert await write_run_conversation(stored, "default", folder) == 5
+        assert await write_run_conversation(stored, "other", RunFolder(folder.path.parent, "run-1")) == 0
+        assert await write_run_conversation(stored, "default", folder) == 5
     lines = [json.loads(line) for line in folder.conversation.read_text().splitlines()]
     assert [(line["role"], line["content"]) for line in lines] == [
         ("system", "Be brief."),

@@ -1,4 +1,4 @@
-"""The schema and the reference of task files say what the loader does."""
+"""The schema and the reference of task files match the loader."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from paddock.config.schema_lookup import annotation_at, section_type
+from paddock.config.schema_lookup import annotation_of_setting, section_type
 from paddock.model.task import Task, TaskPart
 from paddock.runs.tasks.task_file_loader import load_task
-from paddock.runs.tasks.task_problems import TaskError
+from paddock.runs.tasks.task_problems import InvalidTaskError
 from paddock.runs.tasks.task_reference import render_task_reference
 from paddock.runs.tasks.task_schema import task_json_schema, task_json_schema_text
 
@@ -36,11 +36,11 @@ COMPANIONS: dict[str, dict[str, Any]] = {
     "end.exit": {"file": "a"},
     **{f"verify.{key}": {"run": "true"} for key in ("name", "timeout", "weight", "required")},
 }
-"""What a field cannot be without."""
+"""Other fields that a field requires, by field path."""
 
 
 def examples() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every field there is, with a task in which it is as in its example."""
+    """Yield every field with a task that contains the field's example."""
     for name, field in Task.model_fields.items():
         assert field.examples, name
         task = {**BASE, name: field.examples[0]}
@@ -48,7 +48,7 @@ def examples() -> Iterator[tuple[str, dict[str, Any]]]:
             del task["agent"]
         yield name, task
         for key in ((name,), (name, "0")):
-            part, many = section_type(annotation_at(key, Task)), len(key) == 2
+            part, many = section_type(annotation_of_setting(key, Task)), len(key) == 2
             if part is None:
                 continue
             yield from of_part(name, part, many)
@@ -56,15 +56,15 @@ def examples() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def of_part(name: str, part: type[BaseModel], many: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     for key, field in part.model_fields.items():
-        way = f"{name}.{key}"
-        assert field.examples and field.description, way
-        value: Any = {**COMPANIONS.get(way, {}), key: field.examples[0]}
+        field_path = f"{name}.{key}"
+        assert field.examples and field.description, field_path
+        value: Any = {**COMPANIONS.get(field_path, {}), key: field.examples[0]}
         task = {**BASE, name: [value] if many else value}
-        if way == "end.verified":
+        if field_path == "end.verified":
             task["verify"] = "true"
-        if way == "matrix.agents":
+        if field_path == "matrix.agents":
             del task["agent"]
-        yield way, task
+        yield field_path, task
 
 
 def is_accepted(task: Any, directory: Path) -> bool:
@@ -72,24 +72,26 @@ def is_accepted(task: Any, directory: Path) -> bool:
     path.write_text(yaml.safe_dump(task, sort_keys=False))
     try:
         load_task(path)
-    except TaskError as error:
-        # Whether the files are there is not for a schema to say.
+    except InvalidTaskError as error:
+        # A schema cannot check whether files exist.
         return all("there is no file" in problem.message or "bundle" in problem.message for problem in error.problems)
     return True
 
 
-def test_the_schema_is_one() -> None:
+def test_schema_is_valid_json_schema() -> None:
     assert jsonschema_rs.meta.is_valid(task_json_schema())
 
 
-@pytest.mark.parametrize(("way", "task"), list(examples()), ids=lambda value: value if isinstance(value, str) else "")
-def test_every_example_is_valid(way: str, task: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("field_path", "task"), list(examples()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_example_is_valid(field_path: str, task: dict[str, Any], tmp_path: Path) -> None:
     assert is_accepted(task, tmp_path)
     assert VALIDATOR.is_valid(task), [str(error) for error in VALIDATOR.iter_errors(task)]
 
 
 def test_every_field_has_an_example_and_a_description() -> None:
-    found = {way for way, _ in examples()}
+    found = {field_path for field_path, _ in examples()}
     assert {"name", "llm.script", "mcp.url", "inputs.git", "end.silence", "verify.run", "matrix.models"} <= found
     assert len(found) == len(Task.model_fields) + sum(
         len(part.model_fields) for part in TaskPart.__subclasses__() if part is not Task
@@ -120,7 +122,7 @@ def test_every_field_has_an_example_and_a_description() -> None:
         {"kind": "code"},
     ],
 )
-def test_what_people_write_short_is_valid(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_short_forms_are_valid(fields: dict[str, Any], tmp_path: Path) -> None:
     task = {**BASE, **fields}
     assert VALIDATOR.is_valid(task), [str(error) for error in VALIDATOR.iter_errors(task)]
     assert is_accepted(task, tmp_path)
@@ -165,13 +167,13 @@ def test_what_people_write_short_is_valid(fields: dict[str, Any], tmp_path: Path
         {"matrix": {"agents": [5]}},
     ],
 )
-def test_what_is_wrong_for_one_is_wrong_for_the_other(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_schema_and_loader_reject_the_same_tasks(fields: dict[str, Any], tmp_path: Path) -> None:
     task = {**BASE, **fields}
     assert not VALIDATOR.is_valid(task)
     assert not is_accepted(task, tmp_path)
 
 
-def test_the_reference_page_is_current_and_whole() -> None:
+def test_reference_page_is_current_and_complete() -> None:
     page = render_task_reference()
     assert (PAGES / "task-file.md").read_text(encoding="utf-8") == page, "run: make docs"
     assert (PAGES / "task.schema.json").read_text(encoding="utf-8") == task_json_schema_text(), "run: make docs"
@@ -180,7 +182,7 @@ def test_the_reference_page_is_current_and_whole() -> None:
     assert "| `timeout` | duration | `30m` |" in page and "| `retries` | number or mapping |" in page
 
 
-def test_the_example_of_the_page_is_a_task(tmp_path: Path) -> None:
+def test_example_of_the_reference_page_is_a_valid_task(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/sales.csv").write_text("a\n")
     path = tmp_path / "t.yaml"

@@ -16,14 +16,14 @@ from paddock.errors import InvalidInput
 from paddock.model.task import Deliverable, Task, TaskInput
 from paddock.runs.presets import PresetLibrary
 from paddock.runs.tasks.task_file_loader import (
-    LARGEST,
+    MAX_TASK_FILE_BYTES,
     list_task_files,
     load_task,
     parse_task_document,
     project_root,
     read_task_name,
 )
-from paddock.runs.tasks.task_problems import TaskError
+from paddock.runs.tasks.task_problems import InvalidTaskError
 from paddock.runs.tasks.task_starter import starter_task_file
 
 BASE = "name: demo\ngoal: Do it.\nagent: claude-code\n"
@@ -36,9 +36,9 @@ def write(directory: Path, text: str | bytes, name: str = "t.yaml") -> Path:
     return path
 
 
-def complaints(directory: Path, text: str | bytes, name: str = "t.yaml") -> str:
+def load_error(directory: Path, text: str | bytes, name: str = "t.yaml") -> str:
     path = write(directory, text, name)
-    with pytest.raises(TaskError) as raised:
+    with pytest.raises(InvalidTaskError) as raised:
         load_task(path, presets=AGENTS)
     assert all(problem.message for problem in raised.value.problems)
     return raised.value.message.replace(f"{directory}/", "")
@@ -64,7 +64,7 @@ def complaints(directory: Path, text: str | bytes, name: str = "t.yaml") -> str:
         ("? [a]\n: b\n", "not valid YAML"),
         (b"name: a\ngoal: \xff\xfe\n", "t.yaml:2: is not UTF-8 text; save it as UTF-8"),
         (b"name: \x00\n", "not valid YAML"),
-        ("x" * (LARGEST + 1), "t.yaml: is larger than 1 MiB"),
+        ("x" * (MAX_TASK_FILE_BYTES + 1), "t.yaml: is larger than 1 MiB"),
         # Names of fields
         (BASE + "agnet: x\n", "t.yaml:4: agnet: no such field; did you mean 'agent'?"),
         (BASE + "zzz: x\n", "t.yaml:4: zzz: no such field; known: name, description, image"),
@@ -239,17 +239,17 @@ def complaints(directory: Path, text: str | bytes, name: str = "t.yaml") -> str:
         (BASE + f"matrix: {{models: {[f'm{i}' for i in range(300)]}}}\n", "stands for 300 runs; 256 is the maximum"),
     ],
 )  # fmt: skip
-def test_a_wrong_task_is_told_file_line_field_and_fix(text: str | bytes, complaint: str, tmp_path: Path) -> None:
-    assert complaint in complaints(tmp_path, text)
+def test_invalid_task_error_names_file_line_field_and_fix(text: str | bytes, complaint: str, tmp_path: Path) -> None:
+    assert complaint in load_error(tmp_path, text)
 
 
-def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_all_problems_are_reported_in_file_order(tmp_path: Path) -> None:
     write(tmp_path, "turns:\n - say: a\n - sya: b\n", "s.yaml")
-    told = complaints(
+    problems = load_error(
         tmp_path,
         "inputs: [no.csv]\nnane: a\ngoal: {file: no.md}\nagent: codx\nllm: {script: s.yaml}\nend: {turns: 0}\n",
     )
-    assert [line.split(": ")[:2] for line in told.splitlines()] == [
+    assert [line.split(": ")[:2] for line in problems.splitlines()] == [
         ["t.yaml:1", "name"],
         ["t.yaml:1", "inputs.0"],
         ["t.yaml:2", "nane"],
@@ -260,36 +260,36 @@ def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file(tmp_path: Pa
     ]
 
 
-def test_content_has_a_limit() -> None:
+def test_inline_content_has_a_size_limit() -> None:
     # A file this large is refused before, a document is not.
     document = {"name": "a", "goal": "b", "agent": "codex", "inputs": [{"content": "x" * (2**20 + 1), "target": "a"}]}
     with pytest.raises(InvalidInput, match=r"^inputs\.0\.content: may have 1,048,576 characters, not 1,048,577$"):
         parse_task_document(document)
 
 
-def test_no_more_is_told_than_somebody_reads(tmp_path: Path) -> None:
-    told = complaints(tmp_path, BASE + "".join(f"x{i}: 1\n" for i in range(50))).splitlines()
-    assert len(told) == 21 and told[-1] == "t.yaml: and 30 more"
+def test_number_of_reported_problems_is_limited(tmp_path: Path) -> None:
+    problems = load_error(tmp_path, BASE + "".join(f"x{i}: 1\n" for i in range(50))).splitlines()
+    assert len(problems) == 21 and problems[-1] == "t.yaml: and 30 more"
 
 
-def test_problems_are_data_too(tmp_path: Path) -> None:
+def test_problems_have_structured_fields(tmp_path: Path) -> None:
     path = write(tmp_path, BASE + "end:\n  turns: 0\n")
-    with pytest.raises(TaskError) as raised:
+    with pytest.raises(InvalidTaskError) as raised:
         load_task(path)
     (problem,) = raised.value.problems
     assert (problem.file, problem.line, problem.field) == (str(path), 5, "end.turns")
     assert problem.message == "must be at least 1, not 0" and raised.value.code == "INVALID_TASK"
 
 
-def test_json_is_read_with_the_lines_of_json(tmp_path: Path) -> None:
+def test_json_task_problems_name_json_lines(tmp_path: Path) -> None:
     task = {"$schema": "task.schema.json", "name": "demo", "goal": "Do it.", "agent": "codex", "deliverables": "a.md"}
     loaded = load_task(write(tmp_path, json.dumps(task, indent=1), "t.json"))
     assert loaded.task.deliverables == (Deliverable(path="a.md"),)
-    told = complaints(tmp_path, json.dumps({**task, "priority": "x"}, indent=1), "t.json")
-    assert told == "t.json:7: priority: must be a whole number, not 'x'"
+    problems = load_error(tmp_path, json.dumps({**task, "priority": "x"}, indent=1), "t.json")
+    assert problems == "t.json:7: priority: must be a whole number, not 'x'"
 
 
-def test_a_byte_order_mark_is_no_part_of_the_task(tmp_path: Path) -> None:
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     assert load_task(write(tmp_path, b"\xef\xbb\xbf" + BASE.encode())).task.name == "demo"
 
 
@@ -331,30 +331,30 @@ def test_goal_and_script_files_become_part_of_the_task(tmp_path: Path) -> None:
         (b"x" * (2**20 + 1), "goal.file: 'goal.md' is larger than 1 MiB"),
     ],
 )
-def test_a_goal_file_that_cannot_be_one_is_told_of(goal: bytes, complaint: str, tmp_path: Path) -> None:
+def test_unusable_goal_file_is_reported(goal: bytes, complaint: str, tmp_path: Path) -> None:
     write(tmp_path, goal, "goal.md")
-    assert complaint in complaints(tmp_path, "name: a\nagent: codex\ngoal: {file: goal.md}\n")
+    assert complaint in load_error(tmp_path, "name: a\nagent: codex\ngoal: {file: goal.md}\n")
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_as_goal_file_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "goal.md")
     text = "name: a\nagent: codex\ngoal: {file: goal.md}\n"
-    assert "goal.file: 'goal.md' is not a regular file; name a file" in complaints(tmp_path, text)
-    with pytest.raises(TaskError, match=r"goal\.md: is not a regular file"):
+    assert "goal.file: 'goal.md' is not a regular file; name a file" in load_error(tmp_path, text)
+    with pytest.raises(InvalidTaskError, match=r"goal\.md: is not a regular file"):
         load_task(tmp_path / "goal.md")
 
 
-def test_a_file_that_is_not_there_is_told_of(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"no\.yaml: there is no such file"):
+def test_missing_task_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(InvalidTaskError, match=r"no\.yaml: there is no such file"):
         load_task(tmp_path / "no.yaml")
-    with pytest.raises(TaskError, match="is a directory; name a file"):
+    with pytest.raises(InvalidTaskError, match="is a directory; name a file"):
         load_task(tmp_path)
 
 
-def test_links_that_lead_in_a_circle_are_told_of(tmp_path: Path) -> None:
+def test_link_cycles_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    assert "t.yaml:4: inputs: 'a' cannot be read" in complaints(tmp_path, BASE + "inputs: a\n")
+    assert "t.yaml:4: inputs: 'a' cannot be read" in load_error(tmp_path, BASE + "inputs: a\n")
 
 
 def test_a_task_takes_files_of_its_project_only(tmp_path: Path) -> None:
@@ -367,26 +367,26 @@ def test_a_task_takes_files_of_its_project_only(tmp_path: Path) -> None:
         assert project_root(directory / "t.yaml") == project
         assert load_task(write(directory, BASE + f"inputs: {up}/data.csv\n")).root == project
         for named in (f"{up}/../secret.txt", str(outside), f"{up}/link"):
-            told = complaints(directory, BASE + f"inputs: '{named}'\n")
-            assert f"inputs: '{named}' is outside {project}, the project of this task" in told
+            problems = load_error(directory, BASE + f"inputs: '{named}'\n")
+            assert f"inputs: '{named}' is outside {project}, the project of this task" in problems
     path = write(project, BASE + "inputs: ../secret.txt\n")
     assert load_task(path, root=tmp_path).root == tmp_path
 
 
 def test_agents_without_a_command_need_an_entrypoint(tmp_path: Path) -> None:
     path = write(tmp_path, "name: a\ngoal: b\nagent: script\n")
-    with pytest.raises(TaskError, match=r":3: agent: 'script' has no command of its own; add an 'entrypoint'"):
+    with pytest.raises(InvalidTaskError, match=r":3: agent: 'script' has no command of its own; add an 'entrypoint'"):
         load_task(path, presets=PresetLibrary())
     path = write(tmp_path, "name: a\ngoal: b\nagent: script\nentrypoint: x\n")
     assert load_task(path, presets=PresetLibrary()).task.entrypoint == "x"
 
 
-def test_what_an_agent_cannot_be_given_is_told_of_where_it_stands(tmp_path: Path) -> None:
+def test_fields_that_an_agent_does_not_support_are_located(tmp_path: Path) -> None:
     write(tmp_path, "command: x\nmax_goal: 10\n", "short.yaml")
     write(tmp_path, "command: x\nmcp: {remote: {url: '{url}'}}\n", "mine.yaml")
     text = "name: a\ngoal: more than ten\nmcp:\n- https://tools.example.org/mcp\n- {name: notes, command: [x]}\n"
     path = write(tmp_path, text + "matrix: {agents: [short, mine]}\n")
-    with pytest.raises(TaskError) as caught:
+    with pytest.raises(InvalidTaskError) as caught:
         load_task(path, presets=PresetLibrary([tmp_path]))
     found = [(each.line, each.field, each.message.partition(";")[0]) for each in caught.value.problems]
     assert found == [
@@ -395,31 +395,31 @@ def test_what_an_agent_cannot_be_given_is_told_of_where_it_stands(tmp_path: Path
     ]
 
 
-def test_a_broken_preset_is_told_of_where_it_is_named(tmp_path: Path) -> None:
+def test_invalid_preset_is_reported_at_its_use(tmp_path: Path) -> None:
     write(tmp_path, "comand: [x]\n", "mine.yaml")
     path = write(tmp_path, "name: a\ngoal: b\nagent: mine\n")
-    with pytest.raises(TaskError, match=r"t\.yaml:3: agent: the preset 'mine' is not valid: .*mine\.yaml:1"):
+    with pytest.raises(InvalidTaskError, match=r"t\.yaml:3: agent: the preset 'mine' is not valid: .*mine\.yaml:1"):
         load_task(path, presets=PresetLibrary([tmp_path]))
 
 
 @pytest.mark.parametrize("agent", PresetLibrary().names())
-def test_the_starter_is_valid_for_every_agent(agent: str, tmp_path: Path) -> None:
+def test_starter_task_is_valid_for_every_agent(agent: str, tmp_path: Path) -> None:
     bare = PresetLibrary().get(agent).command is None
     path = write(tmp_path, starter_task_file("demo", agent, "tasks/demo.yaml", entrypoint=bare))
     task = load_task(path, presets=PresetLibrary()).task
     assert (task.name, task.agent, bool(task.entrypoint)) == ("demo", agent, bare)
 
 
-def test_all_that_the_starter_offers_is_valid(tmp_path: Path) -> None:
+def test_all_options_of_the_starter_task_are_valid(tmp_path: Path) -> None:
     text = starter_task_file("demo", "codex", "tasks/demo.yaml")
-    whole = re.sub(r"^#(?=\w|  [-\w])", "", text, flags=re.MULTILINE)
+    uncommented = re.sub(r"^#(?=\w|  [-\w])", "", text, flags=re.MULTILINE)
     (tmp_path / "data").mkdir()
     (tmp_path / "data/sales.csv").write_text("a\n")
     (tmp_path / "demo.script.yaml").write_text("turns:\n- say: good day\n")
-    lines = [line for line in whole.splitlines() if "git:" not in line]
+    lines = [line for line in uncommented.splitlines() if "git:" not in line]
     task = load_task(write(tmp_path, "\n".join(lines)), presets=PresetLibrary()).task
-    left_out = {name for name in Task.model_fields if name not in task.model_fields_set}
-    assert left_out == {"kind", "network", "concurrency", "priority", "matrix"}
+    omitted = {name for name in Task.model_fields if name not in task.model_fields_set}
+    assert omitted == {"kind", "network", "concurrency", "priority", "matrix"}
     assert len(task.inputs) == 3 and len(task.verify) == 2 and task.end.verified and len(task.mcp) == 2
 
 
@@ -449,13 +449,13 @@ def test_task_files_are_found_by_their_names(tmp_path: Path) -> None:
         ({"name": "a", "goal": "b", "agent": "codex", "priority": True}, "priority: must be a whole number, not true"),
     ],
 )  # fmt: skip
-def test_a_wrong_document_is_told_which_fields(document: Any, complaint: str) -> None:
+def test_invalid_document_error_names_the_fields(document: Any, complaint: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         parse_task_document(document, presets=AGENTS)
     assert complaint in raised.value.message and "\n" not in raised.value.message
 
 
-def test_a_document_may_bring_texts_and_a_script() -> None:
+def test_document_may_have_inline_inputs_and_a_script() -> None:
     document = {
         "name": "a",
         "goal": "b",
@@ -475,7 +475,7 @@ _VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from([*Task.model_fields, "x"]), _VALUES))
-def test_whatever_a_document_says_it_is_a_task_or_is_told_why_not(document: dict[str, Any]) -> None:
+def test_arbitrary_document_is_parsed_or_refused(document: dict[str, Any]) -> None:
     try:
         task = parse_task_document(document, presets=AGENTS)
     except InvalidInput:

@@ -12,12 +12,12 @@ from paddock.errors import NotFound
 from paddock.runs.presets import PresetLibrary
 from paddock.runs.tasks.task_file_loader import parse_task_document
 from paddock.runs.tasks.task_templates import (
-    NAMES,
     SCRIPT_MODEL,
-    find_template,
-    load_templates,
+    TEMPLATE_NAMES,
+    find_task_template,
+    load_task_templates,
+    task_template_directory,
     task_with_inline_inputs,
-    template_directory,
     use_script_model,
     user_task_files,
 )
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_every_sample_can_be_sent_without_its_files() -> None:
-    found = load_templates(PRESETS)
+    found = load_task_templates(PRESETS)
     assert len(found) == 9
     for loaded in found:
         task = task_with_inline_inputs(loaded)
@@ -37,27 +37,27 @@ def test_every_sample_can_be_sent_without_its_files() -> None:
 
 
 def test_a_sample_with_a_model_runs_on_its_script() -> None:
-    assert use_script_model(find_template("hello", PRESETS).task).llm.model == SCRIPT_MODEL
-    plain = find_template("hello-script", PRESETS).task
+    assert use_script_model(find_task_template("hello", PRESETS).task).llm.model == SCRIPT_MODEL
+    plain = find_task_template("hello-script", PRESETS).task
     assert use_script_model(plain) == plain
 
 
 def test_an_unknown_sample_lists_the_names() -> None:
     with pytest.raises(NotFound, match="fix-bug, hello"):
-        find_template("../hello", PRESETS)
+        find_task_template("../hello", PRESETS)
 
 
-def test_tasks_added_to_a_checkout_are_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_tasks_in_a_checkout_are_not_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "tasks", tmp_path / "tasks")
     (tmp_path / "tasks/mine.yaml").write_text("nmae: mine\n")
-    monkeypatch.setattr("paddock.runs.tasks.task_templates.template_directory", lambda: tmp_path / "tasks")
-    assert {loaded.path.stem for loaded in load_templates(PRESETS)} == set(NAMES)
+    monkeypatch.setattr("paddock.runs.tasks.task_templates.task_template_directory", lambda: tmp_path / "tasks")
+    assert {loaded.path.stem for loaded in load_task_templates(PRESETS)} == set(TEMPLATE_NAMES)
     assert user_task_files() == [tmp_path / "tasks/mine.yaml"]
     with pytest.raises(NotFound):
-        find_template("mine", PRESETS)
+        find_task_template("mine", PRESETS)
 
 
 def test_the_wheel_carries_the_samples() -> None:
-    assert template_directory() == ROOT / "tasks"
+    assert task_template_directory() == ROOT / "tasks"
     included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert included["force-include"]["tasks"] == "paddock/templates"

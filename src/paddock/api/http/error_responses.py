@@ -31,7 +31,7 @@ from paddock.errors import (
     Unauthorized,
     Unavailable,
     Unsupported,
-    release_frames,
+    drop_stack_frames,
 )
 
 ERROR_STATUSES: Mapping[type[PaddockError], int] = {
@@ -158,19 +158,19 @@ def install_error_handlers(app: FastAPI) -> None:
 def handle_paddock_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, PaddockError)
     status = status_for_error(error)
-    release_frames(error)
+    drop_stack_frames(error)
     return _error_response(status, error.code, error.message, params=error.params)
 
 
 def handle_validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    release_frames(error)
+    drop_stack_frames(error)
     return _error_response(400, InvalidInput.code, describe_validation_errors(error.errors()))
 
 
 def handle_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    release_frames(error)
+    drop_stack_frames(error)
     status = error.status_code
     code, _ = _ERROR_EXAMPLES.get(status, (HTTPStatus(status).name, ""))
     messages = {

@@ -14,7 +14,7 @@ from paddock.model.runs import EndedBy, Run, RunResult, RunStage, RunState
 from paddock.runs.tasks.readiness_issues import IssueCode, IssueLevel
 
 RUN_NAME_PATTERN = r"^[A-Za-z0-9][^\x00-\x20\x7f]{0,399}$"
-GROUP_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}$"
+RUN_GROUP_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}$"
 
 
 class CreateRunsRequest(RequestBody):
@@ -31,7 +31,7 @@ class CreateRunsRequest(RequestBody):
     """Id of a bundle uploaded to `/v1/inputs`."""
     name: str | None = Field(default=None, pattern=RUN_NAME_PATTERN)
     """Name of a single run; by default the task's name."""
-    group: str | None = Field(default=None, pattern=GROUP_PATTERN)
+    group: str | None = Field(default=None, pattern=RUN_GROUP_PATTERN)
     """A label shared by related runs; generated for a matrix."""
     visibility: VisibilityField | None = None
     """`private`: visible to the owner only. `tenant`: to every key of the tenant. Its sandbox follows."""

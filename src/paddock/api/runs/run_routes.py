@@ -32,7 +32,7 @@ from paddock.api.http.pagination import PageNumber, PageSize, Pagination
 from paddock.api.http.server_sent_events import MAX_RESUME_POSITION, STREAM_HEADERS, parse_resume_position
 from paddock.api.http.sharing import ShareRequest
 from paddock.api.runs.run_bodies import (
-    GROUP_PATTERN,
+    RUN_GROUP_PATTERN,
     CancelRunRequest,
     CreateRunsRequest,
     CreateRunsResponse,
@@ -101,10 +101,10 @@ def create_router(services: ApiServices) -> APIRouter:
 
         Another request with the same `Idempotency-Key` returns the same runs.
         """
-        from paddock.api.runs.task_routes import check_runs, load_offered_task, parse_task
-        from paddock.runs.inputs.input_packer import pack_inputs, pack_task_texts
+        from paddock.api.runs.task_routes import check_planned_runs, load_offered_task, parse_task_request
+        from paddock.runs.inputs.input_packer import pack_inline_inputs, pack_inputs
         from paddock.runs.tasks.matrix_expansion import expand_matrix
-        from paddock.runs.tasks.task_templates import find_template, use_script_model
+        from paddock.runs.tasks.task_templates import find_task_template, use_script_model
 
         tenant = principal.tenant
         if body.file is not None:
@@ -114,20 +114,20 @@ def create_router(services: ApiServices) -> APIRouter:
                 await store_inputs(tenant, lambda sink: pack_inputs(loaded, sink)),
             )
         elif body.template is not None:
-            loaded = await asyncio.to_thread(find_template, body.template, services.runs.dependencies.presets)
+            loaded = await asyncio.to_thread(find_task_template, body.template, services.runs.dependencies.presets)
             task, inputs = (
                 use_script_model(loaded.self_contained_task),
                 await store_inputs(tenant, lambda sink: pack_inputs(loaded, sink)),
             )
         else:
-            task, inputs = await parse_task(services, body.task or {}), body.inputs
+            task, inputs = await parse_task_request(services, body.task or {}), body.inputs
             if task.inputs:
                 if inputs is not None:
                     raise InvalidInput(
                         "a bundle was sent for this task; put the files of its 'inputs' into the bundle too"
                     )
                 full_task = task
-                inputs = await store_inputs(tenant, lambda sink: pack_task_texts(full_task, sink))
+                inputs = await store_inputs(tenant, lambda sink: pack_inline_inputs(full_task, sink))
                 task = task.model_copy(update={"inputs": ()})
         planned = [(body.name or name, each) for name, each in expand_matrix(task)]
         if len(planned) > 1 and len(planned) * await asyncio.to_thread(_task_size, task) > MAX_MATRIX_BYTES:
@@ -136,7 +136,7 @@ def create_router(services: ApiServices) -> APIRouter:
                 "MiB in total; shorten its goal or its script, or send a bundle"
             )
         if len(planned) > 1:
-            await asyncio.to_thread(check_runs, services, tenant, planned)
+            await asyncio.to_thread(check_planned_runs, services, tenant, planned)
         group = body.group or (_new_group(idempotency_key) if len(planned) > 1 else None)
         created = [
             await runs.submit(
@@ -157,7 +157,7 @@ def create_router(services: ApiServices) -> APIRouter:
         principal: RunReader,
         state: Annotated[list[RunState] | None, Query()] = None,
         name: Annotated[str | None, Query(max_length=400)] = None,
-        group: Annotated[str | None, Query(pattern=GROUP_PATTERN)] = None,
+        group: Annotated[str | None, Query(pattern=RUN_GROUP_PATTERN)] = None,
         page: PageNumber = 1,
         page_size: PageSize = 20,
     ) -> RunListResponse:

@@ -29,24 +29,29 @@ from paddock.api.services import ApiServices
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput, NotFound, PaddockError
 from paddock.model.task import Task
-from paddock.runs.execution.run_stages import find_preset, image_name
+from paddock.runs.execution.stage_operations import choose_image_name, find_agent_preset
 from paddock.runs.presets import requested_model
 from paddock.runs.results.run_folder import mask_task
 from paddock.runs.tasks.matrix_expansion import expand_matrix
 from paddock.runs.tasks.readiness_check import find_readiness_issues, model_for_task
 from paddock.runs.tasks.readiness_issues import IssueLevel
-from paddock.runs.tasks.script_check import check_long_script
+from paddock.runs.tasks.script_check import validate_long_script
 from paddock.runs.tasks.task_file_loader import (
-    SUFFIXES,
+    TASK_FILE_SUFFIXES,
     LoadedTask,
     list_task_files,
     load_task,
     parse_task_document,
     project_root,
 )
-from paddock.runs.tasks.task_problems import TaskError
+from paddock.runs.tasks.task_problems import InvalidTaskError
 from paddock.runs.tasks.task_schema import task_json_schema
-from paddock.runs.tasks.task_templates import find_template, load_templates, task_with_inline_inputs, user_task_files
+from paddock.runs.tasks.task_templates import (
+    find_task_template,
+    load_task_templates,
+    task_with_inline_inputs,
+    user_task_files,
+)
 
 
 def create_router(services: ApiServices) -> APIRouter:
@@ -81,13 +86,13 @@ def create_router(services: ApiServices) -> APIRouter:
     async def validate_task(body: ValidateTaskRequest, principal: RunReader) -> TaskValidationResponse:
         """Validate a task without running it: errors, missing prerequisites and remarks."""
         try:
-            planned = expand_matrix(await parse_task(services, body.task))
+            planned = expand_matrix(await parse_task_request(services, body.task))
         except InvalidInput as error:
             return TaskValidationResponse(valid=False, ready=False, error=error.message, issues=[], runs=[])
         await services.gateway.catalog.refresh()
         issues = await asyncio.to_thread(_find_issues, services, principal.tenant, planned)
         try:
-            await asyncio.to_thread(check_runs, services, principal.tenant, planned)
+            await asyncio.to_thread(check_planned_runs, services, principal.tenant, planned)
         except InvalidInput as error:
             return TaskValidationResponse(valid=False, ready=False, error=error.message, issues=issues, runs=[])
         ready = all(each.level is not IssueLevel.ERROR for each in issues)
@@ -116,15 +121,15 @@ def create_router(services: ApiServices) -> APIRouter:
     return router
 
 
-async def parse_task(services: ApiServices, document: Mapping[str, Any]) -> Task:
+async def parse_task_request(services: ApiServices, document: Mapping[str, Any]) -> Task:
     """Parse a task from a request. Raises `InvalidInput`, `WorkersBusy`."""
     models = document.get("llm")
     if isinstance(models, Mapping):
-        await check_long_script(models.get("script"), services.gateway.workers)
+        await validate_long_script(models.get("script"), services.gateway.workers)
     return await asyncio.to_thread(parse_task_document, document, presets=services.runs.dependencies.presets)
 
 
-def check_runs(services: ApiServices, tenant: str, planned: Iterable[tuple[str, Task]]) -> None:
+def check_planned_runs(services: ApiServices, tenant: str, planned: Iterable[tuple[str, Task]]) -> None:
     """Raise `InvalidInput` for the first run that cannot start, so that none is created."""
     for _, task in planned:
         services.runs.check_task(tenant, task)
@@ -133,7 +138,7 @@ def check_runs(services: ApiServices, tenant: str, planned: Iterable[tuple[str, 
 def _find_issues(services: ApiServices, tenant: str, planned: Iterable[tuple[str, Task]]) -> list[TaskIssueResponse]:
     """Return the issues of all runs without duplicates."""
     found = [issue for _, task in planned for issue in find_readiness_issues(services.runs.dependencies, tenant, task)]
-    return [TaskIssueResponse(**issue.model_dump()) for place, issue in enumerate(found) if issue not in found[:place]]
+    return [TaskIssueResponse(**issue.model_dump()) for index, issue in enumerate(found) if issue not in found[:index]]
 
 
 def load_offered_task(services: ApiServices, name: str) -> LoadedTask:
@@ -142,7 +147,7 @@ def load_offered_task(services: ApiServices, name: str) -> LoadedTask:
     Raises `NotFound` naming the known files, and `InvalidInput` if the file is invalid.
     """
     files = {path.name: path for path in _offered_files(services.config)}
-    path = files.get(name) or next((files[name + end] for end in SUFFIXES if name + end in files), None)
+    path = files.get(name) or next((files[name + end] for end in TASK_FILE_SUFFIXES if name + end in files), None)
     if path is None:
         known = ", ".join(sorted(files)) or "none; set runs.tasks to a directory with task files"
         raise NotFound(f"there is no task file {name!r} here; known are: {known}")
@@ -153,8 +158,8 @@ def _load_task_file(services: ApiServices, path: Path) -> LoadedTask:
     """Load an offered task file. Errors name files relative to the task's project, never by their server path."""
     try:
         return load_task(path, presets=services.runs.dependencies.presets)
-    except TaskError as error:
-        raise TaskError(
+    except InvalidTaskError as error:
+        raise InvalidTaskError(
             replace(each, file=_hide_directories(each.file, path), message=_hide_directories(each.message, path))
             for each in error.problems
         ) from error
@@ -168,19 +173,19 @@ def _hide_directories(text: str, path: Path) -> str:
 
 
 def _list_templates(services: ApiServices) -> list[TaskTemplateSummaryResponse]:
-    return [_template_summary(services, loaded) for loaded in load_templates(services.runs.dependencies.presets)]
+    return [_template_summary(services, loaded) for loaded in load_task_templates(services.runs.dependencies.presets)]
 
 
 def _load_template(services: ApiServices, name: str) -> TaskTemplateResponse:
-    loaded = find_template(name, services.runs.dependencies.presets)
+    loaded = find_task_template(name, services.runs.dependencies.presets)
     item = _template_summary(services, loaded)
     return TaskTemplateResponse(**item.model_dump(), task=mask_task(task_with_inline_inputs(loaded)))
 
 
 def _template_summary(services: ApiServices, loaded: LoadedTask) -> TaskTemplateSummaryResponse:
-    means, task = services.runs.dependencies, loaded.task
-    preset = find_preset(means, task)
-    image = image_name(means, task, preset)
+    dependencies, task = services.runs.dependencies, loaded.task
+    preset = find_agent_preset(dependencies, task)
+    image = choose_image_name(dependencies, task, preset)
     model = requested_model(preset, task)
     scripted = task.llm.script is not None
     return TaskTemplateSummaryResponse(

@@ -17,10 +17,15 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+from paddock.cli.connection.child_server_reuse import (
+    KEEP_MESSAGE,
+    config_fingerprint,
+    read_kept_server,
+    stop_kept_server,
+)
 from paddock.cli.connection.data_directory import create_data_directory
 from paddock.cli.connection.server_address import has_running_server, running_server_url
 from paddock.cli.connection.server_client import ServerClient
-from paddock.cli.connection.warm_server import KEEP_MESSAGE, config_fingerprint, read_kept_server, stop_kept_server
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import CliError
 from paddock.cli.output.formatting import sanitize_text

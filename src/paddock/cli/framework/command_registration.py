@@ -37,15 +37,15 @@ def command_group(help: str) -> typer.Typer:
     return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
 
-def fold_example(example: str) -> list[str]:
+def fold_command_example(example: str) -> list[str]:
     """Fold an example for narrow terminals, breaking before options so that it can still be copied and run."""
     lines: list[str] = []
     while len(example) > _EXAMPLE_COLUMNS:
-        place = max(example.rfind(mark, 5, _EXAMPLE_COLUMNS - 1) for mark in (" --", " | "))
-        if place < 0:
+        break_index = max(example.rfind(mark, 5, _EXAMPLE_COLUMNS - 1) for mark in (" --", " | "))
+        if break_index < 0:
             break
-        lines.append(f"{example[:place]} \\")
-        example = f"    {example[place + 1 :]}"
+        lines.append(f"{example[:break_index]} \\")
+        example = f"    {example[break_index + 1 :]}"
     return [*lines, example]
 
 
@@ -89,7 +89,7 @@ def register_command(
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         text = inspect.cleandoc(function.__doc__ or "")
-        lines = [folded for line in inspect.cleandoc(examples).splitlines() for folded in fold_example(line)]
+        lines = [folded for line in inspect.cleandoc(examples).splitlines() for folded in fold_command_example(line)]
         shown = "\n".join(f"  {line}" if line else "" for line in lines)
         app.command(name, help=f"{text}\n\n\b\nExamples:\n{shown}", short_help=text.splitlines()[0], hidden=hidden)(run)
         return function

@@ -107,9 +107,9 @@ class CliContext:
 
     def open_read_client(self) -> ServerClient:
         """Return a read-only client: of the named or running server, else of the data directory itself."""
-        from paddock.cli.connection.offline_client import OfflineClient
+        from paddock.cli.connection.data_directory_client import DataDirectoryClient
 
-        return self.open_client() if self.has_server else OfflineClient(self)
+        return self.open_client() if self.has_server else DataDirectoryClient(self)
 
     def server_target(self) -> ServerTarget:
         """Return the server's address and API key.

@@ -61,7 +61,7 @@ def find_completer(module: str, parameter: str, metavar: str | None) -> Complete
     return complete
 
 
-def typed_words() -> list[str]:
+def typed_command_words() -> list[str]:
     """Return the words of the command line before the word being completed."""
     if "COMP_WORDS" in os.environ:
         return os.environ["COMP_WORDS"].split()[: int(os.environ.get("COMP_CWORD") or 0)]
@@ -158,9 +158,9 @@ def _data_directory() -> Path:
 def _read_config_file() -> dict[str, Any]:
     """Return the configuration file's raw content; empty if there is none."""
     named = _typed_option("--config") or os.environ.get("PADDOCK_CONFIG")
-    places = [named] if named else ["paddock.yaml", "~/.config/paddock/paddock.yaml"]
-    for place in places:
-        path = Path(place).expanduser()
+    candidates = [named] if named else ["paddock.yaml", "~/.config/paddock/paddock.yaml"]
+    for candidate in candidates:
+        path = Path(candidate).expanduser()
         if path.is_file():
             import yaml
 
@@ -170,10 +170,10 @@ def _read_config_file() -> dict[str, Any]:
 
 
 def _typed_option(name: str) -> str | None:
-    words = typed_words()
-    for place, word in enumerate(words):
-        if word == name and place + 1 < len(words):
-            return words[place + 1]
+    words = typed_command_words()
+    for index, word in enumerate(words):
+        if word == name and index + 1 < len(words):
+            return words[index + 1]
         if word.startswith(f"{name}="):
             return word.partition("=")[2]
     return None

@@ -80,7 +80,7 @@ def _check_search(text: str) -> None:
 
 async def find_sandbox_id(client: ServerClient, name: str) -> str:
     """Return the id of a sandbox, including deleted ones whose exchanges are still archived."""
-    from paddock.cli.sandbox.lookup import AmbiguousName, NoSuchSandbox, find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import AmbiguousName, NoSuchSandbox, find_sandbox
 
     try:
         return await find_sandbox(client, name)

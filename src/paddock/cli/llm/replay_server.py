@@ -99,7 +99,7 @@ async def serve_recording(
     settings: LlmConfig, port: int, on_failure: Callable[[str], None]
 ) -> AsyncIterator[ReplayEndpoint]:
     """Serve on the loopback address. `on_failure` receives the reason of each unanswered request."""
-    from paddock.app import listener_url, open_gateway, open_listener
+    from paddock.app import listener_url, open_listener, open_model_gateway
     from paddock.auth.api_keys import ApiKeys
     from paddock.config.schema import LogConfig
     from paddock.errors import Unavailable
@@ -114,7 +114,7 @@ async def serve_recording(
         directory = held.enter_context(tempfile.TemporaryDirectory(prefix="paddock-replay-"))
         store = await held.enter_async_context(await Store.open(Path(directory) / "paddock.db"))
         keys = ApiKeys(ApiKeyStore(store))
-        gateway = await open_gateway(settings, store, keys, held)
+        gateway = await open_model_gateway(settings, store, keys, held)
         door = HttpServer(gateway, max_body=settings.max_body, max_connections=_CONNECTIONS)
         watch = asyncio.create_task(_report_failures(gateway, on_failure))
         held.push_async_callback(_finish_reporting, gateway, watch)

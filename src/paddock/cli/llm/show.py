@@ -10,7 +10,7 @@ import typer
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.formatting import parse_time
-from paddock.cli.sandbox.lookup import SandboxArgument
+from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
 
 if TYPE_CHECKING:
     pass

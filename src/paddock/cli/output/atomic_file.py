@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from paddock.cli.output.errors import CliError
 
-_SHOWN_EVERY = 0.1
+_REFRESH_SECONDS = 0.1
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def show_running_count(what: str) -> Iterator[Callable[[int], None]]:
     def show(number: int) -> None:
         nonlocal shown
         now = time.monotonic()
-        if visible and now - shown >= _SHOWN_EVERY:
+        if visible and now - shown >= _REFRESH_SECONDS:
             shown = now
             sys.stderr.write(f"\r\x1b[K{what}: {number:,}")
             sys.stderr.flush()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_WIDE = 100_000
+_UNLIMITED_WIDTH = 100_000
 """Columns when writing to a pipe: lines are never cut."""
 _STYLES = {
     "Running": "green",
@@ -125,7 +125,7 @@ class CommandOutput:
     def _open_console(self) -> Console:
         from rich.console import Console
 
-        width = None if sys.stdout.isatty() else _WIDE
+        width = None if sys.stdout.isatty() else _UNLIMITED_WIDTH
         return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
 
     def _print_table_lines(self, console: Console, table: Table) -> None:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def sanitize_text(text: str) -> str:
     """Replace control characters, so that untrusted text cannot control the terminal."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return "".join(
+        character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
 
 
 def sanitize_lines(text: str) -> str:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from paddock.cli.output.agent_text import clean_line, clean_text
 from paddock.cli.output.formatting import format_size
 from paddock.cli.run.run_progress import SUCCEEDED
-from paddock.cli.run.run_render import format_run_duration, humanize_state
+from paddock.cli.run.run_render import format_run_duration, format_run_state
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 _MAX_LINES = 6
-_NOTES = "deliverables"
-_OUTPUT = "last_output"
-_SIZES = ("used", "limit", "volumes", "bytes", "size")
-_MIN_MATCH_LETTERS = 8
+_NOTES_KEY = "deliverables"
+_OUTPUT_KEY = "last_output"
+_BYTE_KEYS = ("used", "limit", "volumes", "bytes", "size")
+_MIN_MATCH_CHARACTERS = 8
 """Minimum length of equal text to count as the same message."""
 
 
@@ -29,16 +29,16 @@ def build_evidence_rows(run: Mapping[str, Any], final_messages: Sequence[str] = 
     """
     result = run.get("result") or {}
     evidence, reason = result.get("evidence") or {}, clean_line(str(result.get("reason") or ""))
-    found = _labelled_rows("notes", _value_lines(_NOTES, evidence.get(_NOTES) or []))
+    found = _labelled_rows("notes", _value_lines(_NOTES_KEY, evidence.get(_NOTES_KEY) or []))
     if run.get("state") in (SUCCEEDED, None):
         return found
     for name, value in evidence.items():
-        if name not in (_NOTES, _OUTPUT):
+        if name not in (_NOTES_KEY, _OUTPUT_KEY):
             found += _labelled_rows(
-                humanize_state(clean_line(str(name))),
+                format_run_state(clean_line(str(name))),
                 [line for line in _value_lines(name, value) if not _is_in_reason(line, reason)],
             )
-    return found + _last_output_rows(evidence.get(_OUTPUT), final_messages, reason, by_agent=bool(run.get("agent")))
+    return found + _last_output_rows(evidence.get(_OUTPUT_KEY), final_messages, reason, by_agent=bool(run.get("agent")))
 
 
 def _last_output_rows(
@@ -65,8 +65,8 @@ def _is_in_reason(text: str, reason: str) -> bool:
     """Return whether the reason already contains the text; reasons quote last lines and errors."""
     if reason.endswith(f": {text}"):
         return True
-    return (len(text) >= _MIN_MATCH_LETTERS and text in reason) or (
-        len(reason) >= _MIN_MATCH_LETTERS and text.startswith(reason)
+    return (len(text) >= _MIN_MATCH_CHARACTERS and text in reason) or (
+        len(reason) >= _MIN_MATCH_CHARACTERS and text.startswith(reason)
     )
 
 
@@ -74,7 +74,8 @@ def _value_lines(name: str, value: object) -> list[str]:
     if isinstance(value, Mapping):
         return [
             ", ".join(
-                f"{humanize_state(clean_line(str(key)))} {_format_value(str(key), each)}" for key, each in value.items()
+                f"{format_run_state(clean_line(str(key)))} {_format_value(str(key), each)}"
+                for key, each in value.items()
             )
         ]
     if isinstance(value, list | tuple):
@@ -85,7 +86,7 @@ def _value_lines(name: str, value: object) -> list[str]:
 def _format_value(name: str, value: object) -> str:
     """Format a value, with units if its name implies them."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if name.rpartition("_")[2] in _SIZES:
+        if name.rpartition("_")[2] in _BYTE_KEYS:
             return format_size(value)
         if name.rpartition("_")[2] == "seconds":
             return format_run_duration(value)
@@ -95,4 +96,4 @@ def _format_value(name: str, value: object) -> str:
 def _labelled_rows(name: str, lines: Sequence[str]) -> list[tuple[str, Text]]:
     from rich.text import Text
 
-    return [("" if place else name, Text(line, style="dim")) for place, line in enumerate(lines)]
+    return [("" if index else name, Text(line, style="dim")) for index, line in enumerate(lines)]

@@ -20,12 +20,12 @@ from paddock.cli.run.run_render import (
     SCRIPTED_NOTE,
     choose_visible_runs,
     format_run_duration,
-    humanize_state,
-    render_figures,
-    render_line,
+    format_run_state,
+    render_progress_line,
+    render_run_figures,
+    render_run_stages,
+    render_run_totals,
     render_runs_table,
-    render_stages,
-    render_totals,
     spinner_frame,
 )
 
@@ -165,7 +165,7 @@ class PlainRunView:
             self._line(run, "=", run.image_build_status or run.stage)
         elif event.get("type") == "run.ended" and self._runs > 1:
             # The reason is part of the summary, which follows immediately for a single run.
-            self._line(run, "✓" if run.state == SUCCEEDED else "✗", humanize_state(run.state))
+            self._line(run, "✓" if run.state == SUCCEEDED else "✗", format_run_state(run.state))
         for line in lines:
             for each in line.text.splitlines() or [""]:
                 self._line(run, LINE_MARKS[line.kind], f"{line.title} {each}".strip())
@@ -267,7 +267,7 @@ class SingleRunView(_LiveView):
 
     def show_event(self, run: RunProgress, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
         for line in lines:
-            self.console.print(render_line(line, self.console))
+            self.console.print(render_progress_line(line, self.console))
 
     def render(self) -> RenderableType:
         from rich import box
@@ -279,7 +279,7 @@ class SingleRunView(_LiveView):
         if run is None:
             return self.render_status(now)
         inner = max(20, self.console.width - 4)
-        rows = [render_stages(run, now, inner), render_figures(run, now)]
+        rows = [render_run_stages(run, now, inner), render_run_figures(run, now)]
         if run.step:
             rows.append(Text(run.image_build_status, style="cyan"))
         if run.scripted:
@@ -305,7 +305,7 @@ class RunsTableView(_LiveView):
         from rich.text import Text
 
         if event.get("type") == "run.ended" and run.state != SUCCEEDED:
-            text = Text(f"✗ {clean_line(run.name)} {humanize_state(run.state)}", style="red")
+            text = Text(f"✗ {clean_line(run.name)} {format_run_state(run.state)}", style="red")
             text.truncate(self.console.width, overflow="ellipsis")
             self.console.print(text)
 
@@ -316,11 +316,11 @@ class RunsTableView(_LiveView):
         runs = list(self._runs)
         if not runs:
             return self.render_status(now)
-        room = max(3, self.console.height - 5)
-        few = choose_visible_runs(runs, room)
-        rows: list[RenderableType] = [render_runs_table(few, now, self.console.width)]
-        if len(few) < len(runs):
+        max_rows = max(3, self.console.height - 5)
+        visible = choose_visible_runs(runs, max_rows)
+        rows: list[RenderableType] = [render_runs_table(visible, now, self.console.width)]
+        if len(visible) < len(runs):
             from rich.text import Text
 
-            rows.append(Text(f"… and {len(runs) - len(few)} more", style="dim"))
-        return Group(*rows, render_totals(runs, now))
+            rows.append(Text(f"… and {len(runs) - len(visible)} more", style="dim"))
+        return Group(*rows, render_run_totals(runs, now))

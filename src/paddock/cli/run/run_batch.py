@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from paddock.cli.connection.reconnecting_client import ReconnectingClient
 from paddock.cli.output.errors import CliError, ConnectionLost, NoServerError, RequestRefused
-from paddock.cli.run.job_planning import RunJob
 from paddock.cli.run.progress_views import RunView
 from paddock.cli.run.run_events import watch_run
+from paddock.cli.run.run_planning import PlannedRun
 
 if TYPE_CHECKING:
     from paddock.runs.tasks.task_file_loader import LoadedTask
@@ -30,62 +30,62 @@ class RunBatch:
     """The runs of one command, at most `parallel` at a time."""
 
     def __init__(
-        self, reach: ReconnectingClient, jobs: Sequence[RunJob], view: RunView, parallel: int | None = None
+        self, reach: ReconnectingClient, planned_runs: Sequence[PlannedRun], view: RunView, parallel: int | None = None
     ) -> None:
-        self.jobs = jobs
+        self.planned_runs = planned_runs
         self.interrupted = False
         self._client = reach
         self._view = view
-        self._slots = asyncio.Semaphore(parallel or max(1, len(jobs)))
+        self._slots = asyncio.Semaphore(parallel or max(1, len(planned_runs)))
         self._uploads: dict[int, asyncio.Task[str | None]] = {}
         self._cancellations: set[asyncio.Task[None]] = set()
         self._signals = 0
 
     async def run_to_completion(self) -> None:
         """Submit all runs and show them until they end. Ctrl-C cancels them; see `_handle_interrupts`."""
-        for job in self.jobs:
-            self._view.add_run(job.progress)
+        for planned in self.planned_runs:
+            self._view.add_run(planned.progress)
         with self._handle_interrupts():
             async with asyncio.TaskGroup() as group:
-                for job in self.jobs:
-                    group.create_task(self._run_job(job))
+                for planned in self.planned_runs:
+                    group.create_task(self._submit_and_watch(planned))
         await asyncio.gather(*self._cancellations, return_exceptions=True)
 
     async def submit_all(self) -> None:
         """Submit all runs without waiting for them."""
-        for job in self.jobs:
-            await self._submit_job(job)
+        for planned in self.planned_runs:
+            await self._submit(planned)
 
-    async def _run_job(self, job: RunJob) -> None:
+    async def _submit_and_watch(self, planned: PlannedRun) -> None:
         async with self._slots:
             if self.interrupted:
-                job.progress.state = "cancelled"
+                planned.progress.state = "cancelled"
                 return
             try:
-                await self._submit_job(job)
+                await self._submit(planned)
             except RequestRefused as error:
-                if len(self.jobs) == 1:
+                if len(self.planned_runs) == 1:
                     raise
                 # The other runs continue.
-                job.progress.state, job.progress.reason = "failed", str(error)
-                self._view.print_note(f"{job.name} was rejected: {error}")
+                planned.progress.state, planned.progress.reason = "failed", str(error)
+                self._view.print_note(f"{planned.name} was rejected: {error}")
                 return
             if self.interrupted:
-                await self._cancel(job, hard=self._signals > 1)
-            await watch_run(self._client, job.progress, self._view)
-            job.run = await self._client.request_json("GET", _run_path(job))
+                await self._cancel(planned, hard=self._signals > 1)
+            await watch_run(self._client, planned.progress, self._view)
+            planned.run = await self._client.request_json("GET", _run_path(planned))
 
-    async def _submit_job(self, job: RunJob) -> None:
-        inputs = await self._upload_inputs_once(job.task_file)
+    async def _submit(self, planned: PlannedRun) -> None:
+        inputs = await self._upload_inputs_once(planned.task_file)
         response = await self._client.request_json(
             "POST",
             "/v1/runs",
-            json=job.request_body(inputs),
-            headers={"Idempotency-Key": job.idempotency_key},
+            json=planned.request_body(inputs),
+            headers={"Idempotency-Key": planned.idempotency_key},
             timeout=60.0,
         )
-        job.run = response["runs"][0]
-        job.progress.id = str(job.run["id"] if job.run else "")
+        planned.run = response["runs"][0]
+        planned.progress.id = str(planned.run["id"] if planned.run else "")
 
     async def _upload_inputs_once(self, origin: LoadedTask) -> str | None:
         """Upload a task file's inputs once, even if several runs need them, and return the bundle's id."""
@@ -119,16 +119,18 @@ class RunBatch:
         """Cancel the runs on the first Ctrl-C, skip partial results on the second, return on the third."""
         loop, here = asyncio.get_running_loop(), asyncio.current_task()
 
-        def heard() -> None:
+        def handle_signal() -> None:
             self._signals += 1
             self.interrupted = True
-            under_way = [job for job in self.jobs if job.run is not None and not job.progress.has_ended]
-            if self._signals > 2 or not under_way:
+            unfinished = [
+                planned for planned in self.planned_runs if planned.run is not None and not planned.progress.has_ended
+            ]
+            if self._signals > 2 or not unfinished:
                 if here is not None:
                     here.cancel()
                 return
             hard = self._signals == 2
-            stopping = loop.create_task(self._cancel_all(under_way, hard))
+            stopping = loop.create_task(self._cancel_all(unfinished, hard))
             self._cancellations.add(stopping)
             self._view.print_note(
                 "cancelling without partial results"
@@ -137,26 +139,26 @@ class RunBatch:
             )
 
         for number in _SIGNALS:
-            loop.add_signal_handler(number, heard)
+            loop.add_signal_handler(number, handle_signal)
         try:
             yield
         finally:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
 
-    async def _cancel_all(self, jobs: Sequence[RunJob], hard: bool) -> None:
-        await asyncio.gather(*(self._cancel(job, hard) for job in jobs))
+    async def _cancel_all(self, planned_runs: Sequence[PlannedRun], hard: bool) -> None:
+        await asyncio.gather(*(self._cancel(planned, hard) for planned in planned_runs))
 
-    async def _cancel(self, job: RunJob, hard: bool) -> None:
+    async def _cancel(self, planned: PlannedRun, hard: bool) -> None:
         body: dict[str, Any] = {"hard": hard, "reason": "interrupted on the command line"}
         with contextlib.suppress(RequestRefused, ConnectionLost, NoServerError):  # the run may have ended already
-            await self._client.request_json("POST", f"{_run_path(job)}/cancel", json=body, timeout=30.0)
+            await self._client.request_json("POST", f"{_run_path(planned)}/cancel", json=body, timeout=30.0)
 
 
-def _run_path(job: RunJob) -> str:
-    if job.run is None:
-        raise CliError(f"{job.name} was not started")
-    return f"/v1/runs/{quote(str(job.run['id']), safe='')}"
+def _run_path(planned: PlannedRun) -> str:
+    if planned.run is None:
+        raise CliError(f"{planned.name} was not started")
+    return f"/v1/runs/{quote(str(planned.run['id']), safe='')}"
 
 
 async def _read_chunks(file: IO[bytes]) -> AsyncIterator[bytes]:

@@ -15,7 +15,7 @@ from paddock.cli.output.errors import FAILED, INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
     from paddock.cli.connection.server_client import ServerClient
-    from paddock.cli.run.job_planning import RunJob
+    from paddock.cli.run.run_planning import PlannedRun
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -59,11 +59,11 @@ async def run_tasks(
     so that the next command starts quickly, and stops when `paddock serve` starts. Ctrl-C cancels the runs and collects
     partial results; a second Ctrl-C does not wait for them. The exit code is 0 if all runs succeed, else 1.
     """
-    from paddock.cli.run.job_planning import (
+    from paddock.cli.run.run_planning import (
         check_agent_preset,
         format_skipped_note,
         parse_task_changes,
-        plan_jobs,
+        plan_runs,
         separate_script_files,
     )
 
@@ -73,8 +73,12 @@ async def run_tasks(
     check_agent_preset(agent, presets)
     tasks, scripts = separate_script_files(files)
     sys.stderr.write(format_skipped_note(scripts))
-    jobs = plan_jobs(tasks, parse_task_changes(settings or [], model, agent), presets)
-    return await _run_detached(cli, jobs) if detach else await _run_attached(cli, jobs, parallel, output, show, warm)
+    planned_runs = plan_runs(tasks, parse_task_changes(settings or [], model, agent), presets)
+    return (
+        await _run_detached(cli, planned_runs)
+        if detach
+        else await _run_attached(cli, planned_runs, parallel, output, show, warm)
+    )
 
 
 def _agent_presets(cli: CliContext) -> list[str] | None:
@@ -86,7 +90,7 @@ def _agent_presets(cli: CliContext) -> list[str] | None:
     return PresetLibrary(cli.load_config({}, only=["runs.presets"]).config.runs.presets).names()
 
 
-async def _run_detached(cli: CliContext, jobs: Sequence[RunJob]) -> int:
+async def _run_detached(cli: CliContext, planned_runs: Sequence[PlannedRun]) -> int:
     from paddock.cli.connection.reconnecting_client import ReconnectingClient
     from paddock.cli.connection.server_finder import ServerFinder
     from paddock.cli.run.progress_views import JsonRunView
@@ -94,17 +98,22 @@ async def _run_detached(cli: CliContext, jobs: Sequence[RunJob]) -> int:
 
     async with ServerFinder(cli, own=False) as servers:
         client = await servers.find_client()
-        await RunBatch(ReconnectingClient(client), jobs, JsonRunView(cli.out)).submit_all()
+        await RunBatch(ReconnectingClient(client), planned_runs, JsonRunView(cli.out)).submit_all()
     if cli.as_json:
-        cli.out.print_json({"runs": [job.run for job in jobs]})
+        cli.out.print_json({"runs": [planned.run for planned in planned_runs]})
     else:
-        for job in jobs:
-            cli.out.print_line(job.progress.id)
+        for planned in planned_runs:
+            cli.out.print_line(planned.progress.id)
     return 0
 
 
 async def _run_attached(
-    cli: CliContext, jobs: Sequence[RunJob], parallel: int | None, output: Path | None, show: bool, warm: bool
+    cli: CliContext,
+    planned_runs: Sequence[PlannedRun],
+    parallel: int | None,
+    output: Path | None,
+    show: bool,
+    warm: bool,
 ) -> int:
     import asyncio
     from functools import partial
@@ -116,17 +125,19 @@ async def _run_attached(
 
     async with ServerFinder(cli) as servers:
         try:
-            with choose_run_view(cli.out, len(jobs)) as view:
+            with choose_run_view(cli.out, len(planned_runs)) as view:
                 reach = ReconnectingClient(
                     await servers.find_client(view.show_status), partial(servers.find_client, view.print_note)
                 )
                 # Fail early if the server is unreachable or the key lacks permission.
                 await reach.client.get("/v1/runs", pageSize=1)
-                call = RunBatch(reach, jobs, view, parallel)
+                call = RunBatch(reach, planned_runs, view, parallel)
                 await call.run_to_completion()
             if output is not None:
-                await _copy_deliverables(reach.client, jobs, output)
-            await _print_results(cli, reach.client, jobs, cli.data_directory if servers.is_local else None, show)
+                await _copy_deliverables(reach.client, planned_runs, output)
+            await _print_results(
+                cli, reach.client, planned_runs, cli.data_directory if servers.is_local else None, show
+            )
             if warm and not call.interrupted:
                 servers.keep_child_running()
         except asyncio.CancelledError:
@@ -135,67 +146,72 @@ async def _run_attached(
             raise _first_error(group) from None
     if call.interrupted:
         return INTERRUPTED
-    return 0 if all(_succeeded(job) for job in jobs) else FAILED
+    return 0 if all(_succeeded(planned) for planned in planned_runs) else FAILED
 
 
-async def _copy_deliverables(client: ServerClient, jobs: Sequence[RunJob], output: Path) -> None:
-    from paddock.cli.run.deliverables import download_deliverables
+async def _copy_deliverables(client: ServerClient, planned_runs: Sequence[PlannedRun], output: Path) -> None:
+    from paddock.cli.run.deliverable_download import download_deliverables
 
     taken: dict[str, int] = {}
-    for job in jobs:
-        if job.run is None:
+    for planned in planned_runs:
+        if planned.run is None:
             continue
-        taken[job.name] = number = taken.get(job.name, 0) + 1
-        own = job.name if number == 1 else f"{job.name}-{number}"
-        job.directory = output if len(jobs) == 1 else output / own.replace("/", "-")
-        job.copied_files = await download_deliverables(client, job.run, job.directory)
+        taken[planned.name] = number = taken.get(planned.name, 0) + 1
+        own = planned.name if number == 1 else f"{planned.name}-{number}"
+        planned.directory = output if len(planned_runs) == 1 else output / own.replace("/", "-")
+        planned.copied_files = await download_deliverables(client, planned.run, planned.directory)
 
 
 async def _print_results(
-    cli: CliContext, client: ServerClient, jobs: Sequence[RunJob], data: Path | None, show: bool
+    cli: CliContext, client: ServerClient, planned_runs: Sequence[PlannedRun], data: Path | None, show: bool
 ) -> None:
-    from paddock.cli.run.deliverables import find_run_folder, find_short_text_deliverable
+    from paddock.cli.run.deliverable_download import find_run_folder, find_short_text_deliverable
     from paddock.cli.run.run_summary import print_file_content, print_run_summary, print_runs_table
 
-    results: list[dict[str, Any]] = [job.run for job in jobs if job.run is not None]
+    results: list[dict[str, Any]] = [planned.run for planned in planned_runs if planned.run is not None]
     if cli.as_json:
-        placed = {
-            job.progress.id: {path: str(place) for path, place in job.copied_files.items()}
-            for job in jobs
-            if job.copied_files
+        files = {
+            planned.progress.id: {path: str(target) for path, target in planned.copied_files.items()}
+            for planned in planned_runs
+            if planned.copied_files
         }
-        return cli.out.print_json_line({"type": "results", "results": results, **({"files": placed} if placed else {})})
-    if len(jobs) > 1:
+        return cli.out.print_json_line({"type": "results", "results": results, **({"files": files} if files else {})})
+    if len(planned_runs) > 1:
         return print_runs_table(
-            results, len(jobs), [place for job in jobs if (place := _deliverables_directory(job, data)) is not None]
+            results,
+            len(planned_runs),
+            [target for planned in planned_runs if (target := _deliverables_directory(planned, data)) is not None],
         )
-    for job in jobs:
-        if job.run is not None:
-            folder = find_run_folder(data, job.progress.id) if data is not None else None
+    for planned in planned_runs:
+        if planned.run is not None:
+            folder = find_run_folder(data, planned.progress.id) if data is not None else None
             print_run_summary(
-                job.run, folder=folder, placed=job.copied_files, final_messages=job.progress.final_messages
+                planned.run,
+                folder=folder,
+                copied_files=planned.copied_files,
+                final_messages=planned.progress.final_messages,
             )
             if (show or sys.stdout.isatty()) and (
-                found := await find_short_text_deliverable(client, job.run)
+                found := await find_short_text_deliverable(client, planned.run)
             ) is not None:
                 print_file_content(cli.out, *found)
     return None
 
 
-def _deliverables_directory(job: RunJob, data: Path | None) -> Path | None:
+def _deliverables_directory(planned: PlannedRun, data: Path | None) -> Path | None:
     """Return the local directory of a run's deliverables, if there are any."""
-    from paddock.cli.run.deliverables import find_run_folder
+    from paddock.cli.run.deliverable_download import find_run_folder
 
-    if job.run is None or not (job.run.get("result") or {}).get("deliverables"):
+    if planned.run is None or not (planned.run.get("result") or {}).get("deliverables"):
         return None
-    if job.directory is not None:
-        return job.directory
-    folder = find_run_folder(data, job.progress.id) if data is not None else None
+    if planned.directory is not None:
+        return planned.directory
+    folder = find_run_folder(data, planned.progress.id) if data is not None else None
     return folder / "deliverables" if folder is not None else None
 
 
-def _succeeded(job: RunJob) -> bool:
-    return job.run is not None and job.run.get("state") == "succeeded"
+def _succeeded(planned: PlannedRun) -> bool:
+    return planned.run is not None and planned.run.get("state") == "succeeded"
 
 
 def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

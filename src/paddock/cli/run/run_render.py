@@ -88,14 +88,14 @@ def format_run_duration(seconds: float) -> str:
     return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
 
 
-def choose_visible_runs(runs: Sequence[RunProgress], room: int) -> list[RunProgress]:
-    """Choose at most `room` runs, preferring running, then ended, then queued ones; keep their order."""
-    if len(runs) <= room:
+def choose_visible_runs(runs: Sequence[RunProgress], count: int) -> list[RunProgress]:
+    """Choose at most `count` runs, preferring running, then ended, then queued ones; keep their order."""
+    if len(runs) <= count:
         return list(runs)
     running = [run for run in runs if run.state == "running"]
     ended = [run for run in runs if run.has_ended]
     waiting = [run for run in runs if run.state == "queued"]
-    visible = {id(run) for run in [*running, *reversed(ended), *waiting][:room]}
+    visible = {id(run) for run in [*running, *reversed(ended), *waiting][:count]}
     return [run for run in runs if id(run) in visible]
 
 
@@ -119,7 +119,7 @@ def render_runs_table(runs: Sequence[RunProgress], now: datetime, width: int) ->
         tokens = run.input_tokens + run.output_tokens
         cells = {
             "NAME": Text(clean_line(run.name)),
-            "STAGE": Text(f"{mark} {run.stage or humanize_state(run.state)}", style=STATE_STYLES.get(run.state, "")),
+            "STAGE": Text(f"{mark} {run.stage or format_run_state(run.state)}", style=STATE_STYLES.get(run.state, "")),
             "TURNS": Text(str(run.turns or "")),
             "TOKENS": Text(format_count(tokens) if tokens else ""),
             "COST": Text(format_cost(run.cost)),
@@ -136,7 +136,7 @@ def _latest_text(run: RunProgress) -> str:
     return run.image_build_status or run.last_line
 
 
-def render_totals(runs: Sequence[RunProgress], now: datetime) -> Text:
+def render_run_totals(runs: Sequence[RunProgress], now: datetime) -> Text:
     """Render a line with the totals of all runs."""
     from rich.text import Text
 
@@ -144,7 +144,7 @@ def render_totals(runs: Sequence[RunProgress], now: datetime) -> Text:
     text = Text(f"{sum(run.has_ended for run in runs)} of {len(runs)} done", style="bold")
     for state, number in counted.items():
         if number:
-            text.append(" · ", style="dim").append(f"{number} {humanize_state(state)}", style=STATE_STYLES[state])
+            text.append(" · ", style="dim").append(f"{number} {format_run_state(state)}", style=STATE_STYLES[state])
     tokens = sum(run.input_tokens + run.output_tokens for run in runs)
     costs = [run.cost for run in runs if run.cost is not None]
     began = min((run.started_at for run in runs if run.started_at), default=None)
@@ -159,7 +159,7 @@ def render_totals(runs: Sequence[RunProgress], now: datetime) -> Text:
     return text
 
 
-def render_stages(run: RunProgress, now: datetime, width: int) -> Text:
+def render_run_stages(run: RunProgress, now: datetime, width: int) -> Text:
     """Render finished and current stages with their seconds, and future ones if they fit."""
     from rich.text import Text
 
@@ -185,7 +185,7 @@ def render_stages(run: RunProgress, now: datetime, width: int) -> Text:
     return text or Text("waiting", style="dim")
 
 
-def render_figures(run: RunProgress, now: datetime) -> Text:
+def render_run_figures(run: RunProgress, now: datetime) -> Text:
     """Render model, turns, tokens, cost and time on one line."""
     from rich.text import Text
 
@@ -205,7 +205,7 @@ def format_quantity(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def humanize_state(state: str) -> str:
+def format_run_state(state: str) -> str:
     """Return a state in words: `timed_out` becomes `timed out`."""
     return state.replace("_", " ")
 
@@ -214,7 +214,7 @@ def spinner_frame(now: datetime) -> str:
     return _SPINNER[int(now.timestamp() * REFRESH_PER_SECOND) % len(_SPINNER)]
 
 
-def render_line(line: ProgressLine, console: Console) -> Text:
+def render_progress_line(line: ProgressLine, console: Console) -> Text:
     """Render a progress line: agent messages are wrapped, all other lines cut to the terminal's width."""
     from rich.text import Text
 
@@ -222,7 +222,7 @@ def render_line(line: ProgressLine, console: Console) -> Text:
     mark = Text(f"{LINE_MARKS[line.kind]} ", style="green" if line.kind == "said" else style)
     if line.kind == "said":
         wrapped = Text(line.text).wrap(console, max(20, console.width - 2))
-        return Text("\n").join((Text("  ") if place else mark) + each for place, each in enumerate(wrapped))
+        return Text("\n").join((Text("  ") if index else mark) + each for index, each in enumerate(wrapped))
     text = Text(line.title, style=style) + Text(f" {line.text}" if line.title else line.text, style="dim")
     if line.kind in ("failure", "error", "note", "passed"):
         text = Text(line.text, style=style)

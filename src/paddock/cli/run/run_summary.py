@@ -12,7 +12,7 @@ from paddock.cli.output.command_output import CommandOutput
 from paddock.cli.output.formatting import format_cost, format_count, format_size, sanitize_text
 from paddock.cli.run.failure_evidence import build_evidence_rows
 from paddock.cli.run.run_progress import STAGES, SUCCEEDED
-from paddock.cli.run.run_render import STATE_STYLES, format_quantity, format_run_duration, humanize_state
+from paddock.cli.run.run_render import STATE_STYLES, format_quantity, format_run_duration, format_run_state
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,7 @@ _MIN_WIDTH_FOR_REASONS = 150
 _MIN_NAME_WIDTH = 12
 
 
-def open_console() -> Console:
+def open_rich_console() -> Console:
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else 100_000
@@ -38,7 +38,7 @@ def print_run_summary(
     run: Mapping[str, Any],
     *,
     folder: Path | None = None,
-    placed: Mapping[str, Path] | None = None,
+    copied_files: Mapping[str, Path] | None = None,
     full: bool = False,
     final_messages: Sequence[str] = (),
 ) -> None:
@@ -48,9 +48,9 @@ def print_run_summary(
     """
     from rich.text import Text
 
-    out = open_console()
-    out.print(render_headline(run))
-    found = build_summary_rows(run, folder, placed or {}, full, final_messages)
+    out = open_rich_console()
+    out.print(render_run_headline(run))
+    found = build_run_summary_rows(run, folder, copied_files or {}, full, final_messages)
     indent = 4 + max(len(name) for name, _ in found)
     for name, value in found:
         # Paths are not wrapped, so that they can be copied.
@@ -60,14 +60,14 @@ def print_run_summary(
             name = ""
 
 
-def render_headline(run: Mapping[str, Any]) -> Text:
+def render_run_headline(run: Mapping[str, Any]) -> Text:
     from rich.text import Text
 
     state = str(run.get("state"))
     result = run.get("result") or {}
     mark = {SUCCEEDED: "✓", "queued": "…", "running": "…"}.get(state, "✗")
     text = Text(
-        f"{mark} {clean_line(str(run.get('name')))} {humanize_state(state)}",
+        f"{mark} {clean_line(str(run.get('name')))} {format_run_state(state)}",
         style=f"bold {STATE_STYLES.get(state, '')}",
     )
     if result:
@@ -78,10 +78,10 @@ def render_headline(run: Mapping[str, Any]) -> Text:
     return text
 
 
-def build_summary_rows(
+def build_run_summary_rows(
     run: Mapping[str, Any],
     folder: Path | None,
-    placed: Mapping[str, Path],
+    copied_files: Mapping[str, Path],
     full: bool,
     final_messages: Sequence[str] = (),
 ) -> Sequence[tuple[str, Text]]:
@@ -104,7 +104,7 @@ def build_summary_rows(
         ]
     elif run.get("model"):
         found.append(("model", Text(clean_line(str(run["model"])))))
-    found += _deliverable_rows(run, result, folder, placed)
+    found += _deliverable_rows(run, result, folder, copied_files)
     found += [
         (
             "missing",
@@ -117,7 +117,7 @@ def build_summary_rows(
     ]
     found += build_evidence_rows(run, final_messages)
     if folder is not None:
-        found.append(("folder", Text(shorten_path(folder), no_wrap=True)))
+        found.append(("folder", Text(abbreviate_home_directory(folder), no_wrap=True)))
     return found
 
 
@@ -127,7 +127,7 @@ def _end_text(result: Mapping[str, Any]) -> Text:
     how = str(result.get("endedBy"))
     # If Paddock ended the agent, for example at a timeout, its exit code is meaningless.
     code = result.get("exitCode") if how in _ENDS_WITH_EXIT_CODE else None
-    return Text(humanize_state(how) if code is None else f"{humanize_state(how)}, exit code {code}")
+    return Text(format_run_state(how) if code is None else f"{format_run_state(how)}, exit code {code}")
 
 
 def _check_rows(result: Mapping[str, Any]) -> list[tuple[str, Text]]:
@@ -191,7 +191,7 @@ def _stage_time_rows(result: Mapping[str, Any], full: bool) -> list[tuple[str, T
 
 
 def _deliverable_rows(
-    run: Mapping[str, Any], result: Mapping[str, Any], folder: Path | None, placed: Mapping[str, Path]
+    run: Mapping[str, Any], result: Mapping[str, Any], folder: Path | None, copied_files: Mapping[str, Path]
 ) -> list[tuple[str, Text]]:
     from rich.text import Text
 
@@ -199,9 +199,11 @@ def _deliverable_rows(
     found: list[tuple[str, Text]] = []
     for item in items[:_SHOWN_FILES]:
         path = str(item["path"])
-        here = placed.get(path) or (folder / "deliverables" / path if folder is not None else None)
+        here = copied_files.get(path) or (folder / "deliverables" / path if folder is not None else None)
         shown = (
-            shorten_path(here) if here is not None and here.exists() else f"{path}  (paddock runs get {run.get('id')})"
+            abbreviate_home_directory(here)
+            if here is not None and here.exists()
+            else f"{path}  (paddock runs get {run.get('id')})"
         )
         amount = Text(f"{format_size(item['size'])}  ", style="dim", no_wrap=True)
         found.append(("" if found else "deliverables", amount + Text(sanitize_text(shown), style="default")))
@@ -213,11 +215,11 @@ def _deliverable_rows(
     return found
 
 
-def print_runs_table(runs: Sequence[Mapping[str, Any]], expected: int, places: Sequence[Path] = ()) -> None:
+def print_runs_table(runs: Sequence[Mapping[str, Any]], expected: int, directories: Sequence[Path] = ()) -> None:
     """Print a table of runs, their totals, and the directories of their deliverables."""
     from rich.text import Text
 
-    out = open_console()
+    out = open_rich_console()
     beside = out.width >= _MIN_WIDTH_FOR_REASONS
     lines = _table_lines(runs, out, beside)
     _write_lines(lines[:1])
@@ -233,12 +235,13 @@ def print_runs_table(runs: Sequence[Mapping[str, Any]], expected: int, places: S
     if scripted:
         text.append("; scripted models, no real model was used", style="yellow")
     out.print(text)
-    if places:
+    if directories:
         out.print(Text("output files:", style="dim"))
-        for place in places[:_SHOWN_FILES]:
-            out.print(Text(f"  {sanitize_text(shorten_path(place))}"), soft_wrap=True)
-        if len(places) > _SHOWN_FILES:
-            more = f"  and {len(places) - _SHOWN_FILES} more in {sanitize_text(shorten_path(places[0].parent))}"
+        for directory in directories[:_SHOWN_FILES]:
+            out.print(Text(f"  {sanitize_text(abbreviate_home_directory(directory))}"), soft_wrap=True)
+        if len(directories) > _SHOWN_FILES:
+            parent = sanitize_text(abbreviate_home_directory(directories[0].parent))
+            more = f"  and {len(directories) - _SHOWN_FILES} more in {parent}"
             out.print(Text(more, style="dim"), soft_wrap=True)
 
 
@@ -253,11 +256,11 @@ def _table_lines(runs: Sequence[Mapping[str, Any]], out: Console, beside: bool) 
         titles = ["STATE", "TURNS", "TOKENS", "COST", "TIME", "SCORE", "FILES", "RUN"]
     taken = sum(2 + max([len(title), *(cell_len(row[title].plain) for row in cells)]) for title in titles)
     titles = ["NAME", *titles, *(["REASON"] if beside else [])]
-    room = max(_MIN_NAME_WIDTH, out.width // 3 if beside else out.width - taken - 2)
+    name_width = max(_MIN_NAME_WIDTH, out.width // 3 if beside else out.width - taken - 2)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title in titles:
         side: Literal["left", "right"] = "right" if title in _RIGHT_ALIGNED else "left"
-        width = room if title == "NAME" else None
+        width = name_width if title == "NAME" else None
         table.add_column(title, no_wrap=True, overflow="ellipsis", max_width=width, justify=side)
     for row in cells:
         table.add_row(*(row[title] for title in titles))
@@ -274,7 +277,7 @@ def _table_cells(run: Mapping[str, Any]) -> dict[str, Text]:
     tokens = int(traffic.get("inputTokens") or 0) + int(traffic.get("outputTokens") or 0)
     return {
         "NAME": Text(clean_line(str(run.get("name")))),
-        "STATE": Text(humanize_state(state), style=STATE_STYLES.get(state, "")),
+        "STATE": Text(format_run_state(state), style=STATE_STYLES.get(state, "")),
         "TURNS": Text(str(result.get("turns") or "")),
         "TOKENS": Text(format_count(tokens) if tokens else ""),
         "COST": Text(format_cost(traffic.get("cost"))),
@@ -291,7 +294,7 @@ def _write_lines(lines: Sequence[str]) -> None:
     sys.stdout.flush()
 
 
-def shorten_path(path: Path) -> str:
+def abbreviate_home_directory(path: Path) -> str:
     """Abbreviate the home directory as `~` on a terminal."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if sys.stdout.isatty() and path.is_relative_to(home) else str(path)
@@ -307,6 +310,6 @@ def print_file_content(out: CommandOutput, path: str, text: str) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
-    open_console().print(
+    open_rich_console().print(
         Panel(Text(shown), title=Text(clean_line(path)), title_align="left", box=box.ROUNDED, padding=(0, 1))
     )

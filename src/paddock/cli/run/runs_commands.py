@@ -65,7 +65,7 @@ async def list_runs(
 ) -> None:
     """List runs, newest first."""
     from paddock.cli.output.formatting import format_cost, format_count
-    from paddock.cli.run.run_render import format_run_duration, humanize_state, shorten_reason
+    from paddock.cli.run.run_render import format_run_duration, format_run_state, shorten_reason
 
     query = {"state": [_parse_state(each) for each in state or []], "name": name, "group": of_group}
     async with cli.open_read_client() as client:
@@ -86,7 +86,7 @@ async def list_runs(
             [
                 str(run["id"]),
                 str(run["name"]),
-                humanize_state(str(run["state"] if run["state"] != "running" else run["stage"])),
+                format_run_state(str(run["state"] if run["state"] != "running" else run["stage"])),
                 format_age(parse_time(run["createdAt"])),
                 format_run_duration(float(result["seconds"])) if result else "",
                 format_count(tokens) if tokens else "",
@@ -101,12 +101,12 @@ async def list_runs(
     columns = ["RUN", "NAME", "STATE", "AGE", "TOOK", "TOKENS", "COST", "SCORE", "REASON"]
     width = shutil.get_terminal_size().columns
     if cli.out.is_interactive and width < _WIDE_COLUMNS:
-        kept_columns = [place for place, column in enumerate(columns) if column not in ("TOKENS", "COST", "SCORE")]
+        kept_columns = [index for index, column in enumerate(columns) if column not in ("TOKENS", "COST", "SCORE")]
         for row in rows:
             row[1] = _shortened(row[1], max(_MIN_NAME_WIDTH, width // 4))
         columns, rows = (
-            [columns[place] for place in kept_columns],
-            [[row[place] for place in kept_columns] for row in rows],
+            [columns[index] for index in kept_columns],
+            [[row[index] for index in kept_columns] for row in rows],
         )
     cli.out.print_table(columns, rows, right=("AGE", "TOOK", "TOKENS", "COST", "SCORE"))
     if more and cli.out.is_interactive:
@@ -114,19 +114,19 @@ async def list_runs(
     return None
 
 
-def _shortened(text: str, room: int) -> str:
-    """Cut text to `room` characters, ending in an ellipsis."""
-    return text if len(text) <= room else f"{text[: room - 1]}…"
+def _shortened(text: str, length: int) -> str:
+    """Cut text to `length` characters, ending in an ellipsis."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _parse_state(text: str) -> str:
     """Return the server's name of a state; `timed out` and `timed-out` mean `timed_out`."""
     from paddock.cli.run.run_progress import STATES
-    from paddock.cli.run.run_render import humanize_state
+    from paddock.cli.run.run_render import format_run_state
 
     state = "_".join(text.lower().replace("-", " ").replace("_", " ").split())
     if state not in STATES:
-        raise UsageError(f"--state {text!r} is unknown; use one of {', '.join(map(humanize_state, STATES))}")
+        raise UsageError(f"--state {text!r} is unknown; use one of {', '.join(map(format_run_state, STATES))}")
     return state
 
 
@@ -152,7 +152,7 @@ async def _fetch_runs(
 async def show_run(cli: CliContext, run: RunArgument) -> None:
     """Show a run's result: reason, tokens, cost, time per stage, checks, deliverables."""
     from paddock.cli.connection.server_finder import ServerFinder
-    from paddock.cli.run.deliverables import find_run_folder
+    from paddock.cli.run.deliverable_download import find_run_folder
     from paddock.cli.run.run_events import find_final_messages
     from paddock.cli.run.run_summary import print_run_summary
 

@@ -14,23 +14,23 @@ from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import FAILED, CliError, supports_colour
 from paddock.cli.output.formatting import sanitize_text
 from paddock.cli.run.task_display import (
-    agent_names,
     deliverable_text,
-    file_report,
     format_task_input,
-    image_name,
-    model_names,
-    print_problems,
+    print_task_problems,
     summarize_task,
+    task_agent_names,
+    task_file_report,
+    task_image_name,
+    task_model_names,
     task_report,
-    workspace_relative,
+    workspace_relative_path,
 )
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
     from paddock.runs.presets import PresetLibrary
     from paddock.runs.tasks.task_file_loader import LoadedTask
-    from paddock.runs.tasks.task_problems import TaskError
+    from paddock.runs.tasks.task_problems import InvalidTaskError
 
 _TASKS_DIRECTORY = Path("tasks")
 _SERVER_SECONDS = 5.0
@@ -79,26 +79,26 @@ async def validate_tasks(
 
     The exit code is 0 if all are valid and, with --ready, if all can run on the server.
     """
-    from paddock.cli.run.job_planning import format_skipped_note, separate_script_files
-    from paddock.runs.tasks.task_problems import TaskError
+    from paddock.cli.run.run_planning import format_skipped_note, separate_script_files
+    from paddock.runs.tasks.task_problems import InvalidTaskError
 
     presets = _load_presets(cli)
     paths, scripts = separate_script_files(files) if files else (_task_files(cli), [])
     sys.stderr.write(format_skipped_note(scripts))
-    found: list[tuple[Path, LoadedTask | TaskError]] = []
+    found: list[tuple[Path, LoadedTask | InvalidTaskError]] = []
     for path in paths:
         try:
             found.append((path, _load_task_file(path, presets)))
-        except TaskError as error:
+        except InvalidTaskError as error:
             found.append((path, error))
     if not found:
         raise CliError("no task files in tasks/", hint="create one: paddock task new NAME")
-    wrong = sum(isinstance(result, TaskError) for _, result in found)
+    wrong = sum(isinstance(result, InvalidTaskError) for _, result in found)
     verdicts = await _fetch_server_verdicts(cli, found) if ready else {}
     unready = sum(not verdict["ready"] for verdict in verdicts.values())
     if cli.as_json:
         documents = [
-            {**file_report(path, result), **({"server": verdicts[path]} if path in verdicts else {})}
+            {**task_file_report(path, result), **({"server": verdicts[path]} if path in verdicts else {})}
             for path, result in found
         ]
         cli.out.print_json(
@@ -106,8 +106,8 @@ async def validate_tasks(
         )
         return FAILED if wrong or unready else None
     for path, result in found:
-        if isinstance(result, TaskError):
-            print_problems(path, result.problems)
+        if isinstance(result, InvalidTaskError):
+            print_task_problems(path, result.problems)
         else:
             mark = "\x1b[32m✓\x1b[0m" if supports_colour(sys.stdout) else "✓"
             sys.stdout.write(f"{mark} {sanitize_text(f'{path}  {summarize_task(result.task)}')}\n")
@@ -122,10 +122,10 @@ async def validate_tasks(
 
 
 async def _fetch_server_verdicts(
-    cli: CliContext, found: list[tuple[Path, LoadedTask | TaskError]]
+    cli: CliContext, found: list[tuple[Path, LoadedTask | InvalidTaskError]]
 ) -> dict[Path, dict[str, Any]]:
     """Return the server's verdict on each valid task. Inputs are not sent; their files were checked locally."""
-    from paddock.runs.tasks.task_problems import TaskError
+    from paddock.runs.tasks.task_problems import InvalidTaskError
 
     async with cli.open_client() as client:
         return {
@@ -134,7 +134,7 @@ async def _fetch_server_verdicts(
                 {"task": result.task.model_dump(mode="json", exclude_defaults=True, exclude={"inputs"})},
             )
             for path, result in found
-            if not isinstance(result, TaskError)
+            if not isinstance(result, InvalidTaskError)
         }
 
 
@@ -143,8 +143,8 @@ def list_tasks(cli: CliContext) -> None:
 
     The setting `runs.tasks` names that directory. Files that end in `.script.yaml` are scripted models, not tasks.
     """
-    from paddock.cli.run.job_planning import format_skipped_note
-    from paddock.runs.tasks.task_problems import TaskError
+    from paddock.cli.run.run_planning import format_skipped_note
+    from paddock.runs.tasks.task_problems import InvalidTaskError
 
     presets = _load_presets(cli)
     sys.stderr.write(format_skipped_note(_script_files(cli)))
@@ -153,17 +153,17 @@ def list_tasks(cli: CliContext) -> None:
     for path in _task_files(cli):
         try:
             task = _load_task_file(path, presets).task
-        except TaskError as error:
-            documents.append(file_report(path, error))
+        except InvalidTaskError as error:
+            documents.append(task_file_report(path, error))
             rows.append([path.stem, "✗", "", "", f"not valid; see: paddock task validate {path}"])
             continue
         documents.append({"file": str(path), "valid": True, **task_report(task, presets)})
-        back = ", ".join(workspace_relative(each.path) for each in task.deliverables)
+        back = ", ".join(workspace_relative_path(each.path) for each in task.deliverables)
         rows.append(
             [
                 task.name,
-                ", ".join(agent_names(task)),
-                model_names(task, presets),
+                ", ".join(task_agent_names(task)),
+                task_model_names(task, presets),
                 back,
                 " ".join(task.description.split()),
             ]
@@ -195,9 +195,9 @@ def show_task(
         ("name", task.name),
         ("file", str(loaded.path)),
         ("description", " ".join(task.description.split())),
-        ("agent", ", ".join(agent_names(task))),
-        ("model", model_names(task, presets)),
-        ("image", task.image or (task.kind if task.kind else "") or image_name(task, presets)),
+        ("agent", ", ".join(task_agent_names(task))),
+        ("model", task_model_names(task, presets)),
+        ("image", task.image or (task.kind if task.kind else "") or task_image_name(task, presets)),
         ("entrypoint", task.entrypoint if isinstance(task.entrypoint, str) else " ".join(task.entrypoint or ())),
         ("tools", ", ".join(server.name for server in task.mcp)),
         ("inputs", "\n".join(format_task_input(each) for each in task.inputs)),
@@ -326,11 +326,11 @@ def _load_task_file(path: Path, presets: PresetLibrary) -> LoadedTask:
 
 def _find_task_file(cli: CliContext, name: str) -> Path:
     """Return the file of a path, a task name or a file name."""
-    from paddock.cli.sandbox.lookup import AmbiguousName
+    from paddock.cli.sandbox.sandbox_lookup import AmbiguousName
     from paddock.config.yaml_files import closest_name
-    from paddock.runs.tasks.task_file_loader import SUFFIXES, read_task_name
+    from paddock.runs.tasks.task_file_loader import TASK_FILE_SUFFIXES, read_task_name
 
-    if "/" in name or name.endswith(SUFFIXES):
+    if "/" in name or name.endswith(TASK_FILE_SUFFIXES):
         return Path(name)
     files = {path: read_task_name(path) for path in _task_files(cli)}
     found = [path for path, own in files.items() if own == name] or [path for path in files if path.stem == name]

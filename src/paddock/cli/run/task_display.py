@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from paddock.model.task import Task, TaskInput
     from paddock.runs.presets import PresetLibrary
     from paddock.runs.tasks.task_file_loader import LoadedTask
-    from paddock.runs.tasks.task_problems import TaskError, TaskProblem
+    from paddock.runs.tasks.task_problems import InvalidTaskError, TaskProblem
 
 _INDENT = " " * 9
 
 
-def print_problems(path: Path, problems: tuple[TaskProblem, ...]) -> None:
+def print_task_problems(path: Path, problems: tuple[TaskProblem, ...]) -> None:
     """Print a file's problems: one per line like a compiler, or below the file's lines on a terminal."""
     if not supports_colour(sys.stdout):
         for problem in problems:
@@ -54,10 +54,10 @@ def read_problem_line(problem: TaskProblem) -> str:
         return ""
 
 
-def file_report(path: Path, result: LoadedTask | TaskError) -> dict[str, Any]:
-    from paddock.runs.tasks.task_problems import TaskError
+def task_file_report(path: Path, result: LoadedTask | InvalidTaskError) -> dict[str, Any]:
+    from paddock.runs.tasks.task_problems import InvalidTaskError
 
-    if isinstance(result, TaskError):
+    if isinstance(result, InvalidTaskError):
         problems = [asdict(problem) for problem in result.problems]
         return {"file": str(path), "valid": False, "problems": problems}
     return {"file": str(path), "valid": True, "name": result.task.name}
@@ -72,12 +72,12 @@ def task_report(task: Task, presets: PresetLibrary) -> dict[str, Any]:
         else [task.agent]
         if task.agent
         else [],
-        "model": model_names(task, presets) or None,
+        "model": task_model_names(task, presets) or None,
         "deliverables": [each.path for each in task.deliverables],
     }
 
 
-def agent_names(task: Task) -> list[str]:
+def task_agent_names(task: Task) -> list[str]:
     several = task.matrix.agents if task.matrix else ()
     return list(several) or ([task.agent] if task.agent else [])
 
@@ -87,20 +87,20 @@ def summarize_task(task: Task) -> str:
 
     runs = len(expand_matrix(task))
     parts = [
-        ", ".join(agent_names(task)) or "own program",
-        format_count(len(task.inputs), "input"),
-        format_count(len(task.deliverables), "deliverable"),
-        format_count(len(task.verify), "check"),
-        format_count(runs, "run") if runs > 1 else "",
+        ", ".join(task_agent_names(task)) or "own program",
+        format_quantity(len(task.inputs), "input"),
+        format_quantity(len(task.deliverables), "deliverable"),
+        format_quantity(len(task.verify), "check"),
+        format_quantity(runs, "run") if runs > 1 else "",
     ]
     return f"{task.name}: {', '.join(part for part in parts if part)}"
 
 
-def format_count(number: int, noun: str) -> str:
+def format_quantity(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}" if number else ""
 
 
-def model_names(task: Task, presets: PresetLibrary) -> str:
+def task_model_names(task: Task, presets: PresetLibrary) -> str:
     """Return the task's models, or else the default of its agent preset."""
     if task.matrix and task.matrix.models:
         return ", ".join(task.matrix.models)
@@ -109,22 +109,22 @@ def model_names(task: Task, presets: PresetLibrary) -> str:
     return presets.get(task.agent).model or ""
 
 
-def image_name(task: Task, presets: PresetLibrary) -> str:
+def task_image_name(task: Task, presets: PresetLibrary) -> str:
     return presets.get(task.agent).image or "" if task.agent else ""
 
 
 def format_task_input(each: TaskInput) -> str:
-    to = f" → {workspace_relative(each.target)}" if each.target else ""
+    to = f" → {workspace_relative_path(each.target)}" if each.target else ""
     if each.content is not None:
         return f"{format_size(len(each.content.encode()))} of text{to}"
     return f"{each.source or f'git {each.git}'}{f' at {each.ref}' if each.ref else ''}{to}"
 
 
 def deliverable_text(path: str, required: bool) -> str:
-    return workspace_relative(path) + ("" if required else "  (optional)")
+    return workspace_relative_path(path) + ("" if required else "  (optional)")
 
 
-def workspace_relative(path: str) -> str:
+def workspace_relative_path(path: str) -> str:
     """Return a sandbox path relative to the workspace."""
     from paddock.model.task import WORKSPACE
 

@@ -23,14 +23,14 @@ from paddock.cli.output.errors import (
     print_warning,
     report_error,
 )
-from paddock.cli.sandbox.lookup import SandboxArgument
+from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
     import asyncio
 
     from paddock.cli.connection.server_client import ServerClient
-    from paddock.cli.sandbox.remote_command import CommandEnd, RemoteCommand
+    from paddock.cli.sandbox.remote_command import RemoteCommand, RemoteCommandEnd
 
 
 def register_commands(sandboxes: typer.Typer) -> None:
@@ -98,8 +98,8 @@ def execute_command(
 async def _run_command(
     cli: CliContext, sandbox_name: str, document: dict[str, Any], detach: bool, attached: bool, no_stdin: bool
 ) -> int:
-    from paddock.cli.sandbox.lookup import find_sandbox
-    from paddock.cli.sandbox.remote_command import OutputSink, RemoteCommand
+    from paddock.cli.sandbox.remote_command import CommandOutputWriter, RemoteCommand
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
     from paddock.cli.sandbox.stdin_streaming import StandardInput, StdinStreamer
 
     async with cli.open_client() as client:
@@ -114,12 +114,12 @@ async def _run_command(
             feeder = StdinStreamer(client, sandbox_id, source)
             document = feeder.redirect_to_pipe(document)
         if detach:
-            command_id = await RemoteCommand(client, sandbox_id, OutputSink(False)).start(document)
+            command_id = await RemoteCommand(client, sandbox_id, CommandOutputWriter(False)).start(document)
             cli.out.print_json({"id": command_id, "sandbox": sandbox_id}) if cli.as_json else cli.out.print_line(
                 command_id
             )
             return 0
-        sink = OutputSink(cli.as_json)
+        sink = CommandOutputWriter(cli.as_json)
         execution = RemoteCommand(client, sandbox_id, sink)
         if attached:
             work = execution.run_attached(document)
@@ -140,8 +140,8 @@ async def _run_command(
 
 
 async def _wait_with_signals(
-    client: ServerClient, execution: RemoteCommand, work: Awaitable[CommandEnd], feeding: Awaitable[None] | None
-) -> CommandEnd | None:
+    client: ServerClient, execution: RemoteCommand, work: Awaitable[RemoteCommandEnd], feeding: Awaitable[None] | None
+) -> RemoteCommandEnd | None:
     """Wait for the command while forwarding signals and standard input. Returns None after detaching."""
     import asyncio
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from paddock.cli.connection.server_client import ServerClient
 from paddock.cli.output.errors import CliError, RequestRefused
-from paddock.cli.sandbox.remote_command import OutputSink, RemoteCommand, output_bytes
-from paddock.cli.sandbox.tar_archive import CallbackReader, CallbackWriter, TarUnpacker, pack_tar, tree_size
+from paddock.cli.sandbox.remote_command import CommandOutputWriter, RemoteCommand, output_event_bytes
+from paddock.cli.sandbox.tar_archive import CallbackReader, CallbackWriter, TarUnpacker, pack_tar, tree_size_estimate
 from paddock.model.file_names import escape_file_name
 
-Report = Callable[[int, int | None], None]
+ReportProgress = Callable[[int, int | None], None]
 """Receives the number of bytes copied, and the total if known."""
 _MAX_QUEUED_CHUNKS = 16
 _PRINT_WINE_PREFIX = 'printf %s "${WINEPREFIX:-}"'
@@ -37,7 +37,7 @@ class UploadPlan:
     directory: str
 
 
-def check_source_exists(text: str) -> None:
+def check_local_source_exists(text: str) -> None:
     if not os.path.lexists(text):
         raise CliError(f"{text}: no such file or directory")
 
@@ -61,17 +61,17 @@ def plan_upload(text: str, target: str, kind: str | None) -> UploadPlan:
 def plan_download(source: str, kind: str, text: str) -> Path:
     """Return where a sandbox path goes on the host. Raises `CliError` if it cannot go there."""
     target = Path(text)
-    inside = target.is_dir() and not (kind == "directory" and names_directory_contents(source))
-    place = target / escape_file_name(PurePosixPath(source).name) if inside else target
-    if not place.parent.is_dir():
-        raise CliError(f"{place.parent}: no such directory")
-    if kind == "directory" and place.exists() and not place.is_dir():
-        raise CliError(f"{place} is a file; cannot replace it by a directory")
-    if kind == "file" and place.is_dir():
-        raise CliError(f"{place} is a directory; cannot replace it by a file")
+    into_directory = target.is_dir() and not (kind == "directory" and names_directory_contents(source))
+    local_path = target / escape_file_name(PurePosixPath(source).name) if into_directory else target
+    if not local_path.parent.is_dir():
+        raise CliError(f"{local_path.parent}: no such directory")
+    if kind == "directory" and local_path.exists() and not local_path.is_dir():
+        raise CliError(f"{local_path} is a file; cannot replace it by a directory")
+    if kind == "file" and local_path.is_dir():
+        raise CliError(f"{local_path} is a directory; cannot replace it by a file")
     if kind == "file" and text.endswith("/") and not target.is_dir():
         raise CliError(f"{text}: no such directory")
-    return place
+    return local_path
 
 
 def names_directory_contents(path: str) -> bool:
@@ -79,11 +79,11 @@ def names_directory_contents(path: str) -> bool:
     return path in (".", "..", "/") or path.endswith(("/.", "/.."))
 
 
-async def upload_files(client: ServerClient, sandbox_id: str, source: str, target: str, report: Report) -> int:
+async def upload_files(client: ServerClient, sandbox_id: str, source: str, target: str, report: ReportProgress) -> int:
     """Copy a local file or directory into a sandbox. Returns the number of bytes in files."""
     plan = plan_upload(source, target, await find_file_kind(client, sandbox_id, target))
     packer = _TarPacker(plan)
-    total = await asyncio.to_thread(tree_size, plan.source)
+    total = await asyncio.to_thread(tree_size_estimate, plan.source)
 
     async def counted() -> AsyncIterator[bytes]:
         sent = 0
@@ -103,7 +103,7 @@ async def download_files(
     sandbox_id: str,
     source: str,
     target: str,
-    report: Report,
+    report: ReportProgress,
     *,
     skip_unsafe: bool,
     skipped: Callable[[str], None],
@@ -112,42 +112,44 @@ async def download_files(
     kind = await find_file_kind(client, sandbox_id, source)
     if kind is None:
         raise CliError(f"{source}: no such file or directory in the sandbox")
-    place = plan_download(source, kind, target)
+    local_path = plan_download(source, kind, target)
     name = PurePosixPath(source).name
-    if place.name != name and place.name == escape_file_name(name):
-        skipped(f"{name!r} is saved as {place.name!r}")
+    if local_path.name != name and local_path.name == escape_file_name(name):
+        skipped(f"{name!r} is saved as {local_path.name!r}")
     if kind == "file":
-        return await _download_file(client, sandbox_id, source, place, report), str(place)
-    with _directory_to_fill(place) as directory:
+        return await _download_file(client, sandbox_id, source, local_path, report), str(local_path)
+    with _directory_to_fill(local_path) as directory:
         unpacker = TarUnpacker(directory, skip_unsafe=skip_unsafe, skipped=skipped)
         query = {"path": source}
         async with client.request("GET", client.daemon_path(sandbox_id, "/archive"), params=query) as answer:
             count = await _unpack_stream(answer.content.iter_any(), unpacker, report)
-    return count, str(place)
+    return count, str(local_path)
 
 
 @contextmanager
-def _directory_to_fill(place: Path) -> Iterator[Path]:
+def _directory_to_fill(local_path: Path) -> Iterator[Path]:
     """Open a directory to unpack into: a new one is renamed when complete, an existing one is filled in place."""
-    if place.is_dir():
+    if local_path.is_dir():
         try:
-            yield place
+            yield local_path
         except CliError as error:
-            error.hint = f"files unpacked before the error are in {place}" + (f"; {error.hint}" if error.hint else "")
+            error.hint = f"files unpacked before the error are in {local_path}" + (
+                f"; {error.hint}" if error.hint else ""
+            )
             raise
         return
-    partial = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    partial = local_path.with_name(f".{local_path.name}.{secrets.token_hex(4)}")
     partial.mkdir()
     try:
         yield partial
-        partial.rename(place)
+        partial.rename(local_path)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
 async def copy_between_sandboxes(
-    client: ServerClient, source: str, path: str, target: str, target_path: str, report: Report
+    client: ServerClient, source: str, path: str, target: str, target_path: str, report: ReportProgress
 ) -> dict[str, Any]:
     """Copy from one sandbox to another on the server. Returns the server's result."""
     body = {"from": path, "to": {"sandbox": target, "path": target_path}}
@@ -176,7 +178,7 @@ async def find_file_kind(client: ServerClient, sandbox_id: str, path: str) -> st
     if kind != "symlink":
         return "directory" if kind == "directory" else "file"
     look = {"argv": ["/bin/sh", "-c", _TEST_FILE_KIND, "sh", path]}
-    ending = await RemoteCommand(client, sandbox_id, OutputSink(False)).run_attached(look)
+    ending = await RemoteCommand(client, sandbox_id, CommandOutputWriter(False)).run_attached(look)
     return {10: "directory", 11: "file"}.get(ending.exit_code)
 
 
@@ -184,7 +186,7 @@ async def to_linux_path(client: ServerClient, sandbox_id: str, path: str) -> str
     """Convert a sandbox path to a Linux path; Windows paths such as `C:\\x` are mapped to Wine's drives."""
     if path.startswith("/"):
         return path
-    found = _CollectingSink()
+    found = _OutputCollector()
     await RemoteCommand(client, sandbox_id, found).run_attached({"argv": ["/bin/sh", "-c", _PRINT_WINE_PREFIX]})
     prefix = found.text()
     if not prefix.startswith("/"):
@@ -193,23 +195,25 @@ async def to_linux_path(client: ServerClient, sandbox_id: str, path: str) -> str
     return f"{prefix}/dosdevices/{drive.lower()}:/" + rest[1:].replace("\\", "/")
 
 
-class _CollectingSink(OutputSink):
+class _OutputCollector(CommandOutputWriter):
     """Collects a command's first 4 KiB of output."""
 
     def __init__(self) -> None:
         super().__init__(as_json=False)
-        self._said = b""
+        self._output = b""
 
     def write(self, documents: list[dict[str, Any]]) -> None:
         for document in documents:
-            if document["type"] == "stdout" and len(self._said) < 4096:
-                self._said += output_bytes(document)
+            if document["type"] == "stdout" and len(self._output) < 4096:
+                self._output += output_event_bytes(document)
 
     def text(self) -> str:
-        return self._said.decode(errors="replace").strip()
+        return self._output.decode(errors="replace").strip()
 
 
-async def _download_file(client: ServerClient, sandbox_id: str, source: str, place: Path, report: Report) -> int:
+async def _download_file(
+    client: ServerClient, sandbox_id: str, source: str, local_path: Path, report: ReportProgress
+) -> int:
     info = await client.get(client.daemon_path(sandbox_id, "/files/info"), path=source)
     described: dict[str, Any] = next(iter(info.values()))
     mode = int(str(described["mode"]), 8) & 0o777 if described["type"] == "file" else 0o644
@@ -217,7 +221,7 @@ async def _download_file(client: ServerClient, sandbox_id: str, source: str, pla
     async with client.request(
         "GET", client.daemon_path(sandbox_id, "/files/download"), params={"path": source}
     ) as answer:
-        descriptor, partial = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+        descriptor, partial = tempfile.mkstemp(dir=local_path.parent, prefix=f".{local_path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
                 async for piece in answer.content.iter_any():
@@ -225,7 +229,7 @@ async def _download_file(client: ServerClient, sandbox_id: str, source: str, pla
                     received += len(piece)
                     report(received, answer.content_length)
                 os.fchmod(file.fileno(), mode)
-            os.replace(partial, place)
+            os.replace(partial, local_path)
         except BaseException:
             os.unlink(partial)
             raise
@@ -242,7 +246,7 @@ class _TarPacker:
         self.total = 0
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        threading.Thread(target=self._work, daemon=True).start()
+        threading.Thread(target=self._pack, daemon=True).start()
         try:
             while (piece := await asyncio.to_thread(self._pieces.get)) is not None:
                 if isinstance(piece, BaseException):
@@ -251,15 +255,15 @@ class _TarPacker:
         finally:
             self._stopped.set()
 
-    def _work(self) -> None:
+    def _pack(self) -> None:
         try:
-            self.total = pack_tar(self._plan.source, self._plan.name, CallbackWriter(self._put))  # type: ignore[arg-type]
-            self._put(None)
+            self.total = pack_tar(self._plan.source, self._plan.name, CallbackWriter(self._enqueue))  # type: ignore[arg-type]
+            self._enqueue(None)
         except BaseException as error:
             if not self._stopped.is_set():
-                self._put(error)
+                self._enqueue(error)
 
-    def _put(self, piece: bytes | BaseException | None) -> None:
+    def _enqueue(self, piece: bytes | BaseException | None) -> None:
         while not self._stopped.is_set():
             try:
                 return self._pieces.put(piece, timeout=0.2)
@@ -268,7 +272,7 @@ class _TarPacker:
         raise CliError("stopped")
 
 
-async def _unpack_stream(pieces: AsyncIterator[bytes], unpacker: TarUnpacker, report: Report) -> int:
+async def _unpack_stream(pieces: AsyncIterator[bytes], unpacker: TarUnpacker, report: ReportProgress) -> int:
     """Unpack chunks in a thread, with back-pressure."""
     waiting: queue.Queue[bytes] = queue.Queue(_MAX_QUEUED_CHUNKS)
     broken = threading.Event()

@@ -25,20 +25,20 @@ TRANSIENT_CODES = ("UNAVAILABLE", "HTTP_502", "HTTP_503", "HTTP_504")
 
 
 @dataclass(frozen=True)
-class CommandEnd:
+class RemoteCommandEnd:
     """Exit code of a command, with a reason if it did not exit normally."""
 
     exit_code: int
     reason: str = ""
 
 
-class OutputLost(CliError):
+class CommandOutputLost(CliError):
     """Part of the command's output is lost."""
 
     code = "OUTPUT_LOST"
 
 
-class OutputSink:
+class CommandOutputWriter:
     """Writes a command's output byte for byte to the own streams, or as JSON lines."""
 
     def __init__(self, as_json: bool) -> None:
@@ -51,7 +51,7 @@ class OutputSink:
                 if document.get("eol"):
                     event["text"] = f"{event.get('text', '')}\n"
                     if "data" in event:
-                        event["data"] = base64.b64encode(output_bytes(document)).decode()
+                        event["data"] = base64.b64encode(output_event_bytes(document)).decode()
                 sys.stdout.write(json.dumps(event) + "\n")
             sys.stdout.flush()
             return
@@ -61,7 +61,7 @@ class OutputSink:
                 _write_all(stream, waiting)
                 waiting.clear()
             stream = document["type"]
-            waiting += output_bytes(document)
+            waiting += output_event_bytes(document)
         if waiting:
             _write_all(stream, waiting)
 
@@ -75,7 +75,7 @@ class OutputSink:
 class RemoteCommand:
     """A command in a sandbox."""
 
-    def __init__(self, client: ServerClient, sandbox_id: str, sink: OutputSink) -> None:
+    def __init__(self, client: ServerClient, sandbox_id: str, sink: CommandOutputWriter) -> None:
         self._client = client
         self._sandbox = sandbox_id
         self._sink = sink
@@ -97,7 +97,7 @@ class RemoteCommand:
                         return self.id
         raise CliError("the sandbox accepted the command but returned no id")
 
-    async def run_attached(self, document: Mapping[str, Any]) -> CommandEnd:
+    async def run_attached(self, document: Mapping[str, Any]) -> RemoteCommandEnd:
         """Run the command on this connection: no output is stored, and it ends with the connection."""
         body = {**document, "raw": True}
         async with self._client.request("POST", self._daemon_path("/command"), json=body) as answer:
@@ -110,7 +110,7 @@ class RemoteCommand:
                     return ending
         raise ConnectionLost("the connection was lost, which stopped the command")
 
-    async def follow_output(self) -> CommandEnd:
+    async def follow_output(self) -> RemoteCommandEnd:
         """Print the command's output until it ends, reconnecting after server restarts."""
         last_seen = time.monotonic()
         warned = False
@@ -178,26 +178,26 @@ class RemoteCommand:
             async for documents in self._client.json_lines(answer):
                 yield documents
 
-    def _handle_events(self, documents: list[dict[str, Any]]) -> CommandEnd | None:
+    def _handle_events(self, documents: list[dict[str, Any]]) -> RemoteCommandEnd | None:
         self._sink.write([document for document in documents if document.get("type") in ("stdout", "stderr")])
         for document in documents:
             self.cursor = document.get("cursor", self.cursor)
             if document.get("type") == "execution_complete":
-                return CommandEnd(0)
+                return RemoteCommandEnd(0)
             if document.get("type") == "error":
                 return parse_command_error(document.get("error") or {})
         return None
 
     def _check_for_lost_output(self, documents: list[dict[str, Any]]) -> None:
-        """Raise `OutputLost` if the daemon dropped output, of which it keeps a bounded amount, before it was read."""
+        """Raise `CommandOutputLost` if the daemon dropped output before it was read; it keeps a limited amount."""
         position = self.cursor
         for document in documents:
             end = document.get("cursor")
             if document.get("type") not in ("stdout", "stderr") or end is None:
                 continue
-            begin = end - len(output_bytes(document))
+            begin = end - len(output_event_bytes(document))
             if begin > position:
-                raise OutputLost(
+                raise CommandOutputLost(
                     f"the command wrote faster than its output could be read; {begin - position} bytes are lost",
                     hint="for large output use --attached, or write to a file and copy it with `sandbox cp`",
                 )
@@ -207,19 +207,19 @@ class RemoteCommand:
         return self._client.daemon_path(self._sandbox, path)
 
 
-def output_bytes(document: Mapping[str, Any]) -> bytes:
+def output_event_bytes(document: Mapping[str, Any]) -> bytes:
     """Return the exact bytes of an output event."""
     exact = document.get("data")
     data = base64.b64decode(exact) if exact else str(document.get("text", "")).encode()
     return data + (b"\n" if document.get("eol") else b"")
 
 
-def parse_command_error(error: Mapping[str, Any]) -> CommandEnd:
+def parse_command_error(error: Mapping[str, Any]) -> RemoteCommandEnd:
     value = str(error.get("evalue", ""))
     code = int(value) if value.lstrip("-").isdigit() else 1
     traceback = error.get("traceback") or [""]
     reason = str(traceback[0])
-    return CommandEnd(code, "" if reason == f"exit status {code}" else reason)
+    return RemoteCommandEnd(code, "" if reason == f"exit status {code}" else reason)
 
 
 def _write_all(stream: str, data: bytearray) -> None:

@@ -17,8 +17,8 @@ from typing import IO
 from paddock.cli.output.errors import CliError
 from paddock.model.file_names import escape_file_name
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_HEADERS = (
+_OPEN_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_EXTENSION_HEADER_TYPES = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
     tarfile.SOLARIS_XHDTYPE,
@@ -39,7 +39,7 @@ class _BoundedTarInfo(tarfile.TarInfo):
     """Rejects oversized headers, which `tarfile` would read into memory."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
-        if self.type in _HEADERS and self.size > _MAX_HEADER_BYTES:
+        if self.type in _EXTENSION_HEADER_TYPES and self.size > _MAX_HEADER_BYTES:
             raise UnsafeArchive(f"the archive has a header of {self.size} bytes")
         return super()._proc_member(archive)  # type: ignore[misc, no-any-return]
 
@@ -65,7 +65,7 @@ def pack_tar(source: Path, name: str, target: IO[bytes]) -> int:
     return total
 
 
-def tree_size(source: Path) -> int:
+def tree_size_estimate(source: Path) -> int:
     """Return the bytes of all files, roughly the size of the tar stream."""
     if source.is_symlink() or not source.is_dir():
         return source.lstat().st_size
@@ -161,7 +161,7 @@ class TarUnpacker:
                     os.mkdir(part, 0o755, dir_fd=current)
                 except FileExistsError:
                     pass
-                below = os.open(part, _DIRECTORY, dir_fd=current)
+                below = os.open(part, _OPEN_DIRECTORY_FLAGS, dir_fd=current)
             except OSError as error:
                 raise UnsafeArchive(f"{'/'.join(parts)!r} exists and is not a directory") from error
             finally:

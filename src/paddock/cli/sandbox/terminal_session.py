@@ -19,7 +19,7 @@ from paddock.cli.output.formatting import sanitize_text
 from paddock.cli.sandbox.remote_command import TRANSIENT_CODES
 
 STDIN, STDOUT, STDERR, REPLAY = 0, 1, 2, 3
-TAKEN_OVER = 4001
+CLOSE_TAKEN_OVER = 4001
 RECONNECT_SECONDS = 30.0
 NOTICE_SECONDS = 10.0
 _ALTERNATE_SCREEN = re.compile(rb"\x1b\[\?(?:1049|1047|47)([hl])")
@@ -40,23 +40,23 @@ class EscapeSequenceDetector:
 
     def feed(self, typed: bytes) -> tuple[bytes, bool]:
         """Return the bytes to forward, and whether to detach."""
-        passed = bytearray()
+        forwarded = bytearray()
         for byte in typed:
-            letter = bytes((byte,))
+            character = bytes((byte,))
             if self._tilde:
                 self._tilde = False
-                if letter == b".":
-                    return bytes(passed), True
-                if letter != b"~":
-                    passed += b"~"
-                passed += letter
-                self._line_start = letter in b"\r\n"
-            elif self._line_start and letter == b"~":
+                if character == b".":
+                    return bytes(forwarded), True
+                if character != b"~":
+                    forwarded += b"~"
+                forwarded += character
+                self._line_start = character in b"\r\n"
+            elif self._line_start and character == b"~":
                 self._tilde = True
             else:
-                passed += letter
-                self._line_start = letter in b"\r\n\x03\x04"
-        return bytes(passed), False
+                forwarded += character
+                self._line_start = character in b"\r\n\x03\x04"
+        return bytes(forwarded), False
 
 
 class InputHolderNotice:
@@ -161,7 +161,7 @@ class TerminalSession:
                 self._write(self._notice.rejected_input_notice(str(held.get("by")), time.monotonic()))
             if frame.get("type") == "error" and frame.get("code") == "START_FAILED":
                 raise RequestRefused(500, "START_FAILED", str(frame.get("error")))
-        if ws.close_code == TAKEN_OVER:
+        if ws.close_code == CLOSE_TAKEN_OVER:
             raise RequestRefused(409, "TAKEN_OVER", "another client attached to this terminal")
         raise ConnectionLost("the connection to the terminal was lost")
 
@@ -186,9 +186,9 @@ class TerminalSession:
     async def _send_input(self, ws: Any) -> None:
         while True:
             typed = await self._typed.get()
-            passed, left = self._escape.feed(typed)
-            if passed:
-                await ws.send_bytes(bytes((STDIN,)) + passed)
+            forwarded, left = self._escape.feed(typed)
+            if forwarded:
+                await ws.send_bytes(bytes((STDIN,)) + forwarded)
             if left or not typed:
                 return
 

@@ -18,7 +18,7 @@ from paddock.errors import (
     TooLarge,
     Unauthorized,
     Unavailable,
-    release_frames,
+    drop_stack_frames,
 )
 from paddock.llm.archive.archive import ExchangeArchive
 from paddock.llm.exchange import Exchange, ExchangeIdGenerator, ExchangeOutcome
@@ -209,7 +209,7 @@ class ModelGateway:
             holder = await self.identify(request)
             call = await self._parse_call(request)
         except PaddockError as error:
-            release_frames(error)
+            drop_stack_frames(error)
             collect_after_large_body(len(request.body))
             await self._send_refusal(reply, format, error)
             return
@@ -240,11 +240,11 @@ class ModelGateway:
         try:
             await self._answer_within_limits(call, request, holder, exchange, sender)
         except NoUpstreamAnswer as error:
-            release_frames(error)
+            drop_stack_frames(error)
             exchange.outcome, exchange.error = ExchangeOutcome.FAILED, error.failure.message
             await self._send_upstream_failure(reply, exchange, call, error)
         except PaddockError as error:
-            release_frames(error)
+            drop_stack_frames(error)
             exchange.outcome, exchange.error = ExchangeOutcome.REFUSED, error.message
             # An answer refused because it cannot be archived was not delivered, so it is not lost.
             sender.archived = sender.archived or (self.archive.strict and isinstance(error, Unavailable))

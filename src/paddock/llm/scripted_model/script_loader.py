@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from paddock.config.yaml_files import explain_problem, locate_field, parse_yaml, unknown_name_message
+from paddock.config.yaml_files import explain_validation_error, locate_field, parse_yaml, unknown_name_message
 from paddock.errors import ConfigError
 from paddock.llm.scripted_model.script_schema import ModelScript, action_names, known_script_fields
 
@@ -62,4 +62,4 @@ def _explain(detail: Mapping[str, Any], location: tuple[Any, ...]) -> str:
     if detail["type"] == "extra_forbidden":
         known = known_script_fields(location[:-1])
         return unknown_name_message(location[-1], known, "action" if known == action_names() else "field")
-    return explain_problem(detail)
+    return explain_validation_error(detail)

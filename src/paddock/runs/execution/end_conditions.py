@@ -26,27 +26,27 @@ class EntrypointEnd(FrozenModel):
     turns: int = 0
 
 
-class CancelRequest:
+class RunCancellation:
     """Request to cancel a run. A later request can only make the cancellation hard."""
 
     def __init__(self) -> None:
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         self.reason = ""
         self.hard = asyncio.Event()
         """Set when the run must stop without waiting for the agent."""
 
     @property
     def requested(self) -> bool:
-        return self._asked.is_set()
+        return self._requested.is_set()
 
     def request(self, reason: str, *, hard: bool = False) -> None:
         self.reason = self.reason or reason
-        self._asked.set()
+        self._requested.set()
         if hard:
             self.hard.set()
 
     async def wait(self) -> None:
-        await self._asked.wait()
+        await self._requested.wait()
 
 
 class EntrypointExit(FrozenModel):
@@ -79,7 +79,7 @@ class EndVerdict(FrozenModel):
     evidence: Mapping[str, Any] = {}
 
 
-LONGEST_REASON = 600
+MAX_REASON_LENGTH = 600
 BUDGET_ERROR = re.compile(r"budget", re.IGNORECASE)
 
 
@@ -97,7 +97,7 @@ def budget_verdict(bounds: TaskModel, traffic: ModelUsage) -> EndVerdict | None:
         return _over_budget(ReasonCode.COST_SPENT, reason, used=f"{traffic.cost:.4f}", limit=f"{bounds.cost:g}")
     bounded = (bounds.requests, bounds.tokens, bounds.cost) != (None, None, None)
     if bounded and traffic.failed and traffic.last_error and BUDGET_ERROR.search(traffic.last_error):
-        detail = shorten_text(traffic.last_error)
+        detail = single_line_text(traffic.last_error)
         return _over_budget(ReasonCode.BUDGET_REFUSED, f"the proxy refused another request: {detail}", detail=detail)
     return None
 
@@ -126,25 +126,25 @@ def silence_seconds(now: float, last_output: float, traffic: ModelUsage) -> floa
     return max(0.0, now - max(last_output, traffic.last_at or 0.0))
 
 
-def judge_exit(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> EndVerdict:
+def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> EndVerdict:
     """Return the verdict for an exit. The exit code alone is not enough: some agents fail with 0."""
     failed = exit.code != 0 or exit.error is not None
-    how = f"the agent ended with exit code {exit.code}"
+    outcome = f"the agent ended with exit code {exit.code}"
     if exit.code == 0 and exit.error is None:
         return _judge_success(exit, traffic)
-    answer = shorten_text(traffic.last_error or "")
+    answer = single_line_text(traffic.last_error or "")
     model = f"; the last answer of the model: {answer}" if answer else ""
     if failed and exit.full_disk is not None:
         used, limit = exit.full_disk.get("used", exit.full_disk.get("volumes")), exit.full_disk.get("limit")
         reason = f"the sandbox's disk is full: {used} bytes written, {limit} allowed; its processes were killed"
         return _failed(EndedBy.DISK_FULL, reason, ReasonCode.DISK_FULL, used=used, limit=limit)
     if exit.code != 0 and exit.out_of_memory_kills:
-        reason = f"{how} after {exit.out_of_memory_kills} of its processes had been killed for want of memory"
+        reason = f"{outcome} after {exit.out_of_memory_kills} of its processes had been killed for want of memory"
         return _failed(EndedBy.OUT_OF_MEMORY, reason, ReasonCode.OUT_OF_MEMORY)
     if spent := budget_verdict(bounds, traffic):
         return spent
     if exit.error is not None:
-        error = shorten_text(exit.error)
+        error = single_line_text(exit.error)
         if _contains_other(error, answer):  # Agents repeat the model's error.
             error, model = max(error, answer, key=len), ""
         reason = f"the agent failed: {error} (exit code {exit.code}){model}"
@@ -153,22 +153,24 @@ def judge_exit(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> 
     if exit.exit_message.startswith("timed out"):
         reason = f"the agent {exit.exit_message}"
         return EndVerdict(state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=reason, code=ReasonCode.TIMED_OUT)
-    told = "" if exit.exit_message in ("", f"exit status {exit.code}") else f": {shorten_text(exit.exit_message)}"
-    last = f"; its last line: {shorten_text(exit.last_line)}" if exit.last_line and not told else ""
-    model = "" if _contains_other(shorten_text(exit.last_line), answer) else model
-    more = f"{told}{last}{model}"
+    message = (
+        "" if exit.exit_message in ("", f"exit status {exit.code}") else f": {single_line_text(exit.exit_message)}"
+    )
+    last = f"; its last line: {single_line_text(exit.last_line)}" if exit.last_line and not message else ""
+    model = "" if _contains_other(single_line_text(exit.last_line), answer) else model
+    more = f"{message}{last}{model}"
     quoted = (
-        shorten_text(exit.exit_message) if told else "",
-        shorten_text(exit.last_line) if last else "",
+        single_line_text(exit.exit_message) if message else "",
+        single_line_text(exit.last_line) if last else "",
         answer if model else "",
     )
     detail = "; ".join(filter(None, quoted))
-    return _failed(EndedBy.EXIT, f"{how}{more}", ReasonCode.EXITED, exit_code=exit.code, detail=detail)
+    return _failed(EndedBy.EXIT, f"{outcome}{more}", ReasonCode.EXITED, exit_code=exit.code, detail=detail)
 
 
 def _judge_success(exit: EntrypointExit, traffic: ModelUsage) -> EndVerdict:
     if exit.uses_model and traffic.requests and traffic.failed >= traffic.requests:
-        error = shorten_text(traffic.last_error or "no answer")
+        error = single_line_text(traffic.last_error or "no answer")
         reason = f"the agent finished (exit code 0), but none of its requests to the model was answered: {error}"
         return _failed(EndedBy.AGENT_ERROR, reason, ReasonCode.MODEL_UNANSWERED, detail=error)
     if exit.uses_model and not traffic.requests and not exit.produced_events:
@@ -184,19 +186,21 @@ def _failed(ended_by: EndedBy, reason: str, code: ReasonCode, **params: object) 
     return EndVerdict(state=RunState.FAILED, ended_by=ended_by, reason=reason, code=code, params=format_params(params))
 
 
-def _contains_other(said: str, answer: str) -> bool:
+def _contains_other(first: str, second: str) -> bool:
     """Return whether one text contains the other, ignoring truncation."""
-    whole, part = (said, answer) if len(said) >= len(answer) else (answer, said)
+    whole, part = (first, second) if len(first) >= len(second) else (second, first)
     return bool(part) and part.removesuffix("…") in whole
 
 
-def limit_reason_length(reason: str, most: int = LONGEST_REASON) -> str:
+def limit_reason_length(reason: str, max_length: int = MAX_REASON_LENGTH) -> str:
     """Shorten a long reason in the middle; its end often says where to look."""
-    tail = most // 3
-    return reason if len(reason) <= most else f"{reason[: most - tail]} … {reason[-tail:]}"
+    tail = max_length // 3
+    return reason if len(reason) <= max_length else f"{reason[: max_length - tail]} … {reason[-tail:]}"
 
 
-def shorten_text(text: str, most: int = 300) -> str:
+def single_line_text(text: str, max_length: int = 300) -> str:
     """Return untrusted text as one line without terminal control characters."""
-    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
-    return text if len(text) <= most else f"{text[:most]}…"
+    text = "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in " ".join(text.split())
+    )
+    return text if len(text) <= max_length else f"{text[:max_length]}…"

@@ -12,14 +12,14 @@ from paddock.errors import PaddockError
 from paddock.fleet.fleet import Fleet
 from paddock.model.runs import EndedBy, RunState
 from paddock.model.sandbox import Sandbox
-from paddock.runs.execution.end_conditions import CancelRequest, EndVerdict
+from paddock.runs.execution.end_conditions import EndVerdict, RunCancellation
 from paddock.sandbox.daemon.client import CommandEnded
 
-ANSWER = 5.0
+SIGNAL_TIMEOUT = 5.0
 """Timeout of sending a signal."""
-FORCED = 4.0
+FORCED_KILL_TIMEOUT = 4.0
 """Timeout of the daemon's forced kill."""
-KILLED = 15.0
+KILL_ALL_TIMEOUT = 15.0
 log = structlog.get_logger()
 
 
@@ -30,7 +30,7 @@ async def stop_entrypoint(
     sandbox: Sandbox,
     command: str,
     ended: asyncio.Future[CommandEnded],
-    cancel: CancelRequest,
+    cancel: RunCancellation,
     grace: float,
 ) -> None:
     """Stop all processes of a run's entrypoint. Errors of the sandbox are logged, not raised."""
@@ -40,7 +40,7 @@ async def stop_entrypoint(
     if not lost and not ended.done():
         await _request_stop(verdict, fleet, sandbox, command, ended, cancel, grace)
     # Includes background processes of the entrypoint.
-    await _ignore_errors(fleet.backend.end_commands(sandbox.record), KILLED)
+    await _ignore_errors(fleet.backend.end_commands(sandbox.record), KILL_ALL_TIMEOUT)
 
 
 async def _request_stop(
@@ -49,18 +49,22 @@ async def _request_stop(
     sandbox: Sandbox,
     command: str,
     ended: asyncio.Future[CommandEnded],
-    cancel: CancelRequest,
+    cancel: RunCancellation,
     grace: float,
 ) -> None:
     try:
-        inside = await fleet.running_client(sandbox.tenant, sandbox.id)
+        daemon = await fleet.running_client(sandbox.tenant, sandbox.id)
     except PaddockError:
         return
-    patient = verdict.ended_by is not EndedBy.TIMEOUT and grace > 0 and not cancel.hard.is_set()
-    if patient and await _ignore_errors(inside.signal(command, "TERM"), ANSWER):
+    graceful = verdict.ended_by is not EndedBy.TIMEOUT and grace > 0 and not cancel.hard.is_set()
+    if graceful and await _ignore_errors(daemon.signal(command, "TERM"), SIGNAL_TIMEOUT):
         await _wait_for_end(ended, cancel.hard, grace)
-    if not ended.done() and not cancel.hard.is_set() and await _ignore_errors(inside.interrupt(command), ANSWER):
-        await _wait_for_end(ended, cancel.hard, FORCED)
+    if (
+        not ended.done()
+        and not cancel.hard.is_set()
+        and await _ignore_errors(daemon.interrupt(command), SIGNAL_TIMEOUT)
+    ):
+        await _wait_for_end(ended, cancel.hard, FORCED_KILL_TIMEOUT)
 
 
 async def _wait_for_end(ended: asyncio.Future[CommandEnded], hard: asyncio.Event, seconds: float) -> None:

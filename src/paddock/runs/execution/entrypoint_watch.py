@@ -4,7 +4,7 @@
                             reader=reader, verify=verify, settings=WatchSettings(grace=config.runs.grace))
     end = await watch.wait_until_end()
 
-The entrypoint runs as command `task` (`COMMAND`) in the sandbox `run.sandbox_id`.
+The entrypoint runs as command `task` (`ENTRYPOINT_COMMAND_ID`) in the sandbox `run.sandbox_id`.
 
 - `reader` parses agent events from the output; use a new one for each watch. None: each line is an output event.
 - `logs` is the directory of `agent.out` and `agent.err`.
@@ -35,25 +35,25 @@ from paddock.fleet.fleet import Fleet
 from paddock.model.runs import EndedBy, ModelUsage, ReasonCode, Run, RunState
 from paddock.model.sandbox import Sandbox
 from paddock.runs.execution.end_conditions import (
-    CancelRequest,
     EndVerdict,
     EntrypointEnd,
     EntrypointExit,
+    RunCancellation,
     budget_verdict,
     cancelled_verdict,
-    judge_exit,
+    exit_verdict,
     silence_seconds,
 )
 from paddock.runs.execution.entrypoint_stop import stop_entrypoint
 from paddock.runs.execution.sandbox_health import HealthTimeouts, SandboxHealthMonitor, find_full_disk_event
-from paddock.runs.output.agent_event_publisher import AgentEventPublisher, OutputReader
+from paddock.runs.output.agent_event_publisher import AgentEventPublisher, AgentOutputReader
 from paddock.runs.output.output_follower import OutputFollower
 from paddock.runs.output.output_logs import OutputLogs
 from paddock.runs.output.output_pipeline import OutputPipeline, OutputPosition, stored_position
 from paddock.runs.output.secret_masking import SecretMasker
 from paddock.sandbox.daemon.client import CommandEnded
 
-COMMAND = "task"
+ENTRYPOINT_COMMAND_ID = "task"
 """Command id of the entrypoint in its sandbox."""
 EVIDENCE_BYTES = 2000
 """Bytes of each stream's tail kept as evidence."""
@@ -65,7 +65,7 @@ StoreProgress = Callable[[Mapping[str, Any]], Awaitable[None]]
 Verify = Callable[[], Awaitable[bool]]
 
 
-class RunTraffic(Protocol):
+class ModelUsageSource(Protocol):
     """Model usage of runs."""
 
     def traffic_of(self, run_id: str) -> ModelUsage: ...
@@ -83,12 +83,12 @@ class WatchSettings:
     """Seconds between the stop signal and the kill."""
     log_bytes: int = 256 * 2**20
     """Maximum log size of a run; each stream gets half, for its beginning and its end."""
-    patience: HealthTimeouts = HealthTimeouts()
-    tick: float = 0.25
+    health_timeouts: HealthTimeouts = HealthTimeouts()
+    check_interval: float = 0.25
     """Interval of checks of time limits; the end file is checked half as often."""
-    note_every: float = 5.0
-    usage_every: float = 1.0
-    verify_every: float = 5.0
+    store_interval: float = 5.0
+    usage_interval: float = 1.0
+    verify_interval: float = 5.0
     """Interval of repeated checks when the reader does not report turns."""
 
 
@@ -100,11 +100,11 @@ class EntrypointWatch:
         run: Run,
         *,
         fleet: Fleet,
-        traffics: RunTraffic,
+        usage_source: ModelUsageSource,
         logs: Path,
         store_progress: StoreProgress,
-        cancel: CancelRequest,
-        reader: OutputReader | None = None,
+        cancel: RunCancellation,
+        reader: AgentOutputReader | None = None,
         verify: Verify | None = None,
         settings: WatchSettings | None = None,
         masker: SecretMasker | None = None,
@@ -113,7 +113,7 @@ class EntrypointWatch:
         self._masker = masker
         self._end = run.task.end
         self._fleet = fleet
-        self._traffics = traffics
+        self._usage_source = usage_source
         self._directory = logs
         self._store_progress = store_progress
         self._cancel = cancel
@@ -133,23 +133,23 @@ class EntrypointWatch:
             return EntrypointEnd(
                 state=verdict.state, ended_by=verdict.ended_by, reason=verdict.reason, code=verdict.code
             )
-        self._health = SandboxHealthMonitor(self._fleet, self._sandbox, self._settings.patience)
-        place = stored_position(run)
+        self._health = SandboxHealthMonitor(self._fleet, self._sandbox, self._settings.health_timeouts)
+        position = stored_position(run)
         self._publisher = AgentEventPublisher(self._fleet.events, run)
-        if place is None:
-            place = OutputPosition(attempt=run.attempt, began=time.time())
+        if position is None:
+            position = OutputPosition(attempt=run.attempt, began=time.time())
             await self._publisher.resume(0, 0, 0)
-            await self._store_position(place)
+            await self._store_position(position)
         else:
-            self._publisher.usage = dict(place.usage)
-            await self._publisher.resume(place.number, place.told, place.told_to)
-            self._stored = place
-        self._started_at = place.began
-        if place.verdict is not None:
-            self._decide(place.verdict)
+            self._publisher.usage = dict(position.usage)
+            await self._publisher.resume(position.number, position.told, position.told_to)
+            self._stored = position
+        self._started_at = position.began
+        if position.verdict is not None:
+            self._decide(position.verdict)
         logs = OutputLogs(self._directory, self._settings.log_bytes)
         self._logs = logs
-        self._pipeline = OutputPipeline(run, place, logs, self._publisher, self._reader, self._decide, self._masker)
+        self._pipeline = OutputPipeline(run, position, logs, self._publisher, self._reader, self._decide, self._masker)
         try:
             return await self._watch(self._sandbox)
         finally:
@@ -158,9 +158,9 @@ class EntrypointWatch:
 
     async def _watch(self, sandbox: Sandbox) -> EntrypointEnd:
         following = asyncio.create_task(self._follow_output(sandbox))
-        telling = asyncio.create_task(self._publisher.run())
+        publishing = asyncio.create_task(self._publisher.run())
         others = [asyncio.create_task(work) for work in self._watch_loops()]
-        tasks = [following, telling, *others]
+        tasks = [following, publishing, *others]
         try:
             await _wait_for_verdict(self._verdict, *tasks)
             verdict = self._verdict.result()
@@ -170,7 +170,7 @@ class EntrypointWatch:
                 verdict,
                 fleet=self._fleet,
                 sandbox=sandbox,
-                command=COMMAND,
+                command=ENTRYPOINT_COMMAND_ID,
                 ended=self._ended,
                 cancel=self._cancel,
                 grace=self._settings.grace,
@@ -179,7 +179,7 @@ class EntrypointWatch:
                 await asyncio.wait(
                     [self._ended], timeout=HURRIED_DRAIN_SECONDS if self._cancel.hard.is_set() else OUTPUT_DRAIN_SECONDS
                 )
-            await _cancel_tasks(following, telling)
+            await _cancel_tasks(following, publishing)
             return await self._finish(verdict)
         finally:
             await _cancel_tasks(*tasks)
@@ -205,11 +205,17 @@ class EntrypointWatch:
     async def _follow_output(self, sandbox: Sandbox) -> None:
         keep = self._settings.log_bytes // 4
         beginning = self._pipeline.cursor
-        following = OutputFollower(
-            self._fleet, sandbox, COMMAND, beginning, keep=keep, enough=2 * keep, check_health=self._health.check_now
+        follower = OutputFollower(
+            self._fleet,
+            sandbox,
+            ENTRYPOINT_COMMAND_ID,
+            beginning,
+            keep=keep,
+            enough=2 * keep,
+            check_health=self._health.check_now,
         )
         try:
-            async with aclosing(following.pieces()) as pieces:
+            async with aclosing(follower.pieces()) as pieces:
                 async for each in pieces:
                     if isinstance(each, CommandEnded):
                         await self._pipeline.finish()
@@ -225,7 +231,7 @@ class EntrypointWatch:
         await asyncio.Future()  # Other loops decide now; a finished task would count as a failure.
 
     async def _judge_exit(self, ended: CommandEnded) -> None:
-        traffic = self._traffics.traffic_of(self._run.id)
+        traffic = self._usage_source.traffic_of(self._run.id)
         status = await self._health.status()
         found = EntrypointExit(
             code=ended.exit_code,
@@ -237,7 +243,7 @@ class EntrypointWatch:
             full_disk=await find_full_disk_event(self._fleet.events, self._sandbox),
             last_line=self._last_line(),
         )
-        verdict = judge_exit(found, self._run.task.llm, traffic)
+        verdict = exit_verdict(found, self._run.task.llm, traffic)
         if verdict.state is RunState.SUCCEEDED and not self._end.exit:
             self._pipeline.turned.set()
             if self._end.file is not None or self._end.verified:
@@ -262,26 +268,26 @@ class EntrypointWatch:
                 reason = f"it took longer than {limit} seconds"
                 self._decide(_timed_out(EndedBy.TIMEOUT, reason, ReasonCode.TIMED_OUT, limit))
             silence = self._end.silence
-            quiet = silence_seconds(now, self._pipeline.last_output, self._traffics.traffic_of(self._run.id))
+            quiet = silence_seconds(now, self._pipeline.last_output, self._usage_source.traffic_of(self._run.id))
             if silence is not None and quiet >= silence:
                 reason = f"it wrote nothing and asked no model for {silence:g} seconds"
                 self._decide(_timed_out(EndedBy.SILENCE, reason, ReasonCode.SILENT, f"{silence:g}"))
             await self._pipeline.search_unfinished_lines()
-            await asyncio.sleep(self._settings.tick)
+            await asyncio.sleep(self._settings.check_interval)
 
     async def _watch_for_file(self, path: str) -> None:
         while True:
             try:
-                inside = await self._fleet.running_client(self._run.tenant, self._sandbox.id)
-                async with asyncio.timeout(self._settings.patience.silent):
-                    async with inside.request("GET", "/files/info", params={"path": path}):
+                daemon = await self._fleet.running_client(self._run.tenant, self._sandbox.id)
+                async with asyncio.timeout(self._settings.health_timeouts.answer_timeout):
+                    async with daemon.request("GET", "/files/info", params={"path": path}):
                         reason = f"{path} is there"
                         self._decide(_succeeded(EndedBy.FILE, reason, ReasonCode.FILE_FOUND, path=path))
             except (NotFound, InvalidInput):
                 pass
             except (PaddockError, TimeoutError, RuntimeError):
                 self._health.check_now()
-            await asyncio.sleep(2 * self._settings.tick)
+            await asyncio.sleep(2 * self._settings.check_interval)
 
     async def _repeat_checks(self, verify: Verify) -> None:
         while True:
@@ -289,7 +295,7 @@ class EntrypointWatch:
                 await self._pipeline.turned.wait()
                 self._pipeline.turned.clear()
             else:
-                await asyncio.sleep(self._settings.verify_every)
+                await asyncio.sleep(self._settings.verify_interval)
             try:
                 if await verify():
                     reason = "all checks pass"
@@ -300,50 +306,49 @@ class EntrypointWatch:
     async def _watch_model_usage(self) -> None:
         """Publish model usage and end the run when it exceeds its budget."""
         while True:
-            traffic = self._traffics.traffic_of(self._run.id)
+            traffic = self._usage_source.traffic_of(self._run.id)
             if traffic.requests or traffic.under_way:
                 await self._publisher.publish_usage(self._usage(traffic))
             if spent := budget_verdict(self._run.task.llm, traffic):
                 self._decide(spent)
-            await self._traffics.wait_for_change(self._run.id, traffic)
-            await asyncio.sleep(self._settings.usage_every)
+            await self._usage_source.wait_for_change(self._run.id, traffic)
+            await asyncio.sleep(self._settings.usage_interval)
 
     def _usage(self, traffic: ModelUsage) -> dict[str, Any]:
         figures = traffic.model_dump(include={"requests", "input_tokens", "output_tokens", "cost"})
         return {"turns": self._pipeline.turns, **figures}
 
     async def _store_position_periodically(self) -> None:
-        place = self._pipeline.position
+        position = self._pipeline.position
         while True:
-            await asyncio.sleep(self._settings.note_every)
-            if self._publisher.has_published(place.nth, place.cursor):
-                await self._store_published_position(place)
-                place = self._pipeline.position
+            await asyncio.sleep(self._settings.store_interval)
+            if self._publisher.has_published(position.nth, position.cursor):
+                await self._store_published_position(position)
+                position = self._pipeline.position
 
     async def _flush_and_store_position(self) -> None:
         """Publish all pending events and store the position."""
-        place = self._pipeline.position
+        position = self._pipeline.position
         if await self._publisher.flush():
-            await self._store_published_position(place)
+            await self._store_published_position(position)
 
-    async def _store_published_position(self, place: OutputPosition) -> None:
+    async def _store_published_position(self, position: OutputPosition) -> None:
         verdict = self._verdict.result() if self._verdict.done() else None
-        telling = self._publisher
         update = {
-            "told": telling.published,
-            "told_to": telling.published_to,
-            "number": telling.number,
-            "usage": telling.usage,
+            "told": self._publisher.published,
+            "told_to": self._publisher.published_to,
+            "number": self._publisher.number,
+            "usage": self._publisher.usage,
             "verdict": verdict,
         }
-        place = place.model_copy(update=update)
-        if place != self._stored:
-            await self._store_position(place)
+        position = position.model_copy(update=update)
+        if position != self._stored:
+            await self._store_position(position)
 
-    async def _store_position(self, place: OutputPosition) -> None:
-        self._stored = place
+    async def _store_position(self, position: OutputPosition) -> None:
+        self._stored = position
         try:
-            await self._store_progress(place.model_dump(mode="json"))
+            await self._store_progress(position.model_dump(mode="json"))
         except PaddockError as error:
             log.warning("could not store output position of run; will retry", run=self._run.id, error=str(error))
 
@@ -351,7 +356,7 @@ class EntrypointWatch:
         if not self._ended.done():
             await self._pipeline.finish()
         await self._publisher.flush()
-        traffic = self._traffics.traffic_of(self._run.id)
+        traffic = self._usage_source.traffic_of(self._run.id)
         if traffic.requests or self._pipeline.turns:
             await self._publisher.publish_usage(self._usage(traffic))
         evidence = await self._evidence(verdict)

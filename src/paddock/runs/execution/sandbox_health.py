@@ -15,37 +15,37 @@ from paddock.model.runs import EndedBy, ReasonCode, RunState
 from paddock.model.sandbox import Sandbox, SandboxHealth, SandboxState, SandboxStatus
 from paddock.runs.execution.end_conditions import EndVerdict
 
-FAILURES = 3
+MAX_UNANSWERED_REQUESTS = 3
 """Consecutive requests that the daemon leaves unanswered."""
-ENDED_FOR = {"deleted": "somebody deleted it", "expired": "its time was up", "idle": "nobody used it"}
-ENDED_CODES = {
+END_CAUSE_TEXTS = {"deleted": "somebody deleted it", "expired": "its time was up", "idle": "nobody used it"}
+END_CAUSE_CODES = {
     "deleted": ReasonCode.SANDBOX_DELETED,
     "expired": ReasonCode.SANDBOX_EXPIRED,
     "idle": ReasonCode.SANDBOX_IDLE,
 }
-PAGE = 256
+EVENT_PAGE_SIZE = 256
 
 
 @dataclass(frozen=True)
 class HealthTimeouts:
     """Timeouts in seconds after which a sandbox counts as lost."""
 
-    look: float = 2.0
+    check_interval: float = 2.0
     """Interval of checks."""
-    silent: float = 10.0
+    answer_timeout: float = 10.0
     """Timeout of one request, and time between the first and the last unanswered one."""
-    frozen: float = 60.0
+    freeze_limit: float = 60.0
     """Time that a sandbox may stay frozen; snapshots also freeze it briefly."""
 
 
 class SandboxHealthMonitor:
     """Health monitor of one sandbox."""
 
-    def __init__(self, fleet: Fleet, sandbox: Sandbox, patience: HealthTimeouts) -> None:
+    def __init__(self, fleet: Fleet, sandbox: Sandbox, timeouts: HealthTimeouts) -> None:
         self._fleet = fleet
         self._sandbox = sandbox
-        self._patience = patience
-        self._doubt = asyncio.Event()
+        self._timeouts = timeouts
+        self._check_requested = asyncio.Event()
         self._failures = 0
         self._failing_since = 0.0
         self._paused_since: float | None = None
@@ -54,7 +54,7 @@ class SandboxHealthMonitor:
 
     def check_now(self) -> None:
         """Check the sandbox now, after an error."""
-        self._doubt.set()
+        self._check_requested.set()
 
     async def status(self) -> SandboxStatus:
         try:
@@ -70,21 +70,22 @@ class SandboxHealthMonitor:
                 verdict = await self._check()
                 if verdict is not None:
                     return verdict
-                await self._wait_for_news(ended)
+                await self._wait_until_next_check(ended)
         finally:
             ended.cancel()
             await asyncio.wait([ended])
 
-    async def _wait_for_news(self, ended: asyncio.Future[SandboxStatus]) -> None:
-        doubt = asyncio.ensure_future(self._doubt.wait())
-        waiting: list[asyncio.Future[Any]] = [ended, doubt]
+    async def _wait_until_next_check(self, ended: asyncio.Future[SandboxStatus]) -> None:
+        requested = asyncio.ensure_future(self._check_requested.wait())
+        waiting: list[asyncio.Future[Any]] = [ended, requested]
         try:
-            await asyncio.wait(waiting, timeout=self._patience.look, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiting, timeout=self._timeouts.check_interval, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            doubt.cancel()
-        if self._doubt.is_set():
-            self._doubt.clear()
-            await asyncio.sleep(min(0.05, self._patience.look))  # The fleet may notice the end a moment later.
+            requested.cancel()
+        if self._check_requested.is_set():
+            self._check_requested.clear()
+            # The fleet may notice the end a moment later.
+            await asyncio.sleep(min(0.05, self._timeouts.check_interval))
 
     async def _check(self) -> EndVerdict | None:
         status = await self.status()
@@ -94,7 +95,7 @@ class SandboxHealthMonitor:
         if status.health is SandboxHealth.PAUSED:
             self._failures = 0
             self._paused_since = now if self._paused_since is None else self._paused_since
-            if now - self._paused_since < self._patience.frozen:
+            if now - self._paused_since < self._timeouts.freeze_limit:
                 return None
             reason = f"the sandbox has been frozen for {now - self._paused_since:.0f} seconds"
             seconds = f"{now - self._paused_since:.0f}"
@@ -104,8 +105,8 @@ class SandboxHealthMonitor:
 
     async def _ping_daemon(self, status: SandboxStatus) -> EndVerdict | None:
         try:
-            inside = await self._fleet.running_client(self._sandbox.tenant, self._sandbox.id)
-            told = await inside.state(timeout=self._patience.silent)
+            daemon = await self._fleet.running_client(self._sandbox.tenant, self._sandbox.id)
+            daemon_state = await daemon.state(timeout=self._timeouts.answer_timeout)
         except (Conflict, SandboxNotFound):
             return None  # The sandbox is being paused, resumed or ended.
         except (PaddockError, RuntimeError) as error:  # aiohttp's error for a client closed by the fleet.
@@ -116,22 +117,22 @@ class SandboxHealthMonitor:
             self._failing_since = self._failing_since if self._failures else now
             self._failures += 1
             # A busy daemon may refuse several requests at once.
-            if self._failures < FAILURES or now - self._failing_since < self._patience.silent:
+            if self._failures < MAX_UNANSWERED_REQUESTS or now - self._failing_since < self._timeouts.answer_timeout:
                 return None
             reason = f"the sandbox runs, but its daemon did not answer {self._failures} times in a row: {error}"
             params = {"count": str(self._failures), "detail": str(error)}
             return _lost(EndedBy.SANDBOX_SILENT, reason, status, ReasonCode.SANDBOX_SILENT, **params)
         self._failures = 0
-        return self._compare_clock(told, status)
+        return self._compare_clock(daemon_state, status)
 
-    def _compare_clock(self, told: Mapping[str, Any], status: SandboxStatus) -> EndVerdict | None:
+    def _compare_clock(self, daemon_state: Mapping[str, Any], status: SandboxStatus) -> EndVerdict | None:
         now = asyncio.get_running_loop().time()
-        clock = told.get("uptime_seconds")
+        clock = daemon_state.get("uptime_seconds")
         if not isinstance(clock, int | float):
             return None
         if self._clock is None or self._clock[0] != clock:
             self._clock = clock, now
-        elif now - self._clock[1] >= self._patience.frozen:
+        elif now - self._clock[1] >= self._timeouts.freeze_limit:
             reason = f"the clock of the sandbox has not moved for {now - self._clock[1]:.0f} seconds"
             seconds = f"{now - self._clock[1]:.0f}"
             return _lost(EndedBy.SANDBOX_FROZEN, reason, status, ReasonCode.SANDBOX_FROZEN, seconds=seconds)
@@ -149,9 +150,9 @@ class SandboxHealthMonitor:
             cause = "deleted"
         except PaddockError:
             cause = ""
-        reason = f"the sandbox ended: {ENDED_FOR.get(cause) or status.message or 'nobody knows why'}"
-        code = ENDED_CODES.get(cause, ReasonCode.SANDBOX_ENDED)
-        detail = "" if cause in ENDED_CODES else status.message or ""
+        reason = f"the sandbox ended: {END_CAUSE_TEXTS.get(cause) or status.message or 'nobody knows why'}"
+        code = END_CAUSE_CODES.get(cause, ReasonCode.SANDBOX_ENDED)
+        detail = "" if cause in END_CAUSE_CODES else status.message or ""
         return _lost(EndedBy.SANDBOX_DIED, reason, status, code, detail=detail)
 
 
@@ -160,10 +161,10 @@ async def find_full_disk_event(events: EventLog, sandbox: Sandbox) -> Mapping[st
     found: Mapping[str, Any] | None = None
     after = 0
     while True:
-        page = await events.read(sandbox_stream(sandbox.id), after, PAGE)
+        page = await events.read(sandbox_stream(sandbox.id), after, EVENT_PAGE_SIZE)
         for event in page:
             found = event.data if event.type is EventType.DISK_FULL else found
-        if len(page) < PAGE:
+        if len(page) < EVENT_PAGE_SIZE:
             return found
         after = page[-1].number
 

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 from paddock.errors import InvalidInput
 
-_SECONDS_TO_LOOK = 30
-_SECONDS_TO_CLONE = 900
-_SETTINGS = (
+_INSPECT_TIMEOUT = 30
+_CLONE_TIMEOUT = 900
+_GIT_SETTINGS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.logAllRefUpdates=false",  # The reflog would reveal the host path.
@@ -55,7 +55,7 @@ def clone_repository(path: Path, ref: str | None) -> Iterator[tuple[Path, int]]:
         git(
             *("clone", "--quiet", "--no-local", "--no-hardlinks", "--no-checkout", "--no-recurse-submodules"),
             *("--template=", "--", str(path), str(clone)),
-            seconds=_SECONDS_TO_CLONE,
+            seconds=_CLONE_TIMEOUT,
         )
         at = ("-C", str(clone))
         ref = None if ref == "HEAD" else ref
@@ -83,15 +83,15 @@ def _has_commit(git: _Git, clone: Path, name: str) -> bool:
 
 
 def _is_hexadecimal(ref: str) -> bool:
-    return len(ref) >= 4 and all(letter in "0123456789abcdef" for letter in ref)
+    return len(ref) >= 4 and all(character in "0123456789abcdef" for character in ref)
 
 
 class _Git:
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = environment
 
-    def __call__(self, *words: str, seconds: float = _SECONDS_TO_LOOK) -> str:
-        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+    def __call__(self, *words: str, seconds: float = _INSPECT_TIMEOUT) -> str:
+        settings = [word for setting in _GIT_SETTINGS for word in ("-c", setting)]
         try:
             done = subprocess.run(
                 ["git", *settings, *words],
@@ -106,9 +106,9 @@ class _Git:
         except subprocess.TimeoutExpired:
             raise GitProblem(f"git did not finish within {seconds:.0f} s") from None
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
-            fatal = [line for line in said if line.startswith(("fatal:", "error:"))]
-            raise GitProblem(f"git says: {(fatal or said)[0].removeprefix('fatal: ').removeprefix('error: ')}")
+            error_lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+            fatal = [line for line in error_lines if line.startswith(("fatal:", "error:"))]
+            raise GitProblem(f"git says: {(fatal or error_lines)[0].removeprefix('fatal: ').removeprefix('error: ')}")
         return done.stdout.decode(errors="surrogateescape")
 
 

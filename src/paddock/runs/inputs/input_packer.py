@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from paddock.errors import InvalidInput
 from paddock.model.task import WORKSPACE, Task, TaskInput
 from paddock.runs.inputs.git_clones import GitProblem, check_git_source, clone_repository
-from paddock.runs.tasks.task_problems import TaskError, TaskProblem
+from paddock.runs.tasks.task_problems import InvalidTaskError, TaskProblem
 
 if TYPE_CHECKING:
     from paddock.runs.tasks.task_file_loader import LoadedTask
 
-_PIECE = 2**20
-_EPOCH = 946_684_800
+_CHUNK_SIZE = 2**20
+_FIXED_MODIFICATION_TIME = 946_684_800
 """Fixed modification time of inline files, for reproducible tars; some tools reject 1970."""
-_MOST_COMPLAINTS = 10
-_SORTS = (
+_MAX_PROBLEMS_PER_INPUT = 10
+_UNSUPPORTED_FILE_TYPES = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
@@ -45,7 +45,7 @@ class PackedInputs:
 
 
 @dataclass(frozen=True)
-class InputEntry:
+class InputTarEntry:
     """Entry of the tar."""
 
     name: str
@@ -59,30 +59,30 @@ class InputEntry:
     content: bytes = b""
 
 
-def resolve_input_source(named: str, directory: Path, root: Path) -> Path | str:
+def resolve_input_path(source: str, directory: Path, root: Path) -> Path | str:
     """Return the path of an input, or the problem with it."""
     try:
-        path = (directory / named).resolve()
+        path = (directory / source).resolve()
         if not path.is_relative_to(root):
-            return f"{named!r} is outside {root}, the project of this task; copy it there"
+            return f"{source!r} is outside {root}, the project of this task; copy it there"
         path.stat()
     except FileNotFoundError:
-        return f"there is no file {named!r}; paths are relative to the task file"
+        return f"there is no file {source!r}; paths are relative to the task file"
     except (OSError, RuntimeError, ValueError) as error:
-        return f"{named!r} cannot be read: {getattr(error, 'strerror', None) or 'its links lead in a circle'}"
+        return f"{source!r} cannot be read: {getattr(error, 'strerror', None) or 'its links lead in a circle'}"
     if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
-        return f"{named!r} cannot be read: you are not allowed to"
+        return f"{source!r} cannot be read: you are not allowed to"
     return path
 
 
-def input_target(each: TaskInput, directory: Path) -> str:
+def input_target_path(each: TaskInput, directory: Path) -> str:
     """Return the target of an input relative to the workspace; `.` is the workspace."""
     if each.target is not None:
         return str(PurePosixPath(each.target).relative_to(WORKSPACE))
-    named = each.source or each.git or ""
-    name = Path(named).name
+    source = each.source or each.git or ""
+    name = Path(source).name
     # `.` and `..` have no name; their resolved path has.
-    name = (directory / named).resolve().name if name in ("", "..") else name
+    name = (directory / source).resolve().name if name in ("", "..") else name
     return name.removesuffix(".bundle").removesuffix(".git") or name if each.git is not None else name
 
 
@@ -91,8 +91,8 @@ def find_input_problems(inputs: Mapping[int, TaskInput], directory: Path, root: 
     seen = _TargetNames()
     targets: dict[str, int] = {}
     for i, each in inputs.items():
-        left = _MOST_COMPLAINTS
-        first = targets.setdefault(target := input_target(each, directory), i)
+        left = _MAX_PROBLEMS_PER_INPUT
+        first = targets.setdefault(target := input_target_path(each, directory), i)
         if first != i:
             # Two explicit targets are reported by the task's own validation.
             if each.target is None or inputs[first].target is None:
@@ -105,7 +105,7 @@ def find_input_problems(inputs: Mapping[int, TaskInput], directory: Path, root: 
                 left -= 1
             if not left:
                 break
-        if each.git is not None and isinstance(path := resolve_input_source(each.git, directory, root), Path):
+        if each.git is not None and isinstance(path := resolve_input_path(each.git, directory, root), Path):
             try:
                 check_git_source(path, each.ref)
             except (GitProblem, OSError) as error:
@@ -115,17 +115,17 @@ def find_input_problems(inputs: Mapping[int, TaskInput], directory: Path, root: 
 def pack_inputs(loaded: LoadedTask, sink: BinaryIO) -> PackedInputs | None:
     """Pack all inputs of a task into one tar. Return None and write nothing if it has no inputs.
 
-    Raises `TaskError` for unreadable inputs and invalid targets; discard the partial tar.
+    Raises `InvalidTaskError` for unreadable inputs and invalid targets; discard the partial tar.
     """
-    return _pack(loaded.task, loaded.directory, loaded.root, sink, str(loaded.path))
+    return _pack_inputs(loaded.task, loaded.directory, loaded.root, sink, str(loaded.path))
 
 
-def pack_task_texts(task: Task, sink: BinaryIO) -> PackedInputs | None:
+def pack_inline_inputs(task: Task, sink: BinaryIO) -> PackedInputs | None:
     """Pack the inline inputs of a task without a file. Raises `InvalidInput` for other inputs."""
     if any(each.content is None for each in task.inputs):
         raise InvalidInput("inputs: a request cannot carry files; upload a bundle, or use 'content'")
-    nowhere = Path("/nonexistent")
-    return _pack(task, nowhere, nowhere, sink, "the task")
+    no_directory = Path("/nonexistent")
+    return _pack_inputs(task, no_directory, no_directory, sink, "the task")
 
 
 def inline_input_files(loaded: LoadedTask) -> tuple[TaskInput, ...]:
@@ -146,13 +146,13 @@ def inline_input_files(loaded: LoadedTask) -> tuple[TaskInput, ...]:
     return tuple(found)
 
 
-def _pack(task: Task, directory: Path, root: Path, sink: BinaryIO, shown: str) -> PackedInputs | None:
+def _pack_inputs(task: Task, directory: Path, root: Path, sink: BinaryIO, shown: str) -> PackedInputs | None:
     if not task.inputs:
         return None
     counted = _CountingWriter(sink)
     seen = _TargetNames()
     count = 0
-    with tarfile.TarFile(fileobj=cast(BinaryIO, counted), mode="w", copybufsize=_PIECE) as archive:
+    with tarfile.TarFile(fileobj=cast(BinaryIO, counted), mode="w", copybufsize=_CHUNK_SIZE) as archive:
         for i, each in enumerate(task.inputs):
             try:
                 for entry in _check_packable(each, directory, root):
@@ -163,60 +163,60 @@ def _pack(task: Task, directory: Path, root: Path, sink: BinaryIO, shown: str) -
                         _write_entry(archive, entry)
                         count += not stat.S_ISDIR(entry.mode)
             except InvalidInput as error:
-                raise TaskError([TaskProblem(shown, None, f"inputs.{i}", error.message)]) from error
+                raise InvalidTaskError([TaskProblem(shown, None, f"inputs.{i}", error.message)]) from error
     counted.flush()
     return PackedInputs(counted.size, count, counted.hash.hexdigest())
 
 
-def _check_packable(each: TaskInput, directory: Path, root: Path) -> Iterator[InputEntry | str]:
+def _check_packable(each: TaskInput, directory: Path, root: Path) -> Iterator[InputTarEntry | str]:
     if each.git is None:
         yield from _input_entries(each, directory, root)
         return
-    path = resolve_input_source(each.git, directory, root)
+    path = resolve_input_path(each.git, directory, root)
     if isinstance(path, str):
         yield path
         return
-    yield from _parent_directories(input_target(each, directory))
+    yield from _parent_directories(input_target_path(each, directory))
     try:
         with clone_repository(path, each.ref) as (clone, committed):
-            for entry in _directory_entries(clone, input_target(each, directory), fenced=False):
-                yield entry if isinstance(entry, str) else InputEntry(**{**vars(entry), "time": committed})
+            for entry in _directory_entries(clone, input_target_path(each, directory), reject_outside_links=False):
+                yield entry if isinstance(entry, str) else InputTarEntry(**{**vars(entry), "time": committed})
     except GitProblem as error:
         yield f"{each.git!r} {error}"
 
 
-def _input_entries(each: TaskInput, directory: Path, root: Path) -> Iterator[InputEntry | str]:
+def _input_entries(each: TaskInput, directory: Path, root: Path) -> Iterator[InputTarEntry | str]:
     """Return the sorted entries of an input; for a git repository, its directory."""
-    target = input_target(each, directory)
+    target = input_target_path(each, directory)
     yield from _parent_directories(target)
     if each.content is not None:
         data = each.content.encode()
-        yield InputEntry(target, stat.S_IFREG | 0o644, _EPOCH, size=len(data), content=data)
+        yield InputTarEntry(target, stat.S_IFREG | 0o644, _FIXED_MODIFICATION_TIME, size=len(data), content=data)
         return
-    named = each.source or each.git or ""
-    path = resolve_input_source(named, directory, root)
+    source = each.source or each.git or ""
+    path = resolve_input_path(source, directory, root)
     if isinstance(path, str):
         yield path
     elif each.git is not None:
-        yield InputEntry(target, stat.S_IFDIR | 0o755, _EPOCH)
+        yield InputTarEntry(target, stat.S_IFDIR | 0o755, _FIXED_MODIFICATION_TIME)
     elif path.is_dir():
-        yield from _directory_entries(path, target, fenced=True)
+        yield from _directory_entries(path, target, reject_outside_links=True)
     elif target == ".":
-        yield f"{named!r} is a file, so 'target' must name a file too"
+        yield f"{source!r} is a file, so 'target' must name a file too"
     else:
-        yield _file_entry(path, path.lstat(), target, named)
+        yield _file_entry(path, path.lstat(), target, source)
 
 
-def _parent_directories(target: str) -> Iterator[InputEntry]:
+def _parent_directories(target: str) -> Iterator[InputTarEntry]:
     for parent in reversed(PurePosixPath(target).parents):
         if str(parent) != ".":
-            yield InputEntry(str(parent), stat.S_IFDIR | 0o755, _EPOCH)
+            yield InputTarEntry(str(parent), stat.S_IFDIR | 0o755, _FIXED_MODIFICATION_TIME)
 
 
-def _directory_entries(top: Path, target: str, *, fenced: bool) -> Iterator[InputEntry | str]:
-    """Return the entries of a directory tree. If `fenced`, links that lead out of it are rejected."""
+def _directory_entries(top: Path, target: str, *, reject_outside_links: bool) -> Iterator[InputTarEntry | str]:
+    """Return the entries of a directory tree. If `reject_outside_links`, links that lead out of it are rejected."""
     if target != ".":
-        yield InputEntry(target, top.stat().st_mode, int(top.stat().st_mtime))
+        yield InputTarEntry(target, top.stat().st_mode, int(top.stat().st_mtime))
     waiting: list[tuple[Path, str]] = [(top, target)]
     while waiting:
         directory, name = waiting.pop()
@@ -237,25 +237,27 @@ def _directory_entries(top: Path, target: str, *, fenced: bool) -> Iterator[Inpu
                 yield f"{_printable(shown / item.name)} cannot be read: {error.strerror}"
                 continue
             if stat.S_ISDIR(info.st_mode):
-                yield InputEntry(inner, info.st_mode, int(info.st_mtime))
+                yield InputTarEntry(inner, info.st_mode, int(info.st_mtime))
                 deeper.append((path, inner))
             elif stat.S_ISLNK(info.st_mode):
-                yield _link_entry(path, info, inner, top if fenced else None)
+                yield _link_entry(path, info, inner, top if reject_outside_links else None)
             else:
                 yield _file_entry(path, info, inner, str(shown / item.name))
         waiting += reversed(deeper)
 
 
-def _file_entry(path: Path, info: os.stat_result, name: str, shown: str) -> InputEntry | str:
+def _file_entry(path: Path, info: os.stat_result, name: str, shown: str) -> InputTarEntry | str:
     if not stat.S_ISREG(info.st_mode):
-        sort = next((sort for test, sort in _SORTS if test(info.st_mode)), "no ordinary file")
-        return f"{_printable(shown)} is {sort}; inputs are files, directories and links"
+        file_type = next(
+            (file_type for test, file_type in _UNSUPPORTED_FILE_TYPES if test(info.st_mode)), "no ordinary file"
+        )
+        return f"{_printable(shown)} is {file_type}; inputs are files, directories and links"
     if not os.access(path, os.R_OK):
         return f"{_printable(shown)} cannot be read: you are not allowed to"
-    return InputEntry(name, info.st_mode, int(info.st_mtime), size=info.st_size, path=path)
+    return InputTarEntry(name, info.st_mode, int(info.st_mtime), size=info.st_size, path=path)
 
 
-def _link_entry(path: Path, info: os.stat_result, name: str, top: Path | None) -> InputEntry | str:
+def _link_entry(path: Path, info: os.stat_result, name: str, top: Path | None) -> InputTarEntry | str:
     to = os.readlink(path)
     if top is not None:
         shown = path.relative_to(top)
@@ -265,25 +267,25 @@ def _link_entry(path: Path, info: os.stat_result, name: str, top: Path | None) -
             )
         if not Path(os.path.realpath(path)).is_relative_to(top):
             return f"{_printable(shown)} is a link to {to!r}, which leaves the directory; copy what it leads to"
-    return InputEntry(name, info.st_mode, int(info.st_mtime), link=to)
+    return InputTarEntry(name, info.st_mode, int(info.st_mtime), link=to)
 
 
 class _TargetNames:
     """Names already used in the tar."""
 
     def __init__(self) -> None:
-        self._sorts: dict[str, tuple[int, int]] = {}
+        self._types: dict[str, tuple[int, int]] = {}
         self.repeats = False
         """Whether the last entry is a directory that exists already."""
 
-    def add(self, number: int, entry: InputEntry) -> str | None:
+    def add(self, number: int, entry: InputTarEntry) -> str | None:
         """Register an entry. Return the problem if its name is taken."""
-        sort = stat.S_IFMT(entry.mode)
-        other, before = self._sorts.setdefault(entry.name, (-1, sort))
+        file_type = stat.S_IFMT(entry.mode)
+        other, before = self._types.setdefault(entry.name, (-1, file_type))
         self.repeats = other >= 0
         if not self.repeats:
-            self._sorts[entry.name] = (number, sort)
-        elif before != sort or not stat.S_ISDIR(sort):
+            self._types[entry.name] = (number, file_type)
+        elif before != file_type or not stat.S_ISDIR(file_type):
             return f"{_printable(entry.name)} comes from inputs.{other} too; give one of them another 'target'"
         return None
 
@@ -293,14 +295,14 @@ class _CountingWriter:
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
-        self._waiting = bytearray()
+        self._buffer = bytearray()
         self.size = 0
         self.hash = hashlib.sha256()
 
     def write(self, data: bytes) -> int:
-        self._waiting += data
+        self._buffer += data
         self.size += len(data)
-        if len(self._waiting) >= _PIECE:
+        if len(self._buffer) >= _CHUNK_SIZE:
             self.flush()
         return len(data)
 
@@ -308,15 +310,15 @@ class _CountingWriter:
         return self.size
 
     def flush(self) -> None:
-        piece = bytes(self._waiting)
-        self._waiting.clear()
-        self.hash.update(piece)
-        rest = memoryview(piece)
+        chunk = bytes(self._buffer)
+        self._buffer.clear()
+        self.hash.update(chunk)
+        rest = memoryview(chunk)
         while rest:
             rest = rest[self._sink.write(rest) :]
 
 
-def _write_entry(archive: tarfile.TarFile, entry: InputEntry) -> None:
+def _write_entry(archive: tarfile.TarFile, entry: InputTarEntry) -> None:
     member = tarfile.TarInfo(entry.name)
     # Drop setuid bits and the owner: in the sandbox, all inputs belong to the agent.
     member.mode = stat.S_IMODE(entry.mode) & 0o777

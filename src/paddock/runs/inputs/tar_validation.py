@@ -10,17 +10,23 @@ import posixpath
 
 from paddock.errors import InvalidInput
 
-BLOCK = 512
-MOST_MEMBERS = 200_000
-MAX_NAMES = 64 * 1024
+BLOCK_SIZE = 512
+MAX_MEMBERS = 200_000
+MAX_EXTENSION_BYTES = 64 * 1024
 """Maximum bytes of an extension header."""
-MAX_PATH = 4096
-_FILES = b"0\0" + b"7"
+MAX_PATH_CHARACTERS = 4096
+_REGULAR_FILE_TYPES = b"0\0" + b"7"
 _HARD_LINK, _SYMBOLIC_LINK, _DIRECTORY = b"1", b"2", b"5"
-_MORE = {b"L": "path", b"K": "linkpath"}
-_PAX, _PAX_FOR_ALL = b"x", b"g"
-_KINDS = {b"3": "a device", b"4": "a device", b"6": "a named pipe", b"S": "a sparse file", b"M": "a part of a file"}
-_ZEROS = bytes(BLOCK)
+_GNU_LONG_NAME_FIELDS = {b"L": "path", b"K": "linkpath"}
+_PAX, _PAX_GLOBAL = b"x", b"g"
+_REFUSED_TYPES = {
+    b"3": "a device",
+    b"4": "a device",
+    b"6": "a named pipe",
+    b"S": "a sparse file",
+    b"M": "a part of a file",
+}
+_ZERO_BLOCK = bytes(BLOCK_SIZE)
 
 
 class TarValidator:
@@ -32,10 +38,10 @@ class TarValidator:
         """Total bytes of all files."""
         self._rest = bytearray()
         self._skip = 0
-        self._names: bytes | None = None
+        self._extension_type: bytes | None = None
         """Type of the extension header that is being read."""
         self._left = 0
-        self._said: dict[str, str] = {}
+        self._extended_fields: dict[str, str] = {}
         self._ended = False
 
     def feed(self, data: bytes) -> None:
@@ -46,7 +52,7 @@ class TarValidator:
                 self._skip -= count
                 position += count
                 continue
-            wanted = BLOCK if self._names is None else _padded(self._left)
+            wanted = BLOCK_SIZE if self._extension_type is None else _padded(self._left)
             count = min(wanted - len(self._rest), len(data) - position)
             self._rest += view[position : position + count]
             position += count
@@ -55,41 +61,41 @@ class TarValidator:
                 self._process_block(block)
 
     def close(self) -> None:
-        if self._skip or self._rest or self._names is not None:
+        if self._skip or self._rest or self._extension_type is not None:
             raise InvalidInput("the archive is truncated; send it again")
         if not self.members and not self._ended:
             raise InvalidInput("the archive is empty")
 
     def _process_block(self, block: bytes) -> None:
-        if self._names is not None:
-            kind, self._names = self._names, None
+        if self._extension_type is not None:
+            kind, self._extension_type = self._extension_type, None
             self._process_extension(kind, block[: self._left])
-        elif self._ended or block == _ZEROS:
+        elif self._ended or block == _ZERO_BLOCK:
             # Ignore padding after the end, as tar does.
             self._ended = True
         else:
             self._process_header(block)
 
     def _process_header(self, block: bytes) -> None:
-        if not self.members and not self._said and block[:2] == b"\x1f\x8b":
+        if not self.members and not self._extended_fields and block[:2] == b"\x1f\x8b":
             raise InvalidInput("the archive is compressed; send a plain tar")
-        if _number(block[148:156]) != sum(block[:148]) + 8 * 32 + sum(block[156:]):
+        if _parse_number(block[148:156]) != sum(block[:148]) + 8 * 32 + sum(block[156:]):
             raise InvalidInput("not a tar archive, or a damaged one; send a plain tar")
         kind = block[156:157]
-        size = _number(block[124:136])
-        if kind in _MORE or kind in (_PAX, _PAX_FOR_ALL):
-            if not 0 < size <= MAX_NAMES:
+        size = _parse_number(block[124:136])
+        if kind in _GNU_LONG_NAME_FIELDS or kind in (_PAX, _PAX_GLOBAL):
+            if not 0 < size <= MAX_EXTENSION_BYTES:
                 raise InvalidInput("the archive has a name that is too long")
-            self._names, self._left = kind, size
+            self._extension_type, self._left = kind, size
             return
         self._check_member(kind, block, size)
 
     def _process_extension(self, kind: bytes, content: bytes) -> None:
-        if kind in _MORE:
-            self._said[_MORE[kind]] = _text(content)
+        if kind in _GNU_LONG_NAME_FIELDS:
+            self._extended_fields[_GNU_LONG_NAME_FIELDS[kind]] = _header_text(content)
             return
-        fields = _pax_fields(content)
-        if kind == _PAX_FOR_ALL:
+        fields = _parse_pax_records(content)
+        if kind == _PAX_GLOBAL:
             if fields.keys() & {"path", "linkpath", "size"}:
                 raise InvalidInput(
                     "the archive has a global header with a name or a size; pack it without global headers"
@@ -97,23 +103,23 @@ class TarValidator:
             return
         if any(name.startswith("GNU.sparse") for name in fields):
             raise InvalidInput("the archive has a sparse file; pack it without --sparse")
-        self._said |= fields
+        self._extended_fields |= fields
 
     def _check_member(self, kind: bytes, block: bytes, size: int) -> None:
-        said, self._said = self._said, {}
-        name = said.get("path") or _name(block)
-        link = said.get("linkpath") or _text(block[157:257])
-        if "size" in said:
-            if not said["size"].isascii() or not said["size"].isdigit() or len(said["size"]) > 18:
+        extended, self._extended_fields = self._extended_fields, {}
+        name = extended.get("path") or _header_path(block)
+        link = extended.get("linkpath") or _header_text(block[157:257])
+        if "size" in extended:
+            if not extended["size"].isascii() or not extended["size"].isdigit() or len(extended["size"]) > 18:
                 raise InvalidInput("the archive has an invalid size")
-            size = int(said["size"])
+            size = int(extended["size"])
         shown = ascii(name[:200])
         self.members += 1
-        if self.members > MOST_MEMBERS:
-            raise InvalidInput(f"the archive has more than {MOST_MEMBERS} files")
-        if len(name) > MAX_PATH or "\0" in name or not _stays_inside(name):
+        if self.members > MAX_MEMBERS:
+            raise InvalidInput(f"the archive has more than {MAX_MEMBERS} files")
+        if len(name) > MAX_PATH_CHARACTERS or "\0" in name or not _stays_inside(name):
             raise InvalidInput(f"the archive's member {shown} leaves the directory it is unpacked in")
-        if kind in _FILES:
+        if kind in _REGULAR_FILE_TYPES:
             self.size += size
             self._skip = _padded(size)
         elif kind == _SYMBOLIC_LINK:
@@ -123,17 +129,17 @@ class TarValidator:
             if not link or not _stays_inside(link):
                 raise InvalidInput(f"the archive's link {shown} leaves the directory it is unpacked in")
         elif kind != _DIRECTORY:
-            what = _KINDS.get(kind, "of an unknown kind")
+            what = _REFUSED_TYPES.get(kind, "of an unknown kind")
             raise InvalidInput(
                 f"the archive's member {shown} is {what}; only files, directories and links are accepted"
             )
 
 
 def _padded(size: int) -> int:
-    return -(-size // BLOCK) * BLOCK
+    return -(-size // BLOCK_SIZE) * BLOCK_SIZE
 
 
-def _number(field: bytes) -> int:
+def _parse_number(field: bytes) -> int:
     if field[:1] == b"\x80":  # Large numbers are base-256.
         value = int.from_bytes(field[1:], "big")
     else:
@@ -146,18 +152,18 @@ def _number(field: bytes) -> int:
     return value
 
 
-def _name(block: bytes) -> str:
-    name = _text(block[:100])
-    if block[257:263] == b"ustar\0" and (prefix := _text(block[345:500])):
+def _header_path(block: bytes) -> str:
+    name = _header_text(block[:100])
+    if block[257:263] == b"ustar\0" and (prefix := _header_text(block[345:500])):
         return f"{prefix}/{name}"
     return name
 
 
-def _text(field: bytes) -> str:
+def _header_text(field: bytes) -> str:
     return field.split(b"\0", 1)[0].decode(errors="surrogateescape")
 
 
-def _pax_fields(content: bytes) -> dict[str, str]:
+def _parse_pax_records(content: bytes) -> dict[str, str]:
     """Parse records `LENGTH NAME=VALUE\n`."""
     fields: dict[str, str] = {}
     position = 0

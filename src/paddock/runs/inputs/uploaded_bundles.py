@@ -20,11 +20,11 @@ from paddock.runs.inputs.tar_validation import TarValidator
 
 P = ParamSpec("P")
 T = TypeVar("T")
-BATCH = 2**20
-_ID = re.compile(r"[0-9a-f]{64}")
-_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_PARTIAL = ".partial-"
-_END = ".tar"
+BATCH_BYTES = 2**20
+_BUNDLE_ID_PATTERN = re.compile(r"[0-9a-f]{64}")
+_TENANT_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_PARTIAL_PREFIX = ".partial-"
+_BUNDLE_SUFFIX = ".tar"
 log = structlog.get_logger()
 
 
@@ -37,7 +37,7 @@ class UploadedBundles:
     def open(self) -> None:
         """Create the directory and remove interrupted uploads."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for partial in self._directory.glob(f"*/{_PARTIAL}*"):
+        for partial in self._directory.glob(f"*/{_PARTIAL_PREFIX}*"):
             partial.unlink(missing_ok=True)
 
     async def save(self, tenant: str, pieces: AsyncIterable[bytes], limit: int) -> str:
@@ -46,22 +46,22 @@ class UploadedBundles:
         Raises `InvalidInput` for invalid or unsafe archives, `TooLarge` above `limit` bytes, and `HostFull`.
         """
         directory = self._tenant_directory(tenant)
-        partial = directory / f"{_PARTIAL}{secrets.token_hex(8)}"
+        partial = directory / f"{_PARTIAL_PREFIX}{secrets.token_hex(8)}"
         try:
             with await _run_disk_operation(_open_partial, partial) as file:
                 upload = _Upload(file, limit)
                 async for batch in _batches(pieces):
                     await _run_disk_operation(upload.write, batch)
                 bundle_id = await _run_disk_operation(upload.finish)
-            await _run_disk_operation(_publish_upload, partial, directory / f"{bundle_id}{_END}")
+            await _run_disk_operation(_publish_upload, partial, directory / f"{bundle_id}{_BUNDLE_SUFFIX}")
         finally:
             partial.unlink(missing_ok=True)
         return bundle_id
 
     def bundle_path(self, tenant: str, bundle_id: str) -> Path:
         """Return the path of an archive and mark it as used. Raises `NotFound`."""
-        path = self._tenant_directory(tenant) / f"{bundle_id}{_END}"
-        if _ID.fullmatch(bundle_id):
+        path = self._tenant_directory(tenant) / f"{bundle_id}{_BUNDLE_SUFFIX}"
+        if _BUNDLE_ID_PATTERN.fullmatch(bundle_id):
             try:
                 os.utime(path)
                 return path
@@ -71,8 +71,8 @@ class UploadedBundles:
 
     def remove(self, tenant: str, bundle_id: str) -> None:
         """Remove an archive that no run needs. Idempotent."""
-        if _ID.fullmatch(bundle_id):
-            (self._tenant_directory(tenant) / f"{bundle_id}{_END}").unlink(missing_ok=True)
+        if _BUNDLE_ID_PATTERN.fullmatch(bundle_id):
+            (self._tenant_directory(tenant) / f"{bundle_id}{_BUNDLE_SUFFIX}").unlink(missing_ok=True)
 
     def remove_unused(self, used: Collection[tuple[str, str]], unused_for: float) -> int:
         """Remove unused archives and return their number: not among `used`, which holds
@@ -80,7 +80,7 @@ class UploadedBundles:
         kept = set(used)
         latest = time.time() - unused_for
         removed = 0
-        for path in self._directory.glob(f"*/*{_END}"):
+        for path in self._directory.glob(f"*/*{_BUNDLE_SUFFIX}"):
             try:
                 if (path.parent.name, path.stem) not in kept and path.stat().st_mtime < latest:
                     path.unlink()
@@ -92,7 +92,7 @@ class UploadedBundles:
         return removed
 
     def _tenant_directory(self, tenant: str) -> Path:
-        if not _TENANT.fullmatch(tenant):
+        if not _TENANT_PATTERN.fullmatch(tenant):
             raise InvalidInput(f"{tenant[:80]!r} is not a tenant name")
         return self._directory / tenant
 
@@ -158,7 +158,7 @@ async def _batches(pieces: AsyncIterable[bytes]) -> AsyncIterable[list[bytes]]:
     async for piece in pieces:
         batch.append(piece)
         size += len(piece)
-        if size >= BATCH:
+        if size >= BATCH_BYTES:
             yield batch
             batch, size = [], 0
     yield batch

@@ -16,16 +16,16 @@ from paddock.model.runs import Run
 
 EVENT_BURST, EVENTS_PER_SECOND = 50.0, 5.0
 """Burst of events, and events per second after it."""
-MAX_WAITING = 200
+MAX_PENDING_EVENTS = 200
 """Maximum pending events; later ones are dropped."""
-MAX_TEXT = 16 * 2**10
+MAX_TEXT_CHARACTERS = 16 * 2**10
 """Maximum characters of an event's text; longer texts lose their middle."""
-MAX_OUTPUT = 4 * 2**20
+MAX_OUTPUT_CHARACTERS = 4 * 2**20
 """Characters of unrecognised output in all events of a run. Later output is sampled every few seconds; the
 logs have more of it."""
 REDUCED_TEXT, REDUCED_INTERVAL = 1024, 5.0
 FLUSH_INTERVAL = 0.2
-PAGE = 256
+EVENT_PAGE_SIZE = 256
 log = structlog.get_logger()
 
 
@@ -38,7 +38,7 @@ class AgentEvent(Protocol):
     def data(self) -> Mapping[str, Any]: ...
 
 
-class OutputReader(Protocol):
+class AgentOutputReader(Protocol):
     """Parser of an agent's output. The events do not depend on how the output is split into pieces."""
 
     @property
@@ -64,37 +64,37 @@ class _PendingEvent:
     parts: list[str] = field(default_factory=list)
     """Pieces of its text, if more can be appended."""
     size: int = 0
-    left_out: int = 0
+    omitted: int = 0
 
     def can_append(self, kind: EventType, data: Mapping[str, Any]) -> bool:
         others = {name: value for name, value in data.items() if name != "text"}
         return bool(self.parts) and kind is self.type and others == self.data
 
-    def add(self, text: str, most: int) -> None:
+    def add(self, text: str, limit: int) -> None:
         self.parts.append(text)
         self.size += len(text)
-        if self.size > 2 * most:
-            self.cut(most)
+        if self.size > 2 * limit:
+            self.cut(limit)
 
-    def cut(self, most: int) -> None:
+    def cut(self, limit: int) -> None:
         """Drop the middle of the text."""
         text = "".join(self.parts)
-        if len(text) > most:
-            self.left_out += len(text) - most
-            text = f"{text[: most // 2]}{text[-(most - most // 2) :]}"
+        if len(text) > limit:
+            self.omitted += len(text) - limit
+            text = f"{text[: limit // 2]}{text[-(limit - limit // 2) :]}"
         self.parts, self.size = [text], len(text)
 
-    def document(self, most: int) -> dict[str, Any]:
+    def document(self, limit: int) -> dict[str, Any]:
         data = dict(self.data)
         for name, value in data.items():
-            if isinstance(value, str) and len(value) > MAX_TEXT:
-                self.left_out += len(value) - MAX_TEXT
-                data[name] = f"{value[: MAX_TEXT // 2]}\n…\n{value[-MAX_TEXT // 2 :]}"
+            if isinstance(value, str) and len(value) > MAX_TEXT_CHARACTERS:
+                self.omitted += len(value) - MAX_TEXT_CHARACTERS
+                data[name] = f"{value[: MAX_TEXT_CHARACTERS // 2]}\n…\n{value[-MAX_TEXT_CHARACTERS // 2 :]}"
         if self.parts:
-            self.cut(most)
+            self.cut(limit)
             data["text"] = self.parts[0]
-        if self.left_out:
-            data["left_out"] = self.left_out
+        if self.omitted:
+            data["left_out"] = self.omitted
         return {**data, "cursor": self.cursor, "nth": self.nth}
 
 
@@ -120,9 +120,9 @@ class AgentEventPublisher:
         self.published = 0
         """Number of the last published event."""
         self.published_to = 0
+        """Output position up to which events are published."""
         self._published_before = 0
         """Output position up to which an earlier server published."""
-        """Output position up to which events are published."""
         self.number = 0
         """Number of the last known event of the stream."""
         self.usage: dict[str, Any] = {}
@@ -130,12 +130,12 @@ class AgentEventPublisher:
         self.has_agent_events = False
         """Whether the output contained recognised agent events."""
 
-    async def resume(self, after: int, told: int, told_to: int) -> None:
+    async def resume(self, after: int, published: int, published_to: int) -> None:
         """Find what an earlier server published after it stored this position."""
-        self.number, self.published, self.published_to = after, told, told_to
+        self.number, self.published, self.published_to = after, published, published_to
         page: Sequence[EventRecord] | None = None
-        while page is None or len(page) == PAGE:
-            page = await self._events.read(self._stream, self.number, PAGE, tenant=self._tenant)
+        while page is None or len(page) == EVENT_PAGE_SIZE:
+            page = await self._events.read(self._stream, self.number, EVENT_PAGE_SIZE, tenant=self._tenant)
             for event in page:
                 self.number = event.number
                 if event.type is EventType.RUN_STARTED:  # A new attempt starts from zero.
@@ -186,8 +186,8 @@ class AgentEventPublisher:
             while self._pending and (wait or self._rate_allows(self._pending[0])):
                 draft = self._pending.pop(0)
                 is_output = draft.type is EventType.RUN_OUTPUT
-                most = REDUCED_TEXT if is_output and self._output > MAX_OUTPUT else MAX_TEXT
-                if not await self._append(draft.type, draft.document(most)):
+                limit = REDUCED_TEXT if is_output and self._output > MAX_OUTPUT_CHARACTERS else MAX_TEXT_CHARACTERS
+                if not await self._append(draft.type, draft.document(limit)):
                     self._pending.insert(0, draft)
                     return False
                 self.published, self.published_to = draft.nth, draft.cursor
@@ -223,7 +223,11 @@ class AgentEventPublisher:
 
     def _rate_allows(self, draft: _PendingEvent) -> bool:
         now = asyncio.get_running_loop().time()
-        flood = draft.type is EventType.RUN_OUTPUT and self._output > MAX_OUTPUT and len(self._pending) < MAX_WAITING
+        flood = (
+            draft.type is EventType.RUN_OUTPUT
+            and self._output > MAX_OUTPUT_CHARACTERS
+            and len(self._pending) < MAX_PENDING_EVENTS
+        )
         if flood and now - self._output_at < REDUCED_INTERVAL:
             return False
         self._tokens = min(EVENT_BURST, self._tokens + (now - self._filled_at) * EVENTS_PER_SECOND)
@@ -241,18 +245,18 @@ class AgentEventPublisher:
             text = text if not lines or text.endswith("\n") else f"{text}\n"
             rest = {name: value for name, value in data.items() if name != "text"}
             if last is None or not last.can_append(kind, data):
-                if last is None or len(self._pending) < MAX_WAITING:
+                if last is None or len(self._pending) < MAX_PENDING_EVENTS:
                     last = _PendingEvent(kind, rest, cursor, self.nth, parts=[""])
                     self._pending.append(last)
                 else:
-                    last.left_out += len(text)
+                    last.omitted += len(text)
                     text = ""
             last.cursor, last.nth = cursor, self.nth
             if text:
-                last.add(text, MAX_TEXT)
-        elif last is None or len(self._pending) < MAX_WAITING:
+                last.add(text, MAX_TEXT_CHARACTERS)
+        elif last is None or len(self._pending) < MAX_PENDING_EVENTS:
             self._pending.append(_PendingEvent(kind, dict(data), cursor, self.nth))
         else:
             last.cursor, last.nth = cursor, self.nth
-            last.left_out += sum(len(value) for value in data.values() if isinstance(value, str))
+            last.omitted += sum(len(value) for value in data.values() if isinstance(value, str))
         self._has_pending.set()

@@ -14,18 +14,18 @@ from paddock.sandbox.daemon.client import CommandEnded, CommandOutputChunk
 
 EVENT_LOOP_SHARE = 0.25
 """Share of the event loop's time for a flood of output, after the first `ALLOWANCE` seconds."""
-ALLOWANCE, RESUMED = 1.0, 0.1
+ALLOWANCE, RESUME_ALLOWANCE = 1.0, 0.1
 SECONDS_PER_BYTE = 1 / (64 * 2**20)
 """Estimated seconds to read one byte from the sandbox."""
-SLICE = 16 * 2**10
+SLICE_BYTES = 16 * 2**10
 """Bytes processed without yielding."""
 CHECK_BYTES, CHECK_SECONDS = 2**20, 0.5
 """Bytes and seconds between checks of the backlog."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 RECONNECT_SECONDS = 15.0
 """Seconds without output before a reconnect."""
-BEYOND = 10**17
-TAIL = "EXECD-COMMANDS-TAIL-CURSOR"
+CURSOR_PAST_END = 10**17
+TAIL_CURSOR_HEADER = "EXECD-COMMANDS-TAIL-CURSOR"
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class OutputFollower:
         self._sandbox = sandbox
         self._command = command
         self._cursor = cursor
-        self._passing_over = 0
-        self._looked_behind, self._looked_at = 0, 0.0
+        self._bytes_to_skip = 0
+        self._last_checked_cursor, self._last_checked_at = 0, 0.0
         self._enough, self._keep = enough, keep
         self._check_health = check_health
         self._allowance = ALLOWANCE
@@ -90,9 +90,9 @@ class OutputFollower:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _follow_connection(self) -> AsyncGenerator[OutputPiece | CommandEnded, None]:
-        beginning, self._passing_over = self._cursor + self._passing_over, 0
-        inside = await self._fleet.running_client(self._sandbox.tenant, self._sandbox.id)
-        async with aclosing(inside.follow(self._command, beginning, whole=True)) as following:
+        beginning, self._bytes_to_skip = self._cursor + self._bytes_to_skip, 0
+        daemon = await self._fleet.running_client(self._sandbox.tenant, self._sandbox.id)
+        async with aclosing(daemon.follow(self._command, beginning, whole=True)) as following:
             while True:
                 try:
                     async with asyncio.timeout(RECONNECT_SECONDS):
@@ -109,9 +109,9 @@ class OutputFollower:
                         asyncio.get_running_loop().time() - began + len(piece.data) * SECONDS_PER_BYTE
                     )
                     if self._allowance < 0:
-                        await asyncio.sleep((RESUMED - self._allowance) / EVENT_LOOP_SHARE)
-                    self._passing_over = await self._unread_excess()
-                    if self._passing_over:
+                        await asyncio.sleep((RESUME_ALLOWANCE - self._allowance) / EVENT_LOOP_SHARE)
+                    self._bytes_to_skip = await self._count_skippable_bytes()
+                    if self._bytes_to_skip:
                         return
 
     def _slice_chunk(self, output: CommandOutputChunk) -> Iterator[OutputPiece]:
@@ -129,20 +129,23 @@ class OutputFollower:
         self._allowance = min(ALLOWANCE, self._allowance + (now - self._counted_at) * EVENT_LOOP_SHARE) - spent
         self._counted_at = now
 
-    async def _unread_excess(self) -> int:
+    async def _count_skippable_bytes(self) -> int:
         """Return how many unread bytes can be skipped; checked from time to time."""
         now = asyncio.get_running_loop().time()
-        if self._cursor < max(self._enough, self._looked_behind + CHECK_BYTES) or now - self._looked_at < CHECK_SECONDS:
+        if (
+            self._cursor < max(self._enough, self._last_checked_cursor + CHECK_BYTES)
+            or now - self._last_checked_at < CHECK_SECONDS
+        ):
             return 0
-        self._looked_behind, self._looked_at = self._cursor, now
-        inside = await self._fleet.running_client(self._sandbox.tenant, self._sandbox.id)
+        self._last_checked_cursor, self._last_checked_at = self._cursor, now
+        daemon = await self._fleet.running_client(self._sandbox.tenant, self._sandbox.id)
         try:
             async with asyncio.timeout(LONGEST_PAUSE):
                 # The answer is empty, but its header has the end position.
-                async with inside.request(
-                    "GET", f"/command/{self._command}/logs", params={"cursor": str(BEYOND)}
+                async with daemon.request(
+                    "GET", f"/command/{self._command}/logs", params={"cursor": str(CURSOR_PAST_END)}
                 ) as answer:
-                    end = answer.headers.get(TAIL, "")
+                    end = answer.headers.get(TAIL_CURSOR_HEADER, "")
         except (PaddockError, TimeoutError):
             return 0
         behind = int(end) - self._cursor if end.isdecimal() and len(end) < 20 else 0
@@ -151,11 +154,11 @@ class OutputFollower:
 
 def _cut_position(data: bytes) -> int:
     """Return where to cut a slice: after a line if possible, never within a character."""
-    if len(data) <= SLICE:
+    if len(data) <= SLICE_BYTES:
         return len(data)
-    if (newline := data.rfind(b"\n", 0, SLICE)) >= 0:
+    if (newline := data.rfind(b"\n", 0, SLICE_BYTES)) >= 0:
         return newline + 1
-    cut = SLICE
-    while cut > SLICE - 4 and data[cut] & 0xC0 == 0x80:
+    cut = SLICE_BYTES
+    while cut > SLICE_BYTES - 4 and data[cut] & 0xC0 == 0x80:
         cut -= 1
     return cut

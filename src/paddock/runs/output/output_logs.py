@@ -42,12 +42,12 @@ class OutputLog:
         """Store data at a position; data that is stored already is skipped."""
         data = data[max(0, self.end_position - position) :]
         while data and not self._whole:
-            room = (self._piece if self._begins else self._head) - self._size
-            if room <= 0:
+            free = (self._piece if self._begins else self._head) - self._size
+            if free <= 0:
                 self._start_piece()
                 continue
-            self._append(data[:room])
-            data = data[room:]
+            self._append(data[:free])
+            data = data[free:]
 
     def tail(self, most: int) -> bytes:
         """Return the last bytes of the stored output."""

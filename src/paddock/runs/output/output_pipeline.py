@@ -14,10 +14,10 @@ from paddock.model.events import EventType
 from paddock.model.runs import EndedBy, ReasonCode, Run, RunState
 from paddock.model.sandbox import FrozenModel
 from paddock.runs.execution.end_conditions import EndVerdict
-from paddock.runs.output.agent_event_publisher import AgentEvent, AgentEventPublisher, OutputReader
+from paddock.runs.output.agent_event_publisher import AgentEvent, AgentEventPublisher, AgentOutputReader
 from paddock.runs.output.output_follower import OutputPiece
 from paddock.runs.output.output_logs import OutputLogs
-from paddock.runs.output.pattern_search import MAX_LINE, LineSplitter, PatternSearch
+from paddock.runs.output.pattern_search import MAX_LINE_CHARACTERS, LineSplitter, PatternSearch
 from paddock.runs.output.secret_masking import SecretMasker
 
 MAX_REREAD_BYTES = 32 * 2**20
@@ -57,10 +57,10 @@ class OutputPosition(FrozenModel):
 def stored_position(run: Run) -> OutputPosition | None:
     """Return the position stored by an earlier server for this attempt."""
     try:
-        place = OutputPosition.model_validate(run.progress["watch"])
+        position = OutputPosition.model_validate(run.progress["watch"])
     except (KeyError, ValidationError):
         return None
-    return place if place.attempt == run.attempt else None
+    return position if position.attempt == run.attempt else None
 
 
 class OutputPipeline:
@@ -72,7 +72,7 @@ class OutputPipeline:
         position: OutputPosition,
         logs: OutputLogs,
         publisher: AgentEventPublisher,
-        reader: OutputReader | None,
+        reader: AgentOutputReader | None,
         decide: Callable[[EndVerdict], None],
         masker: SecretMasker | None = None,
     ) -> None:
@@ -86,8 +86,8 @@ class OutputPipeline:
         self._lines = {"stdout": LineSplitter(), "stderr": LineSplitter()}
         self._unfinished_streams: set[str] = set()
         """Streams whose last line is incomplete."""
-        self._output = PatternSearch(end.output) if end.output is not None else None
-        self._says = PatternSearch(end.says) if end.says is not None else None
+        self._output_search = PatternSearch(end.output) if end.output is not None else None
+        self._agent_text_search = PatternSearch(end.says) if end.says is not None else None
         self._agent_text = ""
         self._last_unfinished: tuple[str, ...] = ()
         self.position = position
@@ -112,7 +112,7 @@ class OutputPipeline:
 
     @property
     def slow_searches(self) -> int:
-        return sum(search.timeouts for search in (self._output, self._says) if search is not None)
+        return sum(search.timeouts for search in (self._output_search, self._agent_text_search) if search is not None)
 
     async def process_piece(self, piece: OutputPiece) -> None:
         self.last_output = time.time()
@@ -139,8 +139,8 @@ class OutputPipeline:
             events = self._parse_events(self._reader, stream, data)
             self._publisher.add_events(events, cursor)
             await self._search_agent_text(events)
-        if self._output is not None:
-            await self._search(self._output, self._lines[stream].feed(data), EndedBy.OUTPUT)
+        if self._output_search is not None:
+            await self._search(self._output_search, self._lines[stream].feed(data), EndedBy.OUTPUT)
         if self.turns > turns:
             self.turned.set()
             self._check_turn_limit()
@@ -153,11 +153,11 @@ class OutputPipeline:
 
     async def search_unfinished_lines(self) -> None:
         """Search incomplete lines that have not changed since the last call."""
-        if self._output is None:
+        if self._output_search is None:
             return
         rest = tuple(lines.unfinished for lines in self._lines.values())
         if rest == self._last_unfinished:
-            await self._search(self._output, rest, EndedBy.OUTPUT)
+            await self._search(self._output_search, rest, EndedBy.OUTPUT)
         self._last_unfinished = rest
 
     async def finish(self) -> None:
@@ -168,8 +168,10 @@ class OutputPipeline:
             events = self._reader.close() or ()
             self._publisher.add_events(events, self.cursor)
             await self._search_agent_text(events)
-        if self._output is not None:
-            await self._search(self._output, [lines.unfinished for lines in self._lines.values()], EndedBy.OUTPUT)
+        if self._output_search is not None:
+            await self._search(
+                self._output_search, [lines.unfinished for lines in self._lines.values()], EndedBy.OUTPUT
+            )
         self._advance_position()
 
     async def _flush_masker(self, stream: str) -> None:
@@ -177,11 +179,11 @@ class OutputPipeline:
             await self._process_masked_output(stream, rest, self.cursor)
 
     async def close(self) -> None:
-        for search in (self._output, self._says):
+        for search in (self._output_search, self._agent_text_search):
             if search is not None:
                 await search.close()
 
-    def _parse_events(self, reader: OutputReader, stream: str, data: bytes) -> Sequence[AgentEvent]:
+    def _parse_events(self, reader: AgentOutputReader, stream: str, data: bytes) -> Sequence[AgentEvent]:
         try:
             return reader.feed(stream, data)
         except Exception:  # A reader error must not end the run; the logs have the output.
@@ -189,10 +191,10 @@ class OutputPipeline:
             return ()
 
     def _start_at_position(self) -> None:
-        place = self.position
-        self.cursor = self._processed_to = place.cursor
-        self._logs.positions.update(place.kept)
-        self._publisher.nth, self._turns_before = place.nth, place.turns
+        position = self.position
+        self.cursor = self._processed_to = position.cursor
+        self._logs.positions.update(position.kept)
+        self._publisher.nth, self._turns_before = position.nth, position.turns
 
     def _advance_position(self) -> None:
         self.position = self.position.model_copy(
@@ -216,20 +218,20 @@ class OutputPipeline:
         self.position = self.position.model_copy(update={"missed": self.position.missed + piece.missed})
 
     async def _search_agent_text(self, events: Sequence[AgentEvent]) -> None:
-        if self._says is None:
+        if self._agent_text_search is None:
             return
         for event in events:
             if event.type is EventType.RUN_TEXT and isinstance(text := event.data.get("text"), str):
-                between = "" if event.data.get("join") or not self._agent_text else "\n"
-                self._agent_text = f"{self._agent_text}{between}{text}"[-MAX_LINE:]
-                await self._search(self._says, [self._agent_text], EndedBy.SAYS)
+                separator = "" if event.data.get("join") or not self._agent_text else "\n"
+                self._agent_text = f"{self._agent_text}{separator}{text}"[-MAX_LINE_CHARACTERS:]
+                await self._search(self._agent_text_search, [self._agent_text], EndedBy.SAYS)
 
     async def _search(self, search: PatternSearch, texts: Sequence[str], ended_by: EndedBy) -> None:
         found = await search.find_first_match(texts)
         if found is not None:
-            what = "the agent said" if ended_by is EndedBy.SAYS else "the entrypoint wrote"
+            source = "the agent said" if ended_by is EndedBy.SAYS else "the entrypoint wrote"
             evidence = {"found": found[-500:]}
-            reason = f"{what} what ends the run"
+            reason = f"{source} what ends the run"
             code = ReasonCode.WORDS_FOUND if ended_by is EndedBy.SAYS else ReasonCode.OUTPUT_FOUND
             self._decide(
                 EndVerdict(state=RunState.SUCCEEDED, ended_by=ended_by, reason=reason, code=code, evidence=evidence)

@@ -9,15 +9,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-MAX_LINE = 16 * 2**10
+MAX_LINE_CHARACTERS = 16 * 2**10
 """Maximum searched characters of a line, from its end."""
 SEARCH_TIMEOUT = 2.0
 MAX_TIMEOUTS = 3
-SIMPLE = re.compile(r"\^?(?:[^\\.^$*+?{}\[\]|()]|\\[^\w\s])*\$?")
+LITERAL_PATTERN = re.compile(r"\^?(?:[^\\.^$*+?{}\[\]|()]|\\[^\w\s])*\$?")
 """Literal text, optionally anchored. All other patterns may take more than linear time,
 including alternatives and dots."""
 # The re module holds the GIL during a search, so a thread would not help.
-PROGRAM = """
+SEARCH_PROGRAM = """
 import json, re, sys
 pattern = re.compile(json.loads(sys.stdin.readline()), re.MULTILINE)
 for line in sys.stdin:
@@ -31,14 +31,14 @@ class PatternSearch:
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._simple = re.compile(pattern, re.MULTILINE) if SIMPLE.fullmatch(pattern) else None
+        self._simple = re.compile(pattern, re.MULTILINE) if LITERAL_PATTERN.fullmatch(pattern) else None
         self._process: asyncio.subprocess.Process | None = None
         self.timeouts = 0
         """Number of timeouts."""
 
     async def find_first_match(self, texts: Sequence[str]) -> str | None:
         """Return the first text that contains the pattern, shortened to its end."""
-        texts = [text[-MAX_LINE:] for text in texts if text]
+        texts = [text[-MAX_LINE_CHARACTERS:] for text in texts if text]
         if not texts:
             return None
         if self._simple is not None:
@@ -61,11 +61,11 @@ class PatternSearch:
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-I", "-S", "-c", PROGRAM),
+                *("-I", "-S", "-c", SEARCH_PROGRAM),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
-                limit=8 * MAX_LINE,
+                limit=8 * MAX_LINE_CHARACTERS,
                 env={},
             )
             self._write(self._pattern)
@@ -100,7 +100,7 @@ class LineSplitter:
         if lines:
             lines[0] = self._rest + lines[0]
             self._rest = b""
-        self._rest = (self._rest + rest)[-4 * MAX_LINE :]
+        self._rest = (self._rest + rest)[-4 * MAX_LINE_CHARACTERS :]
         return [line.decode(errors="replace").rstrip("\r") for line in lines]
 
     @property

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from paddock.runs.presets.agent_launch import (
-    PLAIN,
+    SCRIPT_PRESET,
     LaunchPlan,
     ServiceAddresses,
-    UnfitTaskError,
+    UnsupportedTaskError,
     check_task_fits,
     render_launch_plan,
     requested_model,
@@ -16,14 +16,14 @@ from paddock.runs.presets.preset_loader import PresetLibrary
 from paddock.runs.presets.preset_output_reader import ParsedAgentEvent, PresetOutputReader, make_output_reader
 
 __all__ = [
-    "PLAIN",
+    "SCRIPT_PRESET",
     "LaunchPlan",
     "ParsedAgentEvent",
     "Preset",
     "PresetLibrary",
     "PresetOutputReader",
     "ServiceAddresses",
-    "UnfitTaskError",
+    "UnsupportedTaskError",
     "check_task_fits",
     "make_output_reader",
     "render_launch_plan",

@@ -11,22 +11,22 @@ from typing import Any
 
 from paddock.errors import InvalidInput
 from paddock.model.task import WORKSPACE, FieldPath, McpServer, Task
-from paddock.runs.presets.preset import PLACEHOLDER, Preset, PresetFile
+from paddock.runs.presets.preset import PLACEHOLDER_PATTERN, Preset, PresetFile
 
-PLAIN = "script"
+SCRIPT_PRESET = "script"
 """Preset of tasks without an agent: only provides the goal."""
-LONGEST_WORD = 128 * 1024 - 1
+MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 """Linux's limit of one command-line argument or variable."""
 
 
-class UnfitTaskError(InvalidInput):
+class UnsupportedTaskError(InvalidInput):
     """An agent cannot be given what the task has."""
 
-    def __init__(self, way: FieldPath, message: str) -> None:
-        self.way = way
+    def __init__(self, field_path: FieldPath, message: str) -> None:
+        self.field_path = field_path
         """Path of the task's field; an MCP server by name; empty for the whole task."""
-        self.said = message
-        super().__init__(f"{'.'.join(map(str, way))}: {message}" if way else message)
+        self.detail = message
+        super().__init__(f"{'.'.join(map(str, field_path))}: {message}" if field_path else message)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def requested_model(preset: Preset, task: Task) -> str | None:
 
 
 def check_task_fits(preset: Preset, task: Task) -> None:
-    """Raise `UnfitTaskError` for what the agent does not support, as far as known without a sandbox."""
+    """Raise `UnsupportedTaskError` for what the agent does not support, as far as known without a sandbox."""
     model = requested_model(preset, task) or (None if task.llm.script is None else "script")
     render_launch_plan(preset, task, model=model)
 
@@ -72,17 +72,17 @@ def render_launch_plan(
 ) -> LaunchPlan:
     """Place a task's goal, model and MCP servers where its agent expects them.
 
-    Raises `UnfitTaskError` for what this agent does not support.
+    Raises `UnsupportedTaskError` for what this agent does not support.
     """
     if task.entrypoint is None and preset.command is None:
-        raise UnfitTaskError(
+        raise UnsupportedTaskError(
             ("entrypoint",), f"the agent '{preset.name}' starts nothing by itself; say what is to be started"
         )
     if model is None and preset.uses_placeholder("model"):
-        raise UnfitTaskError(("llm", "model"), f"the agent '{preset.name}' needs the name of a model")
+        raise UnsupportedTaskError(("llm", "model"), f"the agent '{preset.name}' needs the name of a model")
     length = len(task.goal.encode())
     if preset.max_goal is not None and length > preset.max_goal:
-        raise UnfitTaskError(
+        raise UnsupportedTaskError(
             ("goal",),
             f"the agent '{preset.name}' takes goals of up to {preset.max_goal} bytes, and this one has {length}; "
             "put most of it into a file among the inputs, and name that file in the goal",
@@ -110,7 +110,7 @@ class _PlaceholderValues:
             words = preset.mcp.remote_words if remote else preset.mcp.local_words
             if tree is None and not words:
                 sort = "servers with an address" if remote else "servers that are programs in the sandbox"
-                raise UnfitTaskError(("mcp", server.name), f"the agent '{preset.name}' has no way to use {sort}")
+                raise UnsupportedTaskError(("mcp", server.name), f"the agent '{preset.name}' has no way to use {sort}")
             if tree is not None:
                 servers[server.name] = _fill_tree(tree, values)
             self._mcp_words.extend(str(_fill_text(word, values)) for word in words)
@@ -187,12 +187,12 @@ def _fill_text(text: str, values: Mapping[str, Any]) -> str:
         value = values.get(found[1])
         return value if isinstance(value, str) else found[0]
 
-    return PLACEHOLDER.sub(put, text)
+    return PLACEHOLDER_PATTERN.sub(put, text)
 
 
 def _fill_tree(tree: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(tree, str):
-        alone = PLACEHOLDER.fullmatch(tree)
+        alone = PLACEHOLDER_PATTERN.fullmatch(tree)
         return values[alone[1]] if alone and alone[1] in values else _fill_text(tree, values)
     if isinstance(tree, Mapping):
         return {_fill_text(str(name), values): _fill_tree(each, values) for name, each in tree.items()}
@@ -222,16 +222,16 @@ def _toml(value: Any) -> str:
 
 def _check_argument_sizes(preset: Preset, command: str | tuple[str, ...], env: Mapping[str, str]) -> None:
     """Reject arguments that Linux cannot start, with a helpful message."""
-    said = [("a word of its command", word) for word in ((command,) if isinstance(command, str) else command)]
-    said += [(f"the variable {name}", f"{name}={value}") for name, value in env.items()]
-    for what, word in said:
+    arguments = [("a word of its command", word) for word in ((command,) if isinstance(command, str) else command)]
+    arguments += [(f"the variable {name}", f"{name}={value}") for name, value in env.items()]
+    for what, word in arguments:
         if "\0" in word:
-            raise UnfitTaskError(
+            raise UnsupportedTaskError(
                 (), f"the agent '{preset.name}' cannot be started: {what} contains a NUL character; remove it"
             )
-        if (length := len(word.encode())) > LONGEST_WORD:
-            raise UnfitTaskError(
+        if (length := len(word.encode())) > MAX_ARGUMENT_BYTES:
+            raise UnsupportedTaskError(
                 (),
                 f"the agent '{preset.name}' cannot be started: {what} would have {length} bytes, and Linux takes "
-                f"{LONGEST_WORD}; make the goal shorter, or let the preset use {{goal_file}} and not {{goal}}",
+                f"{MAX_ARGUMENT_BYTES}; make the goal shorter, or let the preset use {{goal_file}} and not {{goal}}",
             )

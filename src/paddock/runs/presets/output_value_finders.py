@@ -12,25 +12,25 @@ import msgspec
 
 from paddock.runs.presets.output_rules import ValueCondition, When
 
-LONGEST = 64 * 1024
+MAX_TEXT_BYTES = 64 * 1024
 """Maximum bytes of a text."""
-LONGEST_NAME = 500
-DEEPEST = 40
+MAX_NAME_BYTES = 500
+MAX_DEPTH = 40
 """Maximum nesting of tool arguments."""
-MOST = 10_000
+MAX_VALUES = 10_000
 """Maximum number of values in tool arguments."""
-MOST_PARTS = 1000
+MAX_LIST_ITEMS = 1000
 """Maximum list items."""
-_LARGE = re.compile(rb"\d{19}")
-_SHORT = 4096
+_LARGE_NUMBER = re.compile(rb"\d{19}")
+_MAX_SHORTENED_TEXT_BYTES = 4096
 """Maximum bytes of each text in oversized arguments."""
 
-Find = Callable[[Any], Any]
+ValueFinder = Callable[[Any], Any]
 """Return the value at a path, or None."""
-Check = Callable[[Any], bool]
+ConditionChecker = Callable[[Any], bool]
 
 
-def make_value_finder(path: str) -> Find:
+def make_value_finder(path: str) -> ValueFinder:
     """Return a finder for a path or a constant written with `=`."""
     if path.startswith("="):
         word = path[1:]
@@ -55,7 +55,7 @@ def _value_at(document: Any, steps: Sequence[str]) -> Any:
     return document
 
 
-def make_first_value_finder(paths: Sequence[str] | None) -> Find:
+def make_first_value_finder(paths: Sequence[str] | None) -> ValueFinder:
     """Return a finder of the first existing value."""
     finders = [make_value_finder(path) for path in paths or ()]
 
@@ -65,7 +65,7 @@ def make_first_value_finder(paths: Sequence[str] | None) -> Find:
     return find
 
 
-def make_condition_checker(when: When) -> Check:
+def make_condition_checker(when: When) -> ConditionChecker:
     """Return a check that all conditions hold in a document."""
     checks = [(make_value_finder(path), _matcher(value)) for path, value in when.items()]
 
@@ -79,22 +79,22 @@ def make_condition_checker(when: When) -> Check:
     return check
 
 
-def make_truth_checker(said: str | When | None) -> Check:
+def make_truth_checker(rule: str | When | None) -> ConditionChecker:
     """Return a check for a truthy value at a path, or for conditions."""
-    if said is None:
+    if rule is None:
         return lambda document: False
-    if isinstance(said, str):
-        find = make_value_finder(said)
+    if isinstance(rule, str):
+        find = make_value_finder(rule)
         return lambda document: bool(find(document))
-    return make_condition_checker(said)
+    return make_condition_checker(rule)
 
 
-def _matcher(value: Any) -> Check:
+def _matcher(value: Any) -> ConditionChecker:
     if isinstance(value, ValueCondition):
         if value.matches is None:
             return lambda found: (found is not None) is value.exists
         pattern = re.compile(value.matches)
-        return lambda found: isinstance(found, str) and bool(pattern.search(found[:LONGEST]))
+        return lambda found: isinstance(found, str) and bool(pattern.search(found[:MAX_TEXT_BYTES]))
     # In Python, True equals 1; in JSON it does not.
     if not isinstance(value, tuple):
         kind = type(value)
@@ -110,7 +110,9 @@ def value_as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return "".join(_part_as_text(part) for part in value[:MOST_PARTS]) + ("[…]" if len(value) > MOST_PARTS else "")
+        return "".join(_part_as_text(part) for part in value[:MAX_LIST_ITEMS]) + (
+            "[…]" if len(value) > MAX_LIST_ITEMS else ""
+        )
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -124,7 +126,7 @@ def _part_as_text(part: Any) -> str:
     return f"[{sort[:40]}]" if isinstance(sort, str) else json.dumps(part, ensure_ascii=False)
 
 
-def truncate_text(text: str, longest: int = LONGEST, dropped: int = 0) -> str:
+def truncate_text(text: str, longest: int = MAX_TEXT_BYTES, dropped: int = 0) -> str:
     """Shorten a text for an event, with a note of the omitted bytes, including `dropped` ones."""
     # Some databases cannot store NUL.
     text = text.replace("\0", "\ufffd")
@@ -138,17 +140,17 @@ def truncate_text(text: str, longest: int = LONGEST, dropped: int = 0) -> str:
 
 def value_as_name(value: Any) -> str:
     """Convert a value to a short name, such as a tool's."""
-    return truncate_text(value_as_text(value), LONGEST_NAME)
+    return truncate_text(value_as_text(value), MAX_NAME_BYTES)
 
 
-def make_arguments_finder(said: str | Mapping[str, str] | None) -> Find:
+def make_arguments_finder(rule: str | Mapping[str, str] | None) -> ValueFinder:
     """Return a finder of tool arguments, limited to the size of an event."""
-    if said is None:
+    if rule is None:
         return lambda document: {}
-    if isinstance(said, str):
-        find = make_value_finder(said)
+    if isinstance(rule, str):
+        find = make_value_finder(rule)
         return lambda document: _truncate_arguments(find(document))
-    finders = {name: make_value_finder(path) for name, path in said.items()}
+    finders = {name: make_value_finder(path) for name, path in rule.items()}
     return lambda document: _truncate_arguments(
         {name: found for name, find in finders.items() if (found := find(document)) is not None}
     )
@@ -159,10 +161,10 @@ def _truncate_arguments(tree: Any) -> Any:
         return {}
     if _is_small(msgspec.json.encode(tree)):
         return tree
-    for longest in (LONGEST, _SHORT):
+    for longest in (MAX_TEXT_BYTES, _MAX_SHORTENED_TEXT_BYTES):
         clean = _ValueCleaner(longest).clean(tree)
         text = json.dumps(clean, ensure_ascii=False)
-        if len(text.encode()) <= LONGEST:
+        if len(text.encode()) <= MAX_TEXT_BYTES:
             return clean
     return {"json": truncate_text(text)}
 
@@ -170,10 +172,10 @@ def _truncate_arguments(tree: Any) -> Any:
 def _is_small(written: bytes) -> bool:
     """Return whether JSON is small enough to keep without inspection."""
     return (
-        len(written) <= LONGEST
-        and written.count(b"{") + written.count(b"[") <= DEEPEST
+        len(written) <= MAX_TEXT_BYTES
+        and written.count(b"{") + written.count(b"[") <= MAX_DEPTH
         and b"\\u0000" not in written
-        and not _LARGE.search(written)
+        and not _LARGE_NUMBER.search(written)
     )
 
 
@@ -182,20 +184,20 @@ class _ValueCleaner:
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
-        self._left = MOST
+        self._left = MAX_VALUES
 
-    def clean(self, tree: Any, levels: int = DEEPEST) -> Any:
+    def clean(self, tree: Any, levels: int = MAX_DEPTH) -> Any:
         self._left -= 1
         if isinstance(tree, str):
             return truncate_text(tree, self._longest)
         if not isinstance(tree, dict | list):
             # Databases cannot store larger integers.
-            return str(tree)[:LONGEST_NAME] if isinstance(tree, int) and abs(tree) >= 2**63 else tree
+            return str(tree)[:MAX_NAME_BYTES] if isinstance(tree, int) and abs(tree) >= 2**63 else tree
         if levels == 0 or self._left < 0:
             return "[…]"
         if isinstance(tree, list):
             kept = [self.clean(each, levels - 1) for each in islice(tree, max(0, self._left))]
             return kept if len(kept) == len(tree) else [*kept, "[…]"]
         names = islice(tree.items(), max(0, self._left))
-        found = {truncate_text(name, LONGEST_NAME): self.clean(each, levels - 1) for name, each in names}
+        found = {truncate_text(name, MAX_NAME_BYTES): self.clean(each, levels - 1) for name, each in names}
         return found if len(tree) <= len(found) else {**found, "…": f"[{len(tree)} in all]"}

@@ -19,13 +19,13 @@ PLACEHOLDERS = ("goal", "goal_file", "home", "llm_url", "mcp_file", "model", "ta
 """Placeholders allowed everywhere; `mcp_words` only in commands, `mcp_servers` only in trees."""
 SERVER_PLACEHOLDERS = ("args", "command", "env", "name", "url", "words")
 """Placeholders allowed in `mcp`."""
-PLACEHOLDER = re.compile(r"(?<![$\\{])\{([a-z][a-z_]*)\}(?!\})")
+PLACEHOLDER_PATTERN = re.compile(r"(?<![$\\{])\{([a-z][a-z_]*)\}(?!\})")
 """`${name}` belongs to the shell."""
 
 
 def _known(value: Any, known: tuple[str, ...]) -> Any:
     for text in _texts(value):
-        for name in PLACEHOLDER.findall(text):
+        for name in PLACEHOLDER_PATTERN.findall(text):
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {{{near[0]}}}?" if near else f"known: {', '.join(known)}"
@@ -67,7 +67,7 @@ def _unquoted(value: str) -> str:
     return value
 
 
-def _place(value: str) -> str:
+def _valid_file_path(value: str) -> str:
     path = PurePosixPath(value.replace("{home}", "/home").replace("{workspace}", "/workspace"))
     if not path.is_absolute() or ".." in path.parts or "\0" in value or "\n" in value or len(path.parts) < 3:
         raise ValueError("must be the path of a file below {home} or {workspace} without '..'")
@@ -136,7 +136,7 @@ class Preset(FrozenModel):
     max_goal: Bytes | None = Field(default=None, ge=1)
     """Maximum length of the goal."""
     env: Mapping[VariableName, Annotated[VariableValue, AfterValidator(_fillable_text)]] = {}
-    files: Mapping[Annotated[str, AfterValidator(_place)], PresetFile] = {}
+    files: Mapping[Annotated[str, AfterValidator(_valid_file_path)], PresetFile] = {}
     mcp: McpShape = McpShape()
     output: OutputFormat = OutputFormat()
     turn: TurnRule | None = None
@@ -145,5 +145,5 @@ class Preset(FrozenModel):
     def uses_placeholder(self, placeholder: str) -> bool:
         """Return whether the preset uses a placeholder."""
         files = [[file.json_, file.toml, file.text] for file in self.files.values()]
-        said = _texts([self.command, dict(self.env), files])
-        return any(placeholder in PLACEHOLDER.findall(text) for text in said)
+        texts = _texts([self.command, dict(self.env), files])
+        return any(placeholder in PLACEHOLDER_PATTERN.findall(text) for text in texts)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from paddock.config.yaml_files import (
     closest_name,
-    explain_problem,
+    explain_validation_error,
     locate_field,
     parse_yaml,
     read_text_file,
@@ -23,12 +23,12 @@ from paddock.errors import ConfigError, NotFound
 from paddock.runs.presets.output_rules import ErrorRule, OutputFormat, OutputRule, TurnRule, ValueCondition
 from paddock.runs.presets.preset import McpShape, Preset, PresetFile
 
-BUILT_IN = Path(__file__).parent
-LARGEST = 2**20
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-_FARTHEST = 8
+BUILT_IN_DIRECTORY = Path(__file__).parent
+MAX_PRESET_BYTES = 2**20
+_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_MAX_EXTENDS_DEPTH = 8
 """Maximum depth of `extends`."""
-_PRECISE = ("value_error", "extra_forbidden", "literal_error", "enum", "missing")
+_PRECISE_ERROR_TYPES = ("value_error", "extra_forbidden", "literal_error", "enum", "missing")
 """Error types that are more precise than a type mismatch."""
 
 
@@ -48,14 +48,14 @@ class PresetLibrary:
     """
 
     def __init__(self, directories: Sequence[Path] = (), *, owner: str = "") -> None:
-        self._directories = (*directories, BUILT_IN)
-        self._whose = owner
+        self._directories = (*directories, BUILT_IN_DIRECTORY)
+        self._owner = owner
         self._read: dict[str, _CachedPreset] = {}
 
     def names(self) -> list[str]:
         """All names, in order."""
         found = {path.stem for directory in self._directories for path in directory.glob("*.yaml")}
-        return sorted(name for name in found if _NAME.fullmatch(name))
+        return sorted(name for name in found if _NAME_PATTERN.fullmatch(name))
 
     def get(self, name: str) -> Preset:
         """Read a preset. Raises `NotFound`, which lists all, and `ConfigError` naming file, line and field."""
@@ -80,20 +80,20 @@ class PresetLibrary:
         known = self.names()
         near = closest_name(name, known)
         hint = f"did you mean {near}? There are: " if near else "there are: "
-        what = f"{self._whose} knows no preset" if self._whose else "there is no preset"
-        told = f"{what} '{name[:80]}'; {hint}{', '.join(known)}"
-        if not self._whose:
-            return told
+        what = f"{self._owner} knows no preset" if self._owner else "there is no preset"
+        message = f"{what} '{name[:80]}'; {hint}{', '.join(known)}"
+        if not self._owner:
+            return message
         *own, _ = map(str, self._directories)
         looked = f"looked in {', '.join(own)} and" if own else "runs.presets names no directories; looked only"
-        return f"{told} ({looked} among those that Paddock brings)"
+        return f"{message} ({looked} among those that Paddock brings)"
 
     def _stamps(self, names: Sequence[str]) -> tuple[tuple[int, int, int] | None, ...]:
         """Return a fingerprint that changes when one of these presets changes or is overridden."""
         return tuple(_stamp(directory / f"{name}.yaml") for name in names for directory in self._directories)
 
     def _find(self, name: str, directories: Sequence[Path]) -> Path | None:
-        if not _NAME.fullmatch(name):
+        if not _NAME_PATTERN.fullmatch(name):
             return None
         return next((path for each in directories if (path := each / f"{name}.yaml").is_file()), None)
 
@@ -114,7 +114,7 @@ class PresetLibrary:
         base = self._find(extends, self._directories[start:])
         if base is None:
             raise ConfigError(f"{where}: no preset '{extends[:80]}'")
-        if base in (path, *above) or len(above) >= _FARTHEST:
+        if base in (path, *above) or len(above) >= _MAX_EXTENDS_DEPTH:
             raise ConfigError(f"{where}: '{extends}' extends this preset in a cycle; remove one 'extends'")
         _, found = self._merge_with_base(base, (path, *above), names)
         return tree, {**found, **data}
@@ -129,7 +129,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _read(path: Path) -> tuple[yaml.Node | None, dict[str, Any]]:
-    tree, data = parse_yaml(read_text_file(path, LARGEST), path)
+    tree, data = parse_yaml(read_text_file(path, MAX_PRESET_BYTES), path)
     if not isinstance(data, dict):
         raise ConfigError(f"{path}:1: a preset is a mapping with a command, such as 'command: my-agent <{{goal_file}}'")
     if data.setdefault("name", path.stem) != path.stem:
@@ -144,13 +144,13 @@ def _validation_messages(path: Path, tree: yaml.Node | None, error: ValidationEr
     found: dict[tuple[Any, ...], tuple[bool, str]] = {}
     for detail in error.errors(include_url=False):
         line, written = locate_field(tree, [part for part in detail["loc"] if not _is_type_name(part)])
-        precise = detail["type"] in _PRECISE
-        said = f"{path}:{line}: {'.'.join(map(str, written)) or 'the preset'}: {_advise(detail)}"
+        precise = detail["type"] in _PRECISE_ERROR_TYPES
+        text = f"{path}:{line}: {'.'.join(map(str, written)) or 'the preset'}: {_advise(detail)}"
         # A message about a field is more precise than one about its mapping.
         within = tuple(written[:-1]) if detail["type"] == "extra_forbidden" else tuple(written)
         if within not in found or (precise and not found[within][0]):
-            found[within] = (precise, said)
-    return [said for _, said in found.values()]
+            found[within] = (precise, text)
+    return [text for _, text in found.values()]
 
 
 def _is_type_name(part: Any) -> bool:
@@ -161,7 +161,7 @@ def _is_type_name(part: Any) -> bool:
 def _advise(detail: Mapping[str, Any]) -> str:
     if detail["type"] == "extra_forbidden":
         return unknown_name_message(detail["loc"][-1], _fields(detail["loc"][:-1]))
-    return explain_problem(detail)
+    return explain_validation_error(detail)
 
 
 def _fields(location: Sequence[Any]) -> list[str]:

@@ -16,10 +16,10 @@ import msgspec
 from paddock.model.events import EventType
 from paddock.runs.presets.output_rules import EmittedEvent, OutputRule
 from paddock.runs.presets.output_value_finders import (
-    LONGEST,
-    MOST_PARTS,
-    Check,
-    Find,
+    MAX_LIST_ITEMS,
+    MAX_TEXT_BYTES,
+    ConditionChecker,
+    ValueFinder,
     make_arguments_finder,
     make_condition_checker,
     make_first_value_finder,
@@ -31,9 +31,9 @@ from paddock.runs.presets.output_value_finders import (
 )
 from paddock.runs.presets.preset import Preset
 
-LONGEST_LINE = 4 * 2**20
+MAX_LINE_BYTES = 4 * 2**20
 STDOUT = "stdout"
-_TYPES = {
+_EVENT_TYPES = {
     EmittedEvent.TEXT: EventType.RUN_TEXT,
     EmittedEvent.THINKING: EventType.RUN_THINKING,
     EmittedEvent.TOOL_CALL: EventType.RUN_TOOL_CALL,
@@ -109,7 +109,7 @@ class PresetOutputReader:
             except RecursionError:
                 pass
         for pattern, where in self._patterns:
-            if where in (None, stream) and pattern.search(text[:LONGEST]):
+            if where in (None, stream) and pattern.search(text[:MAX_TEXT_BYTES]):
                 self._record_failure(text, events)
                 return
         if stream == STDOUT:
@@ -165,7 +165,7 @@ class PresetOutputReader:
                 self._emit_error(truncate_text(value_as_text(rule.text(item))), events)
                 return
         self._flush_text(events)
-        events.append(ParsedAgentEvent(_TYPES[rule.emit], data))
+        events.append(ParsedAgentEvent(_EVENT_TYPES[rule.emit], data))
 
     def _begin_turn(self) -> None:
         """Start a turn with an agent's action, unless one is open or the preset has its own turn rule."""
@@ -176,7 +176,7 @@ class PresetOutputReader:
     def _count_turn(self, turn: str | None) -> None:
         if turn is None or turn != self._last_turn:
             self.turns += 1
-        self._last_turn = turn and turn[:LONGEST]
+        self._last_turn = turn and turn[:MAX_TEXT_BYTES]
 
     def _record_failure(self, message: str, events: list[ParsedAgentEvent]) -> None:
         self.error, self.done = truncate_text(message), False
@@ -193,17 +193,17 @@ class PresetOutputReader:
         if self._joined is not None and self._joined[0] is not sort:
             self._flush_text(events)
         _, so_far, dropped = self._joined or (sort, "", 0)
-        room = LONGEST - len(so_far)
+        free = MAX_TEXT_BYTES - len(so_far)
         # Count the excess, do not store it.
-        dropped += len(text[room:].encode("utf-8", "replace")) if room < len(text) else 0
-        self._joined = (sort, so_far + text[: max(0, room)], dropped)
+        dropped += len(text[free:].encode("utf-8", "replace")) if free < len(text) else 0
+        self._joined = (sort, so_far + text[: max(0, free)], dropped)
 
     def _flush_text(self, events: list[ParsedAgentEvent]) -> None:
         """Emit the joined text."""
         if self._joined is not None:
             sort, text, dropped = self._joined
             self._joined = None
-            events.append(ParsedAgentEvent(_TYPES[sort], {"text": truncate_text(text, dropped=dropped)}))
+            events.append(ParsedAgentEvent(_EVENT_TYPES[sort], {"text": truncate_text(text, dropped=dropped)}))
 
 
 class _CompiledRule:
@@ -212,14 +212,14 @@ class _CompiledRule:
     def __init__(self, rule: OutputRule) -> None:
         self.emit = rule.emit or EmittedEvent.NOTHING
         self.join = rule.join
-        self._check: Check = make_condition_checker(rule.when)
-        self._each: Find | None = make_value_finder(rule.each) if rule.each is not None else None
+        self._check: ConditionChecker = make_condition_checker(rule.when)
+        self._each: ValueFinder | None = make_value_finder(rule.each) if rule.each is not None else None
         self._rules = [_CompiledRule(each) for each in rule.rules]
-        self.text: Find = make_first_value_finder(rule.text)
-        self.id: Find = make_first_value_finder(rule.id)
-        self.name: Find = make_first_value_finder(rule.name)
-        self.arguments: Find = make_arguments_finder(rule.arguments)
-        self.failed: Check = make_truth_checker(rule.failed)
+        self.text: ValueFinder = make_first_value_finder(rule.text)
+        self.id: ValueFinder = make_first_value_finder(rule.id)
+        self.name: ValueFinder = make_first_value_finder(rule.name)
+        self.arguments: ValueFinder = make_arguments_finder(rule.arguments)
+        self.failed: ConditionChecker = make_truth_checker(rule.failed)
         paths = {"input_tokens": rule.input_tokens, "output_tokens": rule.output_tokens}
         self.counts = {name: make_value_finder(path) for name, path in paths.items() if path is not None}
 
@@ -231,7 +231,7 @@ class _CompiledRule:
             yield self, document
             return
         items = self._each(document)
-        for item in items[:MOST_PARTS] if isinstance(items, list) else ():
+        for item in items[:MAX_LIST_ITEMS] if isinstance(items, list) else ():
             for rule in self._rules:
                 yield from rule.acts(item)
 
@@ -257,9 +257,9 @@ class _LineSplitter:
             yield from self._take()
 
     def _hold(self, piece: bytes) -> None:
-        room = LONGEST_LINE - len(self.held)
-        self.held += piece[:room]
-        self.dropped += max(0, len(piece) - room)
+        free = MAX_LINE_BYTES - len(self.held)
+        self.held += piece[:free]
+        self.dropped += max(0, len(piece) - free)
 
     def _take(self) -> Iterator[tuple[bytes, int]]:
         line, dropped = bytes(self.held), self.dropped

@@ -11,27 +11,27 @@ from paddock.llm.archive.archive import ExchangeArchive
 from paddock.model.exchanges import ExchangeFilters
 from paddock.runs.results.run_folder import RunFolder
 
-PATIENCE = 10.0
+ARCHIVE_FLUSH_TIMEOUT = 10.0
 """Timeout of flushing the archive."""
 
 
-async def conversation_lines(archive: ExchangeArchive, tenant: str, run_id: str) -> AsyncIterator[bytes]:
+async def conversation_json_lines(archive: ExchangeArchive, tenant: str, run_id: str) -> AsyncIterator[bytes]:
     """Yield a JSON line per message in OpenAI's chat format, thread by thread.
 
     Each line also has `thread`, the id of the conversation's first exchange, and `kind`:
     the main conversation, a branch of it, a sub-agent or a call on the side.
     """
     try:
-        await asyncio.wait_for(archive.flush(), PATIENCE)
+        await asyncio.wait_for(archive.flush(), ARCHIVE_FLUSH_TIMEOUT)
     except (PaddockError, TimeoutError):
         pass  # Use the exchanges that are already written.
     async for line in archive.export_conversations(tenant, ExchangeFilters(run=run_id), "openai", unanswered=True):
         thread = json.loads(line)
-        about = {"thread": thread["id"], "kind": thread["kind"]}
+        thread_fields = {"thread": thread["id"], "kind": thread["kind"]}
         for message in thread["messages"]:
-            yield json.dumps({**about, **message}, ensure_ascii=False).encode(errors="replace") + b"\n"
+            yield json.dumps({**thread_fields, **message}, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
-async def write_conversation(archive: ExchangeArchive, tenant: str, folder: RunFolder) -> int:
+async def write_run_conversation(archive: ExchangeArchive, tenant: str, folder: RunFolder) -> int:
     """Write a run's conversation to its folder, replacing an earlier one. Return the number of messages."""
-    return await folder.write_lines(folder.conversation, conversation_lines(archive, tenant, folder.run_id))
+    return await folder.write_lines(folder.conversation, conversation_json_lines(archive, tenant, folder.run_id))

@@ -16,7 +16,7 @@ from paddock.errors import HostFull, InvalidInput, NotFound, SandboxError, Sandb
 from paddock.model.runs import DeliveredFile, MissingDeliverable
 from paddock.model.task import Deliverable
 from paddock.runs.results.deliverable_receiver import (
-    PARTIAL,
+    PARTIAL_FILE_NAME,
     DeliverableReceiver,
     DeliverableReport,
     FileRefused,
@@ -26,9 +26,9 @@ from paddock.runs.results.deliverable_receiver import (
 from paddock.runs.results.run_folder import RunFolder
 from paddock.sandbox.daemon.client import DaemonClient
 
-BATCH = 2 * 2**20
+BATCH_BYTES = 2 * 2**20
 """Size of a batch that is hashed and written during reception."""
-EARLIER = "came in an earlier collection; the sandbox did not answer to the end in this one"
+EARLIER_COLLECTION_NOTE = "came in an earlier collection; the sandbox did not answer to the end in this one"
 log = structlog.get_logger()
 
 
@@ -45,7 +45,7 @@ class DeliverableLimits:
     """Total seconds."""
 
 
-ORDINARY = DeliverableLimits()
+DEFAULT_LIMITS = DeliverableLimits()
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,24 @@ class CollectedDeliverables:
 
 
 async def collect_deliverables(
-    inside: DaemonClient,
+    daemon: DaemonClient,
     deliverables: Sequence[Deliverable],
     folder: RunFolder,
     *,
-    bounds: DeliverableLimits = ORDINARY,
+    limits: DeliverableLimits = DEFAULT_LIMITS,
 ) -> CollectedDeliverables:
     """Copy deliverables from a sandbox into the run folder, replacing earlier ones.
 
     Sandbox errors are not raised: received files stay, the others are missing with a reason. If the sandbox stops
     answering, files of an earlier collection stay as well.
     """
-    receiver = await asyncio.to_thread(_prepare, folder, deliverables, bounds)
+    receiver = await asyncio.to_thread(_prepare, folder, deliverables, limits)
     broken: str | None = None
     try:
         if deliverables:
-            await _receive(inside, deliverables, receiver, bounds)
+            await _receive(daemon, deliverables, receiver, limits)
     except TimeoutError:
-        broken = f"collecting took longer than {bounds.time:.0f} seconds"
+        broken = f"collecting took longer than {limits.time:.0f} seconds"
     except (SandboxError, HostFull, NotFound, InvalidInput) as error:
         broken = error.message
     finally:
@@ -89,16 +89,16 @@ async def collect_deliverables(
 
 
 async def _receive(
-    inside: DaemonClient, wanted: Sequence[Deliverable], receiver: DeliverableReceiver, bounds: DeliverableLimits
+    daemon: DaemonClient, wanted: Sequence[Deliverable], receiver: DeliverableReceiver, limits: DeliverableLimits
 ) -> None:
     body = {
         "deliverables": [{"path": each.path, "max_size": each.max_size} for each in wanted],
-        "most_files": bounds.files,
+        "most_files": limits.files,
     }
-    patience = aiohttp.ClientTimeout(total=None, sock_read=bounds.silence)
+    timeout = aiohttp.ClientTimeout(total=None, sock_read=limits.silence)
     async with (
-        asyncio.timeout(bounds.time),
-        inside.request("POST", "/paddock/collect", json=body, timeout=patience) as answer,
+        asyncio.timeout(limits.time),
+        daemon.request("POST", "/paddock/collect", json=body, timeout=timeout) as answer,
     ):
         await _feed_receiver(answer.content, receiver)
     if not receiver.over:
@@ -115,7 +115,7 @@ async def _feed_receiver(stream: aiohttp.StreamReader, receiver: DeliverableRece
         async for piece in stream.iter_any():
             batch.append(piece)
             size += len(piece)
-            if size >= BATCH or writing is None or writing.done():
+            if size >= BATCH_BYTES or writing is None or writing.done():
                 if writing is not None:
                     await asyncio.shield(writing)
                 writing = loop.run_in_executor(None, receiver.feed, batch)
@@ -131,51 +131,51 @@ async def _feed_receiver(stream: aiohttp.StreamReader, receiver: DeliverableRece
             writing.exception()
 
 
-def _prepare(folder: RunFolder, wanted: Sequence[Deliverable], bounds: DeliverableLimits) -> DeliverableReceiver:
+def _prepare(folder: RunFolder, wanted: Sequence[Deliverable], limits: DeliverableLimits) -> DeliverableReceiver:
     folder.create()
     for parent, _, names in os.walk(folder.deliverables):
-        if PARTIAL in names:  # Left by a server that died.
-            os.unlink(os.path.join(parent, PARTIAL))
-    return DeliverableReceiver(folder.deliverables, wanted, most_files=bounds.files, most_bytes=bounds.size)
+        if PARTIAL_FILE_NAME in names:  # Left by a server that died.
+            os.unlink(os.path.join(parent, PARTIAL_FILE_NAME))
+    return DeliverableReceiver(folder.deliverables, wanted, most_files=limits.files, most_bytes=limits.size)
 
 
 def _finish_collection(folder: RunFolder, receiver: DeliverableReceiver, broken: str | None) -> CollectedDeliverables:
     files = dict(receiver.files)
-    for place in _other_files(folder.deliverables, files):
-        path = folder.deliverables / place
+    for relative in _other_files(folder.deliverables, files):
+        path = folder.deliverables / relative
         if broken:
-            files[place] = _earlier_file(path, place)
+            files[relative] = _earlier_file(path, relative)
         else:
             path.unlink()
     if not broken:
         _remove_empty_directories(folder.deliverables)
     missing = []
-    for account in receiver.accounts:
-        if reason := _missing_reason(account, broken, files):
-            wanted = account.wanted
+    for report in receiver.reports:
+        if reason := _missing_reason(report, broken, files):
+            wanted = report.wanted
             missing.append(MissingDeliverable(path=wanted.path, required=wanted.required, reason=reason))
     notes = tuple(receiver.notes)
     if receiver.more_notes:
         notes += (f"and {receiver.more_notes} more such files",)
-    delivered = tuple(files[place] for place in sorted(files))
+    delivered = tuple(files[relative] for relative in sorted(files))
     return CollectedDeliverables(delivered, tuple(missing), notes, broken)
 
 
-def _missing_reason(account: DeliverableReport, broken: str | None, files: dict[str, DeliveredFile]) -> str | None:
-    problems = list(account.problems)
-    if account.more_problems:
-        problems.append(f"and {account.more_problems} more")
-    if not account.done and not _is_complete(account.wanted, files):
-        problems.append(f"{'not all of it came' if account.files else 'it did not come'}: {broken}")
-    elif account.done and not problems and not account.files:
-        problems.append(_no_match_reason(account))
+def _missing_reason(report: DeliverableReport, broken: str | None, files: dict[str, DeliveredFile]) -> str | None:
+    problems = list(report.problems)
+    if report.more_problems:
+        problems.append(f"and {report.more_problems} more")
+    if not report.done and not _is_complete(report.wanted, files):
+        problems.append(f"{'not all of it came' if report.files else 'it did not come'}: {broken}")
+    elif report.done and not problems and not report.files:
+        problems.append(_no_match_reason(report))
     return "; ".join(problems) or None
 
 
-def _no_match_reason(account: DeliverableReport) -> str:
-    if account.skipped:
+def _no_match_reason(report: DeliverableReport) -> str:
+    if report.skipped:
         return "there is nothing in it but links, pipes, sockets and the like"
-    return "nothing fits this pattern" if has_wildcards(account.wanted.path) else "there is no such file"
+    return "nothing fits this pattern" if has_wildcards(report.wanted.path) else "there is no such file"
 
 
 def _is_complete(wanted: Deliverable, files: dict[str, DeliveredFile]) -> bool:
@@ -190,15 +190,17 @@ def _other_files(directory: Path, known: dict[str, DeliveredFile]) -> list[str]:
     found = []
     for parent, _, names in os.walk(directory):
         above = os.path.relpath(parent, directory)
-        places = (name if above == "." else f"{above}/{name}" for name in names)
-        found += [place for place in places if place not in known]
+        relative_paths = (name if above == "." else f"{above}/{name}" for name in names)
+        found += [relative for relative in relative_paths if relative not in known]
     return found
 
 
-def _earlier_file(path: Path, place: str) -> DeliveredFile:
+def _earlier_file(path: Path, relative: str) -> DeliveredFile:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return DeliveredFile(path=place, size=os.fstat(file.fileno()).st_size, sha256=digest, note=EARLIER)
+        return DeliveredFile(
+            path=relative, size=os.fstat(file.fileno()).st_size, sha256=digest, note=EARLIER_COLLECTION_NOTE
+        )
 
 
 def _remove_empty_directories(directory: Path) -> None:

@@ -23,17 +23,16 @@ from paddock.model.file_names import escape_file_name
 from paddock.model.runs import DeliveredFile
 from paddock.model.task import WORKSPACE, Deliverable
 
-MAX_LINE = 64 * 1024
-MAX_NAME = 255
-MAX_PATH = 1024
+MAX_LINE_BYTES = 64 * 1024
+MAX_NAME_BYTES = 255
+MAX_PATH_BYTES = 1024
 """Maximum bytes of a path below `deliverables/`; the folder's own path must fit in front of it."""
-MAX_BLOCK = 2**24
-PARTIAL = ".paddock-partial"
-"""Prefix of partial files."""
-MOST_TOLD = 100
+MAX_BLOCK_BYTES = 2**24
+PARTIAL_FILE_NAME = ".paddock-partial"
+MAX_LISTED_PROBLEMS = 100
 """Maximum listed problems; further ones are counted."""
 
-WHY = {
+REFUSAL_REASONS = {
     "link": "is a symbolic link",
     "pipe": "is a named pipe",
     "socket": "is a socket",
@@ -45,10 +44,10 @@ WHY = {
     "changed": "became something else while it was looked at",
 }
 """Problems that a sandbox may report by code. Its own texts are not used."""
-NAMED_LINK = "is a symbolic link that does not lead to a file in the sandbox"
-AGAIN = "again"
+BAD_LINK_REASON = "is a symbolic link that does not lead to a file in the sandbox"
+WILL_BE_SENT_AGAIN = "again"
 """The file became shorter within a block. It is sent again."""
-MOVED = {
+CHANGE_NOTES = {
     "": "",
     "grew": "grew while it was read: these are the bytes that it had at first",
     "shrank": "shrank while it was read",
@@ -56,7 +55,7 @@ MOVED = {
 }
 
 
-class ProtocolViolation(SandboxError):
+class DeliveryProtocolViolation(SandboxError):
     """The sandbox violates the protocol."""
 
 
@@ -84,12 +83,12 @@ class DeliverableReport:
 
 
 @dataclass
-class _Incoming:
+class _PartialFile:
     """Partial file. Without a descriptor, its bytes are counted and dropped."""
 
-    account: DeliverableReport
+    report: DeliverableReport
     path: str
-    place: str = ""
+    relative_path: str = ""
     partial: str = ""
     """Path of the partial file, beside its target for an atomic rename."""
     descriptor: int | None = None
@@ -101,7 +100,7 @@ class DeliverableReceiver:
     """Writer of received files. Call `feed` from one thread at a time."""
 
     def __init__(self, directory: Path, wanted: Sequence[Deliverable], *, most_files: int, most_bytes: int) -> None:
-        self.accounts = [DeliverableReport(each) for each in wanted]
+        self.reports = [DeliverableReport(each) for each in wanted]
         self.files: dict[str, DeliveredFile] = {}
         self.notes: list[str] = []
         self.more_notes = 0
@@ -110,18 +109,18 @@ class DeliverableReceiver:
         self._most_files = most_files
         self._files_left = most_files
         self._bytes_left = most_bytes
-        self._head = bytearray()
-        self._file: _Incoming | None = None
+        self._buffer = bytearray()
+        self._file: _PartialFile | None = None
         self._block = 0
         self._ending = False
-        self._made: set[str] = set()
+        self._created_directories: set[str] = set()
 
     def feed(self, pieces: Iterable[bytes]) -> None:
-        """Process the next data. Raises `ProtocolViolation`, and `HostFull` if the disk is full."""
+        """Process the next data. Raises `DeliveryProtocolViolation`, and `HostFull` if the disk is full."""
         for piece in pieces:
             self._bytes_left -= len(piece)
             if self._bytes_left < 0:
-                raise ProtocolViolation("the sandbox sent more than a run may deliver in total")
+                raise DeliveryProtocolViolation("the sandbox sent more than a run may deliver in total")
             try:
                 self._process_data(piece)
             except OSError as error:
@@ -140,40 +139,40 @@ class DeliverableReceiver:
         view, position = memoryview(data), 0
         while position < len(data):
             if self.over:
-                raise ProtocolViolation("the sandbox sent data after the end")
+                raise DeliveryProtocolViolation("the sandbox sent data after the end")
             if self._block:
                 count = min(self._block, len(data) - position)
                 self._write_data(view[position : position + count])
                 self._block -= count
                 position += count
             elif self._file is not None and not self._ending:
-                count = min(4 - len(self._head), len(data) - position)
-                self._head += view[position : position + count]
+                count = min(4 - len(self._buffer), len(data) - position)
+                self._buffer += view[position : position + count]
                 position += count
-                if len(self._head) == 4:
-                    self._block = int.from_bytes(self._head, "big")
+                if len(self._buffer) == 4:
+                    self._block = int.from_bytes(self._buffer, "big")
                     self._ending = not self._block
-                    self._head.clear()
-                    if self._block > MAX_BLOCK:
-                        raise ProtocolViolation
+                    self._buffer.clear()
+                    if self._block > MAX_BLOCK_BYTES:
+                        raise DeliveryProtocolViolation
             else:
                 end = data.find(b"\n", position)
                 stop = len(data) if end < 0 else end
-                self._head += view[position:stop]
+                self._buffer += view[position:stop]
                 position = stop + 1
-                if len(self._head) > MAX_LINE:
-                    raise ProtocolViolation("the sandbox sent an overlong line")
+                if len(self._buffer) > MAX_LINE_BYTES:
+                    raise DeliveryProtocolViolation("the sandbox sent an overlong line")
                 if end >= 0:
-                    line, self._head = bytes(self._head), bytearray()
+                    line, self._buffer = bytes(self._buffer), bytearray()
                     self._process_line(line)
 
     def _process_line(self, line: bytes) -> None:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
-            raise ProtocolViolation from None
+            raise DeliveryProtocolViolation from None
         if not isinstance(record, dict):
-            raise ProtocolViolation
+            raise DeliveryProtocolViolation
         if self._file is not None:
             self._finish_file(self._file, record.get("end"))
         elif record.get("over") is True:
@@ -183,53 +182,53 @@ class DeliverableReceiver:
 
     def _process_record(self, record: dict[str, Any]) -> None:
         number = record.get("of")
-        if not isinstance(number, int) or not 0 <= number < len(self.accounts):
-            raise ProtocolViolation
-        account = self.accounts[number]
-        if account.done:
-            raise ProtocolViolation
+        if not isinstance(number, int) or not 0 <= number < len(self.reports):
+            raise DeliveryProtocolViolation
+        report = self.reports[number]
+        if report.done:
+            raise DeliveryProtocolViolation
         why = record.get("why")
         if isinstance(path := record.get("file"), str):
-            self._open_file(account, path, record.get("executable") is True)
+            self._open_file(report, path, record.get("executable") is True)
         elif isinstance(path := record.get("again"), str):
-            account.files += _workspace_path(path) in self.files
+            report.files += _workspace_path(path) in self.files
         elif isinstance(path := record.get("skipped"), str):
-            account.skipped += 1
-            self._add_note(f"{printable_path(path)} {WHY.get(str(why), 'cannot be read')} and was left out")
+            report.skipped += 1
+            self._add_note(f"{printable_path(path)} {REFUSAL_REASONS.get(str(why), 'cannot be read')} and was left out")
         elif isinstance(path := record.get("refused"), str):
-            account.add_problem(self._record_reason(account, path, str(why), record.get("size")))
+            report.add_problem(self._record_reason(report, path, str(why), record.get("size")))
         elif record.get("done") is True:
-            account.done = True
+            report.done = True
         else:
-            raise ProtocolViolation
+            raise DeliveryProtocolViolation
 
-    def _record_reason(self, account: DeliverableReport, path: str, why: str, size: object) -> str:
+    def _record_reason(self, report: DeliverableReport, path: str, why: str, size: object) -> str:
         if why == "many":
             return f"there are more than {self._most_files} files, which is as many as a run may deliver"
         if why == "large":
             has = f"{size} bytes" if isinstance(size, int) and 0 <= size < 2**63 else "more"
-            room = format_size(account.wanted.max_size)
-            so_far = f", {account.size} bytes of which other files have" if account.size else ""
-            return f"{printable_path(path)} has {has}; the deliverable's max_size is {room}{so_far}"
-        if why == "link" and path == account.wanted.path:
-            return f"{printable_path(path)} {NAMED_LINK}"
-        return f"{printable_path(path)} {WHY.get(why, 'cannot be read')}"
+            limit = format_size(report.wanted.max_size)
+            so_far = f", {report.size} bytes of which other files have" if report.size else ""
+            return f"{printable_path(path)} has {has}; the deliverable's max_size is {limit}{so_far}"
+        if why == "link" and path == report.wanted.path:
+            return f"{printable_path(path)} {BAD_LINK_REASON}"
+        return f"{printable_path(path)} {REFUSAL_REASONS.get(why, 'cannot be read')}"
 
-    def _open_file(self, account: DeliverableReport, path: str, executable: bool) -> None:
+    def _open_file(self, report: DeliverableReport, path: str, executable: bool) -> None:
         self._files_left -= 1
         if self._files_left < 0:
-            raise ProtocolViolation("the sandbox sent more files than requested")
-        self._file = file = _Incoming(account, path)
+            raise DeliveryProtocolViolation("the sandbox sent more files than requested")
+        self._file = file = _PartialFile(report, path)
         self._ending = False
         try:
-            file.place = deliverable_path(path, account.wanted.path)
-            if file.place in self.files:
+            file.relative_path = deliverable_path(path, report.wanted.path)
+            if file.relative_path in self.files:
                 raise FileRefused("would replace a file received before it")
-            if file.place in self._made:
+            if file.relative_path in self._created_directories:
                 raise FileRefused("has the name of a directory received before it")
-            file.partial = f"{self._make_parent(file.place)}/{PARTIAL}"
+            file.partial = f"{self._create_parent(file.relative_path)}/{PARTIAL_FILE_NAME}"
         except FileRefused as reason:
-            account.add_problem(f"{printable_path(path)} {reason}")
+            report.add_problem(f"{printable_path(path)} {reason}")
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file.descriptor = os.open(file.partial, flags, 0o700 if executable else 0o600)
@@ -238,9 +237,9 @@ class DeliverableReceiver:
     def _write_data(self, data: memoryview) -> None:
         file = self._file
         assert file is not None
-        file.account.size += len(data)
-        if file.account.size > file.account.wanted.max_size:
-            raise ProtocolViolation("the sandbox sent more than requested")
+        file.report.size += len(data)
+        if file.report.size > file.report.wanted.max_size:
+            raise DeliveryProtocolViolation("the sandbox sent more than requested")
         file.size += len(data)
         if file.descriptor is None:
             return
@@ -248,59 +247,59 @@ class DeliverableReceiver:
         while data:
             data = data[os.write(file.descriptor, data) :]
 
-    def _finish_file(self, file: _Incoming, end: object) -> None:
+    def _finish_file(self, file: _PartialFile, end: object) -> None:
         self._file = None
-        if end == AGAIN:
-            file.account.size -= file.size
+        if end == WILL_BE_SENT_AGAIN:
+            file.report.size -= file.size
         if file.descriptor is None:
             return
         os.close(file.descriptor)
-        if end == AGAIN:
+        if end == WILL_BE_SENT_AGAIN:
             os.unlink(file.partial)
             return
-        if not isinstance(end, str) or end not in MOVED:
+        if not isinstance(end, str) or end not in CHANGE_NOTES:
             os.unlink(file.partial)
-            file.account.add_problem(f"{printable_path(file.path)} could not be read to its end")
+            file.report.add_problem(f"{printable_path(file.path)} could not be read to its end")
             return
-        target = f"{self._directory}/{file.place}"
+        target = f"{self._directory}/{file.relative_path}"
         try:
             os.rename(file.partial, target)
         except IsADirectoryError:
             shutil.rmtree(target)  # Left by an earlier collection.
             os.rename(file.partial, target)
-        note = MOVED[end]
+        note = CHANGE_NOTES[end]
         if note:
             self._add_note(f"{printable_path(file.path)} {note}")
-        if file.place != file.path[-len(file.place) :]:
+        if file.relative_path != file.path[-len(file.relative_path) :]:
             self._add_note(
                 f"{printable_path(file.path)} has control characters in its name; "
-                f"it is kept as {printable_path(file.place)}"
+                f"it is kept as {printable_path(file.relative_path)}"
             )
-        self.files[file.place] = DeliveredFile(
-            path=file.place, size=file.size, sha256=file.digest.hexdigest(), note=note
+        self.files[file.relative_path] = DeliveredFile(
+            path=file.relative_path, size=file.size, sha256=file.digest.hexdigest(), note=note
         )
-        file.account.files += 1
+        file.report.files += 1
 
-    def _make_parent(self, place: str) -> str:
+    def _create_parent(self, relative_path: str) -> str:
         """Return the parent directory of a file; create it if missing."""
-        parent = place.rpartition("/")[0]
+        parent = relative_path.rpartition("/")[0]
         if not parent:
             return str(self._directory)
-        if parent not in self._made:
+        if parent not in self._created_directories:
             if parent in self.files:
                 raise FileRefused("is below a path received before it as a file")
-            path = f"{self._make_parent(parent)}/{parent.rpartition('/')[2]}"
+            path = f"{self._create_parent(parent)}/{parent.rpartition('/')[2]}"
             try:
                 os.mkdir(path, 0o700)
             except FileExistsError:
                 if not stat.S_ISDIR(os.lstat(path).st_mode):
                     os.unlink(path)  # Left by an earlier collection.
                     os.mkdir(path, 0o700)
-            self._made.add(parent)
+            self._created_directories.add(parent)
         return f"{self._directory}/{parent}"
 
     def _add_note(self, text: str) -> None:
-        if len(self.notes) < MOST_TOLD:
+        if len(self.notes) < MAX_LISTED_PROBLEMS:
             self.notes.append(text)
         else:
             self.more_notes += 1
@@ -319,9 +318,9 @@ def deliverable_path(path: str, wanted: str = "/") -> str:
         sizes = [len(escape_file_name(part).encode()) for part in parts]
     except UnicodeEncodeError:
         raise FileRefused("has a name that is not UTF-8") from None
-    if max(sizes) > MAX_NAME or sum(sizes) + len(parts) > MAX_PATH:
+    if max(sizes) > MAX_NAME_BYTES or sum(sizes) + len(parts) > MAX_PATH_BYTES:
         raise FileRefused("has too long a name")
-    if PARTIAL in parts:
+    if PARTIAL_FILE_NAME in parts:
         raise FileRefused("has a name reserved for partial files")
     base = pattern_directory(wanted)
     if path != wanted and path != base and not path.startswith(base.rstrip("/") + "/"):
@@ -340,7 +339,7 @@ def pattern_directory(pattern: str) -> str:
 
 
 def has_wildcards(pattern: str) -> bool:
-    return any(letter in pattern for letter in "*?[")
+    return any(character in pattern for character in "*?[")
 
 
 def printable_path(path: str) -> str:

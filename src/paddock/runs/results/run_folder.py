@@ -19,13 +19,13 @@ from paddock.errors import InvalidInput
 from paddock.model.runs import RunResult
 from paddock.model.task import Task
 
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-HIDDEN = "(hidden)"
+RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+HIDDEN_VALUE = "(hidden)"
 """Placeholder for possible secrets in `task.yaml`."""
-_SECRETIVE = re.compile(
+_SECRET_NAME = re.compile(
     r"key|token|secret|passw|_pwd|credential|auth|cookie|dsn|(?:^|_)(?:pat|pw|pwd|pass)(?:_|$)", re.IGNORECASE
 )
-_LOGIN = re.compile(r"://[^/?#\s]*@")
+_URL_WITH_CREDENTIALS = re.compile(r"://[^/?#\s]*@")
 """URL with a user name or password."""
 
 
@@ -36,7 +36,7 @@ class RunFolder:
     """
 
     def __init__(self, root: Path, run_id: str) -> None:
-        if not RUN_ID.fullmatch(run_id):
+        if not RUN_ID_PATTERN.fullmatch(run_id):
             raise InvalidInput(f"{run_id[:80]!r} is no id of a run")
         self.run_id = run_id
         self.path = root / run_id
@@ -55,7 +55,7 @@ class RunFolder:
 
     def write_task(self, document: Mapping[str, Any]) -> None:
         """Write the task document returned by `mask_task`."""
-        text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+        text = yaml.dump(document, Dumper=_BlockStyleDumper, sort_keys=False, allow_unicode=True, width=120)
         with self.open_for_replacement(self.task) as file:
             file.write(text.encode(errors="replace"))
 
@@ -128,21 +128,21 @@ def mask_task(task: Task, mask: Callable[[str], str] = str) -> dict[str, Any]:
         document["env"] = _mask_values(_mask_variables(task.env), mask)
     for server, shown in zip(task.mcp, document.get("mcp", ()), strict=False):
         if server.headers:
-            shown["headers"] = dict.fromkeys(server.headers, HIDDEN)
+            shown["headers"] = dict.fromkeys(server.headers, HIDDEN_VALUE)
         if server.env:
             shown["env"] = _mask_values(_mask_variables(server.env), mask)
         if server.url:
-            shown["url"] = mask(strip_credentials(server.url))
+            shown["url"] = mask(strip_url_credentials(server.url))
     return document
 
 
-def strip_credentials(url: str) -> str:
+def strip_url_credentials(url: str) -> str:
     """Return a URL without user, password, query and fragment."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        return HIDDEN
-    query = HIDDEN if parts.query else ""
+        return HIDDEN_VALUE
+    query = HIDDEN_VALUE if parts.query else ""
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
 
 
@@ -168,12 +168,12 @@ def _mask_values(value: Any, mask: Callable[[str], str]) -> Any:
 
 def _mask_variables(variables: Mapping[str, str]) -> dict[str, str]:
     def hidden(name: str, value: str) -> bool:
-        return bool(_SECRETIVE.search(name) or _LOGIN.search(value))
+        return bool(_SECRET_NAME.search(name) or _URL_WITH_CREDENTIALS.search(value))
 
-    return {name: HIDDEN if hidden(name, value) else value for name, value in variables.items()}
+    return {name: HIDDEN_VALUE if hidden(name, value) else value for name, value in variables.items()}
 
 
-class _Dumper(yaml.SafeDumper):
+class _BlockStyleDumper(yaml.SafeDumper):
     """YAML dumper with block style for multi-line texts."""
 
     def represent_text(self, value: str) -> yaml.ScalarNode:
@@ -184,4 +184,4 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_Dumper.add_representer(str, _Dumper.represent_text)
+_BlockStyleDumper.add_representer(str, _BlockStyleDumper.represent_text)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from paddock.errors import PaddockError
 from paddock.model.events import EventType
 from paddock.model.runs import (
     CheckResult,
@@ -21,21 +20,19 @@ from paddock.model.runs import (
 from paddock.model.sandbox import FrozenModel
 from paddock.model.task import Task
 from paddock.runs.execution.end_conditions import (
-    LONGEST_REASON,
+    MAX_REASON_LENGTH,
     EndVerdict,
     EntrypointEnd,
     cancelled_verdict,
     limit_reason_length,
 )
-from paddock.runs.execution.run_stages import run_check
-from paddock.runs.output.secret_masking import SecretMasker
 from paddock.runs.results.deliverable_collector import collect_deliverables
 from paddock.runs.results.run_folder import RunFolder
 from paddock.sandbox.daemon.client import DaemonClient
 
-MOST_TOLD = 1000
+MAX_DELIVERABLE_EVENTS = 1000
 """Maximum deliverables with an event; the result lists all."""
-NAMED = 10
+MAX_LISTED_NAMES = 10
 
 
 class CollectedResults(FrozenModel):
@@ -49,53 +46,27 @@ class CollectedResults(FrozenModel):
     """Why the collection is incomplete."""
 
 
-def empty_results(task: Task, reason: str) -> CollectedResults:
+def unreachable_sandbox_results(task: Task, reason: str) -> CollectedResults:
     """Return results for a sandbox that cannot be reached."""
     missing = [MissingDeliverable(path=each.path, required=each.required, reason=reason) for each in task.deliverables]
     return CollectedResults(missing=tuple(missing))
 
 
-async def collect_results(inside: DaemonClient, task: Task, folder: RunFolder) -> CollectedResults:
+async def collect_results(daemon: DaemonClient, task: Task, folder: RunFolder) -> CollectedResults:
     """Copy deliverables into the run folder."""
-    found = await collect_deliverables(inside, task.deliverables, folder)
+    found = await collect_deliverables(daemon, task.deliverables, folder)
     return CollectedResults(delivered=found.delivered, missing=found.missing, notes=found.notes, broken=found.broken)
 
 
-async def run_checks(
-    inside: DaemonClient, task: Task, masker: SecretMasker
-) -> tuple[Sequence[CheckResult], str | None]:
-    """Run the task's checks in order. Return the results and the sandbox error that stopped them."""
-    checks: list[CheckResult] = []
-    broken = None
-    for check in task.verify:
-        try:
-            if broken is None:
-                checks.append(await run_check(inside, check, task.env, masker))
-        except PaddockError as error:
-            broken = error.message
-    return [*checks, *mark_checks_skipped(task, broken or "", len(checks))], broken
-
-
-def mark_checks_skipped(task: Task, reason: str, after: int = 0) -> Sequence[CheckResult]:
-    """Return results for checks that could not run."""
-    return [
-        CheckResult(
-            name=check.title,
-            passed=False,
-            required=check.required,
-            weight=check.weight,
-            exit_code=None,
-            seconds=0.0,
-            output=f"could not be run: {reason}",
-        )
-        for check in task.verify[after:]
-    ]
-
-
-def result_events(results: CollectedResults) -> list[tuple[EventType, Mapping[str, Any]]]:
+def deliverable_events(results: CollectedResults) -> list[tuple[EventType, Mapping[str, Any]]]:
     """Return events for deliverables."""
-    told = [(EventType.RUN_DELIVERED, each.model_dump(mode="json")) for each in results.delivered[:MOST_TOLD]]
-    return [*told, *((EventType.RUN_MISSING, each.model_dump(mode="json")) for each in results.missing[:MOST_TOLD])]
+    delivered = [
+        (EventType.RUN_DELIVERED, each.model_dump(mode="json")) for each in results.delivered[:MAX_DELIVERABLE_EVENTS]
+    ]
+    return [
+        *delivered,
+        *((EventType.RUN_MISSING, each.model_dump(mode="json")) for each in results.missing[:MAX_DELIVERABLE_EVENTS]),
+    ]
 
 
 def build_run_result(run: Run, end: EntrypointEnd, results: CollectedResults, cancelling: str | None) -> RunResult:
@@ -105,7 +76,7 @@ def build_run_result(run: Run, end: EntrypointEnd, results: CollectedResults, ca
     weight = sum(each.weight for each in results.checks)
     passed = sum(each.weight for each in results.checks if each.passed)
     evidence = dict(end.evidence)
-    if len(end.reason) > LONGEST_REASON:
+    if len(end.reason) > MAX_REASON_LENGTH:
         evidence["whole_reason"] = end.reason
     if results.notes:
         evidence["deliverables"] = list(results.notes)
@@ -130,20 +101,20 @@ def build_run_result(run: Run, end: EntrypointEnd, results: CollectedResults, ca
 
 
 def _final_state(end: EntrypointEnd, results: CollectedResults, cancelling: str | None) -> EndVerdict:
-    lacking = [f"{each.path} ({each.reason})" for each in results.missing if each.required]
+    missing = [f"{each.path} ({each.reason})" for each in results.missing if each.required]
     failed = [each.name for each in results.checks if each.required and not each.passed]
     if cancelling is not None and end.ended_by is not EndedBy.CANCEL:
         return cancelled_verdict(cancelling)
-    if end.state is not RunState.SUCCEEDED or not (lacking or failed):
+    if end.state is not RunState.SUCCEEDED or not (missing or failed):
         return EndVerdict(state=end.state, ended_by=end.ended_by, reason=end.reason, code=end.code, params=end.params)
     if results.broken:
         reason = f"the sandbox ended before all was taken out of it: {results.broken}"
         code, params = ReasonCode.SANDBOX_ENDED, {"detail": results.broken}
         return EndVerdict(state=RunState.LOST, ended_by=EndedBy.SANDBOX_DIED, reason=reason, code=code, params=params)
-    if lacking:
-        names = "; ".join(lacking[:NAMED])
+    if missing:
+        names = "; ".join(missing[:MAX_LISTED_NAMES])
         reason, code = f"deliverables are missing: {names}", ReasonCode.DELIVERABLES_MISSING
     else:
-        names = ", ".join(failed[:NAMED])
+        names = ", ".join(failed[:MAX_LISTED_NAMES])
         reason, code = f"checks did not pass: {names}", ReasonCode.CHECKS_FAILED
     return EndVerdict(state=RunState.FAILED, ended_by=end.ended_by, reason=reason, code=code, params={"names": names})

@@ -8,7 +8,7 @@ from paddock.errors import InvalidInput
 from paddock.llm.demo import is_demo_provider
 from paddock.llm.gateway.model_routes import ModelNotFound, ModelRoute
 from paddock.model.task import Task
-from paddock.runs.execution.run_dependencies import RunDependencies
+from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
 from paddock.runs.presets import Preset, requested_model
 
 
@@ -22,7 +22,7 @@ class ModelChoice:
     """The agent's suggested model, if the server's default replaces it."""
 
 
-def find_model(dependencies: RunDependencies, task: Task, preset: Preset) -> ModelChoice | None:
+def find_task_model(dependencies: RunServiceDependencies, task: Task, preset: Preset) -> ModelChoice | None:
     """Return the model of a task, None where it needs none. Raises `ModelNotFound`, `InvalidInput` for a pattern."""
     wanted = requested_model(preset, task)
     if wanted is None:
@@ -41,7 +41,7 @@ def uses_default_model(task: Task) -> bool:
     return task.llm.model is None and task.llm.script is None
 
 
-async def refresh_default_model(dependencies: RunDependencies, task: Task, preset: Preset) -> None:
+async def refresh_default_model(dependencies: RunServiceDependencies, task: Task, preset: Preset) -> None:
     """Wait briefly for the providers' lists of models if the default model is needed."""
     wanted = requested_model(preset, task)
     if wanted is None or not uses_default_model(task):
@@ -52,7 +52,7 @@ async def refresh_default_model(dependencies: RunDependencies, task: Task, prese
         await dependencies.gateway.catalog.refresh()
 
 
-def _default_model(dependencies: RunDependencies, wanted: str) -> ModelChoice | None:
+def _default_model(dependencies: RunServiceDependencies, wanted: str) -> ModelChoice | None:
     name = dependencies.gateway.catalog.default()
     if name is None:
         return None
@@ -63,7 +63,7 @@ def _default_model(dependencies: RunDependencies, wanted: str) -> ModelChoice | 
     return None if is_demo_provider(route.provider_settings) else ModelChoice(name, route, replaced_model=wanted)
 
 
-def _with_advice(dependencies: RunDependencies, wanted: str, error: ModelNotFound) -> ModelNotFound:
+def _with_advice(dependencies: RunServiceDependencies, wanted: str, error: ModelNotFound) -> ModelNotFound:
     """Return the error with advice."""
     if error.params.get("known"):
         message = f"{error.message} Or give the task a script as 'llm.script'."

@@ -7,32 +7,37 @@ from collections.abc import Iterator
 from paddock.errors import ImageNotFound, InvalidInput, NotFound, PaddockError
 from paddock.llm.gateway.model_routes import ModelNotFound
 from paddock.model.task import Task
-from paddock.runs.execution.run_dependencies import RunDependencies
-from paddock.runs.execution.run_stages import SCRIPTED_KINDS, check_secrets, find_preset, image_name
-from paddock.runs.presets import Preset, UnfitTaskError, check_task_fits, requested_model
-from paddock.runs.tasks.model_choice import find_model
+from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
+from paddock.runs.execution.stage_operations import (
+    SCRIPTED_PROVIDER_KINDS,
+    check_task_secrets,
+    choose_image_name,
+    find_agent_preset,
+)
+from paddock.runs.presets import Preset, UnsupportedTaskError, check_task_fits, requested_model
+from paddock.runs.tasks.model_choice import find_task_model
 from paddock.runs.tasks.readiness_issues import IssueCode, IssueLevel, ReadinessIssue
 from paddock.runs.tasks.task_templates import SCRIPT_MODEL
 
 
-def check_task(dependencies: RunDependencies, tenant: str, task: Task) -> None:
+def check_task(dependencies: RunServiceDependencies, tenant: str, task: Task) -> None:
     """Raise `InvalidInput` for the first problem that needs neither a sandbox nor models to find."""
-    for issue in find_task_faults(dependencies, tenant, task):
+    for issue in find_blocking_issues(dependencies, tenant, task):
         raise InvalidInput(f"{issue.field}: {issue.message}" if issue.field else issue.message, params=issue.params)
 
 
-def find_readiness_issues(dependencies: RunDependencies, tenant: str, task: Task) -> list[ReadinessIssue]:
+def find_readiness_issues(dependencies: RunServiceDependencies, tenant: str, task: Task) -> list[ReadinessIssue]:
     """Return issues that prevent a run, then notices such as image builds. Reads the disk."""
     return [
-        *find_task_faults(dependencies, tenant, task),
+        *find_blocking_issues(dependencies, tenant, task),
         *_find_model_issues(dependencies, task),
         *_find_image_builds(dependencies, task),
     ]
 
 
-def find_task_faults(dependencies: RunDependencies, tenant: str, task: Task) -> Iterator[ReadinessIssue]:
+def find_blocking_issues(dependencies: RunServiceDependencies, tenant: str, task: Task) -> Iterator[ReadinessIssue]:
     try:
-        preset = find_preset(dependencies, task)
+        preset = find_agent_preset(dependencies, task)
     except NotFound as error:
         yield ReadinessIssue(
             code=IssueCode.AGENT_NOT_FOUND, field="agent", message=error.message, params={"agent": task.agent or ""}
@@ -40,18 +45,18 @@ def find_task_faults(dependencies: RunDependencies, tenant: str, task: Task) -> 
         return
     try:
         check_task_fits(preset, task)
-    except UnfitTaskError as error:
+    except UnsupportedTaskError as error:
         params = {"agent": preset.name}
-        field = ".".join(map(str, error.way))
-        yield ReadinessIssue(code=IssueCode.AGENT_UNFIT, field=field, message=error.said, params=params)
+        field = ".".join(map(str, error.field_path))
+        yield ReadinessIssue(code=IssueCode.AGENT_UNFIT, field=field, message=error.detail, params=params)
     try:
-        check_secrets(dependencies, tenant, task)
+        check_task_secrets(dependencies, tenant, task)
     except InvalidInput as error:
         code = IssueCode.SECRET_MISSING if "secret" in error.params else IssueCode.SECRETS_FORBIDDEN
         message = error.message.removeprefix("secrets: ")
         yield ReadinessIssue(code=code, field="secrets", message=message, params=error.params)
     try:
-        image = image_name(dependencies, task, preset)
+        image = choose_image_name(dependencies, task, preset)
         dependencies.images.check(image)
     except InvalidInput as error:
         params = {"kind": task.kind or ""}
@@ -68,7 +73,7 @@ def find_task_faults(dependencies: RunDependencies, tenant: str, task: Task) -> 
         )
 
 
-def _find_model_issues(dependencies: RunDependencies, task: Task) -> Iterator[ReadinessIssue]:
+def _find_model_issues(dependencies: RunServiceDependencies, task: Task) -> Iterator[ReadinessIssue]:
     preset = _find_preset(dependencies, task)
     if preset is None:
         return  # Reported as a fault.
@@ -84,7 +89,7 @@ def _find_model_issues(dependencies: RunDependencies, task: Task) -> Iterator[Re
         yield answers
         return
     try:
-        found = find_model(dependencies, task, preset)
+        found = find_task_model(dependencies, task, preset)
     except (ModelNotFound, InvalidInput) as error:
         if scripted:
             yield answers
@@ -106,7 +111,7 @@ def _find_model_issues(dependencies: RunDependencies, task: Task) -> Iterator[Re
             message=f"there is no model {found.replaced_model!r}; the run uses the server's default, {found.name!r}",
             params={"model": found.name, "wanted": found.replaced_model},
         )
-    if route.provider_settings.kind in SCRIPTED_KINDS:
+    if route.provider_settings.kind in SCRIPTED_PROVIDER_KINDS:
         yield answers
     elif routes.key_health.refused_at(provider) is not None:
         yield ReadinessIssue(
@@ -134,22 +139,22 @@ def _find_model_issues(dependencies: RunDependencies, task: Task) -> Iterator[Re
         )
 
 
-def model_for_task(dependencies: RunDependencies, task: Task) -> str | None:
+def model_for_task(dependencies: RunServiceDependencies, task: Task) -> str | None:
     """Return the model of a task's run; None for a script or without a model."""
     preset = _find_preset(dependencies, task)
     try:
-        found = find_model(dependencies, task, preset) if preset is not None else None
+        found = find_task_model(dependencies, task, preset) if preset is not None else None
     except (ModelNotFound, InvalidInput):
         return None
     return found.name if found is not None else None
 
 
-def _find_image_builds(dependencies: RunDependencies, task: Task) -> Iterator[ReadinessIssue]:
+def _find_image_builds(dependencies: RunServiceDependencies, task: Task) -> Iterator[ReadinessIssue]:
     preset = _find_preset(dependencies, task)
     if preset is None:
         return
     try:
-        image = image_name(dependencies, task, preset)
+        image = choose_image_name(dependencies, task, preset)
         dependencies.images.check(image)
     except PaddockError:
         return  # Reported as a fault.
@@ -165,8 +170,8 @@ def _find_image_builds(dependencies: RunDependencies, task: Task) -> Iterator[Re
         )
 
 
-def _find_preset(dependencies: RunDependencies, task: Task) -> Preset | None:
+def _find_preset(dependencies: RunServiceDependencies, task: Task) -> Preset | None:
     try:
-        return find_preset(dependencies, task)
+        return find_agent_preset(dependencies, task)
     except NotFound:
         return None

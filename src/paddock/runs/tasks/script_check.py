@@ -13,7 +13,7 @@ from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.scripted_model.script_loader import parse_script
 from paddock.runs.tasks.task_problems import problems_from_error
 
-LONG_SCRIPT = 32 * 2**10
+LONG_SCRIPT_CHARACTERS = 32 * 2**10
 """Characters of a script that block other clients while it is parsed."""
 _MAX_REMEMBERED = 100
 _remembered: OrderedDict[bytes, Sequence[str]] = OrderedDict()
@@ -26,13 +26,13 @@ def find_script_problems(text: str) -> Sequence[str]:
     return _remember(text, _parse_problems(text)) if known is None else known
 
 
-async def check_long_script(text: object, workers: WorkerPool) -> None:
+async def validate_long_script(text: object, workers: WorkerPool) -> None:
     """Have a worker process find the problems of a script, if it is long. Raises `WorkersBusy`."""
-    if isinstance(text, str) and len(text) > LONG_SCRIPT and _digest(text) not in _remembered:
-        _remember(text, json.loads(b"".join(await workers.call(write_script_problems, text))))
+    if isinstance(text, str) and len(text) > LONG_SCRIPT_CHARACTERS and _digest(text) not in _remembered:
+        _remember(text, json.loads(b"".join(await workers.call(script_problems_as_json, text))))
 
 
-def write_script_problems(text: str) -> bytes:
+def script_problems_as_json(text: str) -> bytes:
     """Return the problems of a script as JSON."""
     return json.dumps(_parse_problems(text)).encode()
 

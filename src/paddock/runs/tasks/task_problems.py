@@ -20,11 +20,11 @@ class TaskProblem:
     message: str
 
     def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return ": ".join(part for part in (place, self.field, self.message) if part)
+        location = self.file if self.line is None else f"{self.file}:{self.line}"
+        return ": ".join(part for part in (location, self.field, self.message) if part)
 
 
-class TaskError(ConfigError):
+class InvalidTaskError(ConfigError):
     """The task is not valid."""
 
     code = "INVALID_TASK"

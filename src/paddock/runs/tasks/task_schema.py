@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from paddock.config.schema_lookup import annotation_at, section_type, unit_of_field
+from paddock.config.schema_lookup import annotation_of_setting, section_type, unit_of_field
 from paddock.config.units import format_duration, format_size
 from paddock.model.task import Deliverable, McpServer, RetrySettings, Task, TaskCheck, TaskInput, TaskModel
 from paddock.model.task_fields import split_command_words, wrap_in_list
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SHORT_FORMS: Mapping[type[BaseModel], tuple[Mapping[str, Any], str]] = {
     TaskModel: ({"type": "string", "pattern": r"^[^\s,]{1,200}$"}, "the model's name"),
     McpServer: ({"type": "string", "pattern": r"^https?://[^\s/]+[^\s]*$"}, "an address"),
@@ -53,7 +53,7 @@ def task_json_schema() -> dict[str, Any]:
     made["properties"]["$schema"] = {"type": "string", "description": "Where this schema is, for editors of JSON."}
     made["anyOf"] = [{"required": [key]} for key in ("agent", "entrypoint", "matrix")]
     made["not"] = {"required": ["image", "kind"]}
-    return {"$schema": DIALECT, "title": "Paddock task", **made}
+    return {"$schema": SCHEMA_DIALECT, "title": "Paddock task", **made}
 
 
 def task_json_schema_text() -> str:
@@ -64,7 +64,7 @@ def task_json_schema_text() -> str:
 def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     for name in model.model_fields:
         for key in ((name,), (name, "0")):
-            inner = section_type(annotation_at(key, model))
+            inner = section_type(annotation_of_setting(key, model))
             if inner is not None:
                 yield inner
                 yield from _models(inner)

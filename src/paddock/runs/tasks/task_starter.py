@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-SHOWN = 5
+MAX_LISTED_MODELS = 5
 _NO_MODELS = "# 'paddock llm list' lists the server's models. If it has none, set a provider's key or use a script.\n"
-_TEXT = """\
+_TEMPLATE = """\
 # A task: what an agent is to do in a sandbox of its own, and what must come back.
 #
 #   paddock task validate {file}
@@ -88,6 +88,12 @@ def starter_task_file(name: str, agent: str, file: str, *, entrypoint: bool = Fa
 
     With an `entrypoint` for agents that have no command. `models` are the server's, its default first.
     """
-    known = f"# Models of the server, its default first: {', '.join(models[:SHOWN])}.\n" if models else _NO_MODELS
+    known = (
+        f"# Models of the server, its default first: {', '.join(models[:MAX_LISTED_MODELS])}.\n"
+        if models
+        else _NO_MODELS
+    )
     model = models[0] if models else "fast"
-    return _TEXT.format(name=name, agent=agent, file=file, hash="" if entrypoint else "#", models=known, model=model)
+    return _TEMPLATE.format(
+        name=name, agent=agent, file=file, hash="" if entrypoint else "#", models=known, model=model
+    )

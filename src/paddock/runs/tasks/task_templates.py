@@ -14,7 +14,7 @@ SCRIPT_MODEL = "script"
 """Model name that selects the task's script even if the server has the agent's model."""
 
 
-NAMES = (
+TEMPLATE_NAMES = (
     "data-report",
     "fix-bug",
     "hello",
@@ -28,19 +28,19 @@ NAMES = (
 """In a checkout, user tasks are beside the samples."""
 
 
-def template_directory() -> Path:
+def task_template_directory() -> Path:
     """Return the directory of sample tasks, in the checkout or the package."""
     package = Path(__file__).resolve().parents[2]
     checkout = package.parents[1]
     return checkout / "tasks" if (checkout / "pyproject.toml").is_file() else package / "templates"
 
 
-def load_templates(presets: PresetLibrary) -> list[LoadedTask]:
-    """Load all sample tasks, by file name. Raises `TaskError` for one that is not valid."""
+def load_task_templates(presets: PresetLibrary) -> list[LoadedTask]:
+    """Load all sample tasks, by file name. Raises `InvalidTaskError` for one that is not valid."""
     return [load_task(path, presets=presets) for path in _template_files().values()]
 
 
-def find_template(name: str, presets: PresetLibrary) -> LoadedTask:
+def find_task_template(name: str, presets: PresetLibrary) -> LoadedTask:
     """Load a sample task by its name. Raises `NotFound`, which lists the names."""
     files = _template_files()
     if name not in files:
@@ -51,14 +51,14 @@ def find_template(name: str, presets: PresetLibrary) -> LoadedTask:
 def user_task_files() -> list[Path]:
     """Return the user's task files beside the samples of a checkout."""
     samples = set(_template_files().values())
-    return [path for path in list_task_files(template_directory()) if path not in samples]
+    return [path for path in list_task_files(task_template_directory()) if path not in samples]
 
 
 def _template_files() -> dict[str, Path]:
     return {
         path.stem: path
-        for path in list_task_files(template_directory())
-        if path.suffix == ".yaml" and path.stem in NAMES
+        for path in list_task_files(task_template_directory())
+        if path.suffix == ".yaml" and path.stem in TEMPLATE_NAMES
     }
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from paddock.config.yaml_files import explain_problem, locate_field, parse_yaml, unknown_name_message
+from paddock.config.yaml_files import explain_validation_error, locate_field, parse_yaml, unknown_name_message
 from paddock.errors import ConfigError
 from paddock.model.sandbox import FrozenModel, ImageService, SandboxUser
 
@@ -194,7 +194,7 @@ def _complaint(path: Path, tree: yaml.Node | None, detail: Mapping[str, Any]) ->
 def _advice(detail: Mapping[str, Any]) -> str:
     if detail["type"] == "extra_forbidden":
         return unknown_name_message(detail["loc"][-1], sorted(_fields_at(detail["loc"][:-1])))
-    return explain_problem(detail)
+    return explain_validation_error(detail)
 
 
 def _fields_at(location: Sequence[str | int]) -> list[str]:

@@ -15,9 +15,9 @@ from paddock.testing.backends.harness import (
     MIB,
     BackendHarness,
     ConformanceChecks,
+    conformance_check,
     echo_port,
     http_socket,
-    conformance_check,
     wait_until_true,
 )
 

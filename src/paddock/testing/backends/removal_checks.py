@@ -125,7 +125,7 @@ class RemovalChecks(ConformanceChecks):
     async def test_closing_a_backend_object_leaves_its_sandboxes(self, bench: BackendHarness) -> None:
         """Sandboxes outlive the server process."""
         bench.needs(BackendFeature.SURVIVE)
-        first = bench.make_backend()
+        first = bench.create_sandbox_backend()
         spec = bench.spec()
         record = await first.start(spec)
         await first.close()

@@ -14,7 +14,7 @@ from paddock.agents.engines.acp.agent_programs import AGENT_PROGRAMS, AgentProgr
 from paddock.agents.engines.acp.engine import AcpEngine
 from paddock.agents.engines.base import Turn, TurnInput, TurnOutcome
 from paddock.agents.engines.registry import EngineDependencies
-from paddock.app import open_gateway
+from paddock.app import open_model_gateway
 from paddock.auth.api_keys import ApiKeys
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
@@ -96,7 +96,7 @@ async def open_acp_harness(
         events = await EventLog.open(store)
         exit_stack.callback(events.close)
         keys = ApiKeys(ApiKeyStore(store))
-        gateway = await open_gateway(config.llm, store, keys, exit_stack)
+        gateway = await open_model_gateway(config.llm, store, keys, exit_stack)
         backend = LocalBackend(LocalBackendSettings(data=data))
         exit_stack.push_async_callback(backend.close)
         http_server = HttpServer(gateway, max_body=2**26, max_connections=1000, memory_budget=gateway.memory_budget)

@@ -17,7 +17,7 @@ from paddock.model.session_events import MessageDelta
 from paddock.testing.in_memory_turn import InMemoryTurn, ServerKilled
 
 from ...fleet.conftest import data
-from ...runs.agent_images import KEPT, share_images
+from ...runs.agent_images import IMAGE_CACHE, share_images
 from . import acp_harness
 from .acp_harness import agent_texts, make_session, open_acp_harness, until, wait_for_pending
 
@@ -46,7 +46,7 @@ def models(directory: Path, turns: Sequence[Any], **more: Any) -> dict[str, Any]
 
 
 def bench(data: Path, turns: Sequence[Any], **more: Any) -> Any:
-    return open_acp_harness(data, llm=models(data, turns, **more), images=KEPT)
+    return open_acp_harness(data, llm=models(data, turns, **more), images=IMAGE_CACHE)
 
 
 def shell(agent: str, command: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from paddock.cli.connection.offline_client import OfflineClient
+from paddock.cli.connection.data_directory_client import DataDirectoryClient
 from paddock.cli.connection.server_address import has_running_server
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import NoServerError, RequestRefused
@@ -64,13 +64,13 @@ async def _make_database(data: Path) -> None:
 
 
 async def _subject(data: Path) -> str:
-    async with OfflineClient(CliContext(data=str(data))) as client:
+    async with DataDirectoryClient(CliContext(data=str(data))) as client:
         return (await client._reader._parts.principal()).subject
 
 
 async def answers(data: Path, paths: Mapping[str, str]) -> dict[str, tuple[int, bytes]]:
     found: dict[str, tuple[int, bytes]] = {}
-    async with OfflineClient(CliContext(data=str(data))) as client:
+    async with DataDirectoryClient(CliContext(data=str(data))) as client:
         for name, path in paths.items():
             try:
                 async with client.request("GET", path) as answer:
@@ -132,8 +132,8 @@ def test_commands_load_only_what_their_answer_needs(data: Path, command: str) ->
     assert not loaded & {"aiohttp", "alembic", "uvicorn", "sqlalchemy.dialects.postgresql", "paddock.app"}
     assert not loaded & {
         "paddock.llm.gateway.gateway",
-        "paddock.runs.execution.runner",
-        "paddock.runs.execution.run_stages",
+        "paddock.runs.execution.run_executor",
+        "paddock.runs.execution.stage_operations",
         "paddock.agents.tools.session_sandboxes",
     }
 
@@ -148,7 +148,7 @@ def test_read_only_api_cannot_write(data: Path) -> None:
         asyncio.run(write())
 
     async def post() -> None:
-        async with OfflineClient(CliContext(data=str(data))) as client:
+        async with DataDirectoryClient(CliContext(data=str(data))) as client:
             await client.post("/v1/sandboxes", {})
 
     with pytest.raises(NoServerError, match="paddock serve"):

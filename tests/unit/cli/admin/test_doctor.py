@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paddock.cli.admin.doctor import _provider_finding
+from paddock.cli.admin.doctor_command import _provider_finding
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The line of `paddock serve` about models says what the configuration has."""
+"""The banner of `paddock serve` names the configured models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.cli.admin.serve import _models_text
+from paddock.cli.admin.serve_command import _models_text
 from paddock.config import load_config
 
 

@@ -55,7 +55,7 @@ def test_the_newest_lines_are_drawn_dimmed_until_there_is_a_result(screen: Scree
     assert len(screen.lines()) == 1 and "thinking" in screen.lines()[0]
 
 
-def test_calls_that_run_at_once_are_drawn_one_below_the_other(screen: Screen) -> None:
+def test_concurrent_calls_are_drawn_one_below_the_other(screen: Screen) -> None:
     for name in ("c", "d"):
         screen.show_event("call.running", call_id=name)
     for name in ("c", "d", "c"):
@@ -63,7 +63,7 @@ def test_calls_that_run_at_once_are_drawn_one_below_the_other(screen: Screen) ->
     assert screen.lines()[:2] == ["c1 c1", "d1"]
 
 
-def test_the_call_that_runs_is_named_until_the_last_one_ends(screen: Screen) -> None:
+def test_running_call_is_named_until_all_calls_end(screen: Screen) -> None:
     screen.show_event("call.ready", call={"id": "d", "name": "browser_open", "arguments": {}})
     screen.show_event("session.sandbox", kind="linux", state="starting")
     assert "waiting for a linux sandbox" in screen.lines()[-1]

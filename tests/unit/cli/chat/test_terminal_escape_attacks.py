@@ -110,6 +110,6 @@ def test_piped_and_json_output_has_no_control_characters(capsys: pytest.CaptureF
             view.show_event(event)
         view.print_note(f"before{STEERING}after")
     print_history(CommandOutput(False), [happened(f"before{STEERING}after")[0]["data"]["message"]])
-    said = capsys.readouterr()
-    for text in (said.out, said.err):
+    captured = capsys.readouterr()
+    for text in (captured.out, captured.err):
         assert text and not re.findall(r"[^\n -~\u00a0-\uffff]", text)

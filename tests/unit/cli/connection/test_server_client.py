@@ -1,4 +1,4 @@
-"""The client against a small server: finding it, keys, refusals, pages, streams that break off."""
+"""Server client: discovery, keys, error responses, pages, and interrupted streams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paddock.cli.connection.server_address import DEFAULT_URL, ServerTarget, wai
 from paddock.cli.connection.server_client import ServerClient
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import CliError, NoServerError, RequestRefused
-from paddock.cli.sandbox.remote_command import CommandEnd, OutputLost, OutputSink, RemoteCommand
+from paddock.cli.sandbox.remote_command import CommandOutputLost, CommandOutputWriter, RemoteCommand, RemoteCommandEnd
 from paddock.errors import ConfigError
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +87,7 @@ def test_a_starting_server_is_waited_for(data: Path) -> None:
         started.join()
 
 
-def test_a_server_that_ends_while_it_starts_is_not_waited_for(data: Path) -> None:
+def test_server_that_fails_to_start_is_not_waited_for(data: Path) -> None:
     with served(data, "http://127.0.0.1:9999"):
         (data / "server.json").unlink()
         assert wait_for_server_url(data, 0.1) is None
@@ -188,14 +188,14 @@ END = (
 )
 
 
-async def test_following_continues_after_a_lost_connection(capfd: pytest.CaptureFixture[str]) -> None:
-    asked: list[str] = []
+async def test_following_output_continues_after_a_lost_connection(capfd: pytest.CaptureFixture[str]) -> None:
+    cursors: list[str] = []
 
     async def logs(request: web.Request) -> web.StreamResponse:
-        asked.append(request.query["cursor"])
+        cursors.append(request.query["cursor"])
         answer = web.StreamResponse()
         await answer.prepare(request)
-        if len(asked) == 1:
+        if len(cursors) == 1:
             await answer.write(output("one", 3) + output("lost", 9)[:10])
             assert request.transport is not None
             request.transport.abort()
@@ -204,13 +204,13 @@ async def test_following_continues_after_a_lost_connection(capfd: pytest.Capture
         return answer
 
     async with serving({LOGS: logs}) as client:
-        execution = RemoteCommand(client, SANDBOX, OutputSink(False))
+        execution = RemoteCommand(client, SANDBOX, CommandOutputWriter(False))
         execution.id = "c1"
-        assert await execution.follow_output() == CommandEnd(4)
+        assert await execution.follow_output() == RemoteCommandEnd(4)
     captured = capfd.readouterr()
     assert captured.out == "onetwo"
     assert "waiting for the server" in captured.err
-    assert asked == ["0", "3"]
+    assert cursors == ["0", "3"]
 
 
 async def test_lost_output_is_an_error_and_never_a_silent_gap(capfd: pytest.CaptureFixture[str]) -> None:
@@ -218,18 +218,18 @@ async def test_lost_output_is_an_error_and_never_a_silent_gap(capfd: pytest.Capt
         return web.Response(body=output("one", 3) + output("late", 107))
 
     async with serving({LOGS: logs}) as client:
-        execution = RemoteCommand(client, SANDBOX, OutputSink(False))
+        execution = RemoteCommand(client, SANDBOX, CommandOutputWriter(False))
         execution.id = "c1"
-        with pytest.raises(OutputLost, match="100 bytes are lost"):
+        with pytest.raises(CommandOutputLost, match="100 bytes are lost"):
             await execution.follow_output()
 
 
-async def test_following_ends_if_the_sandbox_is_gone() -> None:
+async def test_following_output_ends_if_the_sandbox_is_gone() -> None:
     async def logs(_: web.Request) -> web.StreamResponse:
         return web.json_response({"code": "SANDBOX_GONE", "message": "the sandbox has ended"}, status=502)
 
     async with serving({LOGS: logs}) as client:
-        execution = RemoteCommand(client, SANDBOX, OutputSink(False))
+        execution = RemoteCommand(client, SANDBOX, CommandOutputWriter(False))
         execution.id = "c1"
         with pytest.raises(RequestRefused, match="the sandbox has ended"):
             await execution.follow_output()
@@ -246,9 +246,9 @@ async def test_binary_output_is_exact(capfdbinary: pytest.CaptureFixture[bytes])
         return web.Response(body="".join(json.dumps(line) + "\n" for line in lines).encode())
 
     async with serving({LOGS: logs}) as client:
-        execution = RemoteCommand(client, SANDBOX, OutputSink(False))
+        execution = RemoteCommand(client, SANDBOX, CommandOutputWriter(False))
         execution.id = "c1"
-        assert await execution.follow_output() == CommandEnd(0)
+        assert await execution.follow_output() == RemoteCommandEnd(0)
     captured = capfdbinary.readouterr()
     assert (captured.out, captured.err) == (b"\xff\n", b"e")
 

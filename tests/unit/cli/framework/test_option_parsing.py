@@ -16,8 +16,8 @@ from paddock.cli.output.formatting import (
     format_time_left,
     sanitize_text,
 )
-from paddock.cli.sandbox.copy import CopyEndpoint, parse_copy_endpoint
-from paddock.cli.sandbox.lookup import AmbiguousName, NoSuchSandbox, choose_sandbox
+from paddock.cli.sandbox.copy_command import CopyEndpoint, parse_copy_endpoint
+from paddock.cli.sandbox.sandbox_lookup import AmbiguousName, NoSuchSandbox, choose_sandbox
 
 
 def test_assignments() -> None:
@@ -30,7 +30,7 @@ def test_bad_assignments(text: str) -> None:
         option_parsing.parse_assignments([text], "--metadata")
 
 
-def test_environment_from_files_arguments_and_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_from_files_arguments_and_this_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERE", "seen")
     file = tmp_path / "env"
     file.write_text("# comment\n\nexport A=1\nB = 'two words' \nC=\"x\"\nD=it's\n")
@@ -83,7 +83,7 @@ def test_lifetimes_and_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "endpoint"),
     [
         ("file", CopyEndpoint(None, "file")),
         ("./a:b", CopyEndpoint(None, "./a:b")),
@@ -94,11 +94,11 @@ def test_lifetimes_and_limits() -> None:
         ("win:c:/a", CopyEndpoint("win", "c:/a")),
     ],
 )
-def test_places(text: str, place: CopyEndpoint) -> None:
-    assert parse_copy_endpoint(text) == place
+def test_copy_endpoints(text: str, endpoint: CopyEndpoint) -> None:
+    assert parse_copy_endpoint(text) == endpoint
 
 
-def test_a_place_needs_an_absolute_path() -> None:
+def test_copy_endpoint_in_a_sandbox_needs_an_absolute_path() -> None:
     with pytest.raises(UsageError):
         parse_copy_endpoint("3f2a:relative")
     with pytest.raises(UsageError):
@@ -128,7 +128,7 @@ def test_a_sandbox_is_found_by_id_prefix_or_name() -> None:
             choose_sandbox(sandboxes, unknown)
 
 
-def test_times_and_sizes_for_people() -> None:
+def test_times_and_sizes_are_human_readable() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert [format_elapsed(s) for s in (0, 59, 90, 120, 7199, 7200, 86400, 200000)] == [
         "0s",

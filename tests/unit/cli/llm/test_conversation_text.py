@@ -23,8 +23,8 @@ def test_a_conversation_reads_from_top_to_bottom(capsys: pytest.CaptureFixture[s
         "arguments": json.dumps({"path": "a", "content": "x\ny\n"}),
     }
     result = {"type": "toolResult", "callId": "c1", "content": [text("done\there")], "isError": True}
-    speech = ConversationPrinter(full=True)
-    speech.print_messages(
+    printer = ConversationPrinter(full=True)
+    printer.print_messages(
         [
             {"role": "system", "parts": [text("Be kind.")]},
             {
@@ -35,8 +35,8 @@ def test_a_conversation_reads_from_top_to_bottom(capsys: pytest.CaptureFixture[s
             {"role": "user", "parts": [result]},
         ]
     )
-    speech.print_answer({"parts": [text("Written."), {"type": "refusal", "text": "No more."}], "finish": "stop"})
-    speech.print_cut_note()
+    printer.print_answer({"parts": [text("Written."), {"type": "refusal", "text": "No more."}], "finish": "stop"})
+    printer.print_cut_note()
     assert capsys.readouterr().out == (
         "\nsystem\n  Be kind.\n"
         "\nuser\n  你好\n  [image/png 3 B]\n"
@@ -53,20 +53,22 @@ def test_control_characters_in_conversations_are_replaced(capsys: pytest.Capture
         {"type": "toolCall", "id": EVIL, "name": EVIL, "arguments": EVIL},
         {"type": "media", "kind": EVIL, "url": EVIL},
     ]
-    speech = ConversationPrinter(full=True)
-    speech.print_messages([{"role": EVIL, "parts": parts}])
-    speech.print_messages(
+    printer = ConversationPrinter(full=True)
+    printer.print_messages([{"role": EVIL, "parts": parts}])
+    printer.print_messages(
         [{"role": "user", "parts": [{"type": "toolResult", "callId": EVIL, "content": [text(EVIL)]}]}]
     )
-    speech.print_answer({"parts": parts, "finish": EVIL})
-    assert [letter for letter in capsys.readouterr().out if letter != "\n" and not letter.isprintable()] == []
+    printer.print_answer({"parts": parts, "finish": EVIL})
+    assert [
+        character for character in capsys.readouterr().out if character != "\n" and not character.isprintable()
+    ] == []
 
 
 def test_long_texts_are_cut_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     message = {"role": "user", "parts": [text("\n".join(f"line {number}" for number in range(100)))]}
-    speech = ConversationPrinter(full=False)
-    speech.print_messages([message])
-    speech.print_cut_note()
+    printer = ConversationPrinter(full=False)
+    printer.print_messages([message])
+    printer.print_cut_note()
     shown = capsys.readouterr().out
     assert "line 15\n" in shown and "line 16\n" not in shown
     assert "more characters" in shown and "1 long text is cut; use --full to print everything" in shown
@@ -74,7 +76,7 @@ def test_long_texts_are_cut_with_a_note(capsys: pytest.CaptureFixture[str]) -> N
     assert "line 99" in capsys.readouterr().out
 
 
-def test_arguments_that_are_no_json_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_json_arguments_are_shown_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     call = {"type": "toolCall", "id": "c", "name": "run", "arguments": '{"broken'}
     ConversationPrinter(full=True).print_messages([{"role": "assistant", "parts": [call]}])
     assert '→ run {"broken' in capsys.readouterr().out

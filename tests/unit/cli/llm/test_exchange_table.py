@@ -89,4 +89,4 @@ def test_the_sandbox_column_is_omitted_if_empty() -> None:
 def test_control_characters_of_providers_are_replaced() -> None:
     rows = [exchange_cells(each, NOW) for each in ALL]
     lines = "".join(ExchangeTableLayout(rows, 120).format_row(row) for row in rows)
-    assert all(letter.isprintable() for letter in lines)
+    assert all(character.isprintable() for character in lines)

@@ -1,4 +1,4 @@
-"""How exchanges with models are put in words."""
+"""Formatting of exchanges with models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paddock.cli.output.formatting import format_cost, format_count, format_late
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "expected"),
     [
         (None, ""),
         (0.0, "0 ms"),
@@ -28,24 +28,24 @@ from paddock.cli.output.formatting import format_cost, format_count, format_late
         (605, "605 s"),
     ],
 )
-def test_latency_format(seconds: float | None, said: str) -> None:
-    assert format_latency(seconds) == said
+def test_latency_format(seconds: float | None, expected: str) -> None:
+    assert format_latency(seconds) == expected
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "expected"),
     [(None, ""), (0, "0"), (999, "999"), (1200, "1.2k"), (9_960, "10k"), (999_600, "1.0M"), (34_000_000, "34M")],
 )
-def test_count_format(number: int | None, said: str) -> None:
-    assert format_count(number) == said
+def test_count_format(number: int | None, expected: str) -> None:
+    assert format_count(number) == expected
 
 
 @pytest.mark.parametrize(
-    ("dollars", "said"),
+    ("dollars", "expected"),
     [(None, ""), (0.0, "$0"), (0.00001, "<$0.0001"), (0.0123, "$0.0123"), (0.5, "$0.50"), (1234.5, "$1,234.50")],
 )
-def test_cost_format(dollars: float | None, said: str) -> None:
-    assert format_cost(dollars) == said
+def test_cost_format(dollars: float | None, expected: str) -> None:
+    assert format_cost(dollars) == expected
 
 
 def exchange(**more: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def exchange(**more: Any) -> dict[str, Any]:
     return {**known, "status": 200, **more}
 
 
-def test_the_provider_model_is_shown_if_it_differs() -> None:
+def test_different_provider_model_is_shown() -> None:
     assert format_model(exchange()) == "fast → openai/gpt-5"
     assert format_model(exchange(providerModel="fast")) == "fast → openai"
     assert format_model(exchange(provider=None)) == "fast"
@@ -73,7 +73,7 @@ def test_a_failed_outcome_includes_the_reason() -> None:
     assert format_outcome(exchange(outcome="client_gone", status=200)) == "client gone"
 
 
-def test_guessed_tokens_are_marked() -> None:
+def test_estimated_tokens_are_marked() -> None:
     usage = {"input": 1200, "output": 3, "cacheRead": 1000, "cacheWrite": 0, "reasoning": 0}
     assert format_tokens(exchange(usage=usage)) == "1,200 in, 3 out (including 1,000 read from cache)"
     assert format_tokens(exchange(usage=usage, estimated=True)).startswith("~1,200 in, ~3 out")

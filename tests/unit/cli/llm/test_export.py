@@ -1,4 +1,4 @@
-"""An export that breaks off leaves nothing under its name."""
+"""An interrupted export leaves no file."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ async def test_show_requests_the_selected_exchange(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PADDOCK_API_KEY", "pdk_x")
-    asked: dict[str, str] = {}
+    query_parameters: dict[str, str] = {}
 
     async def all_of_it(request: web.Request) -> web.StreamResponse:
-        asked.update(request.query)
+        query_parameters.update(request.query)
         return web.Response(body=b'{"id": "ex-1"}\n{"id": "ex-2"}\n')
 
     file = tmp_path / "out.jsonl"
@@ -53,5 +53,5 @@ async def test_show_requests_the_selected_exchange(
         await export_conversations(
             CliContext(server=client.url), model="fast", search="a b", form="anthropic", output=file
         )
-    assert asked == {"model": "fast", "text": "a b", "form": "anthropic"}
+    assert query_parameters == {"model": "fast", "text": "a b", "form": "anthropic"}
     assert capsys.readouterr().err == f"2 conversations in {file}\n"

@@ -46,7 +46,7 @@ def test_configured_models_are_listed_without_a_server(capsys: pytest.CaptureFix
     assert not (tmp_path / "data").exists()
 
 
-def test_a_note_on_a_terminal_says_that_no_server_was_asked(
+def test_terminal_note_says_that_no_server_is_running(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -56,6 +56,6 @@ def test_a_note_on_a_terminal_says_that_no_server_was_asked(
     assert "Providers without configured models: spare." in shown
 
 
-def test_a_named_server_that_is_not_running_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_named_server_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["llm", "list", "--server", "http://127.0.0.1:1"]) == 1
     assert "no Paddock server at http://127.0.0.1:1" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A recording has what the archive has, and appears whole or not at all."""
+"""Recordings contain the archived exchanges and are written atomically."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def exchange_id(number: int) -> str:
 
 def shown(number: int, **more: Any) -> dict[str, Any]:
     known = {"id": exchange_id(number), "number": number, "at": "2026-01-31T12:00:00Z", "format": "openai-chat"}
-    asked = {"operation": "generate", "model": "fast", "stream": True, "status": 200, "outcome": "ok"}
-    return {**known, **asked, "providerKind": "openai", "pieces": [[0.1, 9], [0.25, 9]], **more}
+    call = {"operation": "generate", "model": "fast", "stream": True, "status": 200, "outcome": "ok"}
+    return {**known, **call, "providerKind": "openai", "pieces": [[0.1, 9], [0.25, 9]], **more}
 
 
 def archive(*exchanges: dict[str, Any]) -> dict[str, Handler]:
@@ -51,7 +51,7 @@ def archive(*exchanges: dict[str, Any]) -> dict[str, Handler]:
 
 
 @pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.zst"])
-async def test_bytes_and_their_times_are_those_of_the_archive_oldest_first(tmp_path: Path, name: str) -> None:
+async def test_recording_has_archived_bytes_and_times_in_order(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     async with serving(archive(*(shown(number) for number in range(20, 0, -1)))) as client:
         await record_exchanges(CliContext(server=client.url), file)

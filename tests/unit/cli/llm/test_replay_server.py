@@ -1,4 +1,4 @@
-"""A recording answers for every model; a model is asked only for what it lacks."""
+"""A recording answers for every model; missing answers come from the configured model."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def test_a_miss_uses_the_configured_model(wanted: str, provider: str, model: str
     assert wanted not in made.models
 
 
-def test_a_miss_that_is_not_configured_is_an_error() -> None:
+def test_unconfigured_miss_model_is_an_error() -> None:
     with pytest.raises(CliError, match="model fast is not configured; configured models: none"):
         build_replay_config(Path("a"), match="exact", timing="instant", miss="fast", configured=LlmConfig())

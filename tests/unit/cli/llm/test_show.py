@@ -1,4 +1,4 @@
-"""A conversation is shown with a mark where some of its tokens are a guess."""
+"""Conversations with estimated tokens are marked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST, SECOND = (f"ex-{number:026x}" for number in (1, 2))
         (False, "1,200 in, 34 out", "$0.50"),
     ],
 )
-async def test_guesses_of_a_conversation_are_marked(
+async def test_estimated_values_of_a_conversation_are_marked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, estimated: bool, tokens: str, cost: str
 ) -> None:
     monkeypatch.setenv("PADDOCK_API_KEY", "pdk_x")
@@ -43,5 +43,5 @@ async def test_guesses_of_a_conversation_are_marked(
     routes: dict[str, Handler] = {f"/v1/exchanges/{FIRST}/conversation": conversation}
     async with serving(routes) as client:
         await show_exchange(CliContext(server=client.url), FIRST, thread=True)
-    told = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
-    assert (told["tokens"].strip(), told["cost"].strip()) == (tokens, cost)
+    shown = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
+    assert (shown["tokens"].strip(), shown["cost"].strip()) == (tokens, cost)

@@ -1,4 +1,4 @@
-"""Usage as a table and bars, with guesses marked."""
+"""Usage as a table and bars, with estimates marked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_long_time_is_drawn_without_its_empty_days() -> None:
     assert len(_daily_chart([item(day="2020-01-01"), item(day="2026-01-01")])) == 2
 
 
-def test_guesses_and_unknown_prices_are_marked_and_explained() -> None:
+def test_estimates_and_unknown_prices_are_marked_and_explained() -> None:
     assert _usage_cells(item()) == ["3", "", "1.2k", "10", "$0.50"]
     assert _usage_cells(item(estimated=1)) == ["3", "", "~1.2k", "~10", "~$0.50"]
     assert _usage_cells(item(unpriced=1))[-1] == "≥$0.50"

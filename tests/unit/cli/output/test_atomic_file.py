@@ -1,4 +1,4 @@
-"""Files appear under their name whole or not at all."""
+"""Files are written atomically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def write_half(path: Path, problem: type[BaseException]) -> None:
         raise problem
 
 
-def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
+def test_file_appears_only_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with open_atomic_file(path) as file:
         file.write(b"all")
@@ -27,7 +27,7 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("problem", [ValueError, KeyboardInterrupt])
-def test_a_failed_write_keeps_the_old_file_and_leaves_no_partial_one(
+def test_failed_write_keeps_the_old_file_and_removes_the_partial_file(
     tmp_path: Path, problem: type[BaseException]
 ) -> None:
     path = tmp_path / "file"

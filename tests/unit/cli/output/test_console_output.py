@@ -13,17 +13,17 @@ EVIL = "\x1b]0;title\x07\x1b[2J\x9b31m\x7f"
 
 
 def controls(text: str) -> list[str]:
-    return [letter for letter in text if letter != "\n" and not letter.isprintable()]
+    return [character for character in text if character != "\n" and not character.isprintable()]
 
 
-def test_errors_and_warnings_that_quote_a_sandbox(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_and_warnings_have_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     print_warning(EVIL)
     report_error(CliError(EVIL, hint=EVIL), as_json=False)
     report_error(CliError(EVIL, hint=EVIL), as_json=True)
     assert controls(capsys.readouterr().err) == []
 
 
-def test_text_that_comes_from_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_text_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     out = CommandOutput(as_json=False)
     out.print_text(EVIL)
     assert controls(capsys.readouterr().out) == []
@@ -41,7 +41,7 @@ def test_lines_keep_tabs_and_get_unix_line_ends(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == "error: one\n\ttwo\n"
 
 
-def test_json_that_quotes_a_sandbox(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     CommandOutput(as_json=True).print_json_line({"name": EVIL})
     shown = capsys.readouterr().out
     assert controls(shown) == []

@@ -16,15 +16,15 @@ from rich.console import Console
 from paddock.cli.output.agent_text import clean_line, clean_text, summarize_arguments
 from paddock.cli.output.command_output import CommandOutput
 from paddock.cli.output.errors import CliError, UsageError
-from paddock.cli.run.deliverables import local_deliverable_path
-from paddock.cli.run.job_planning import (
-    apply_changes,
+from paddock.cli.run.deliverable_download import local_deliverable_path
+from paddock.cli.run.progress_views import JsonRunView, PlainRunView, RunsTableView, SingleRunView
+from paddock.cli.run.run_planning import (
+    apply_task_changes,
     check_agent_preset,
     format_skipped_note,
     parse_task_changes,
     separate_script_files,
 )
-from paddock.cli.run.progress_views import JsonRunView, PlainRunView, RunsTableView, SingleRunView
 from paddock.cli.run.run_progress import RunProgress
 from paddock.cli.run.run_render import choose_visible_runs, format_run_duration, shorten_reason
 from paddock.cli.run.run_summary import print_file_content, print_run_summary, print_runs_table
@@ -55,7 +55,7 @@ STORY = [
 ]
 
 
-def told(events: Iterable[dict[str, Any]], name: str = "hello") -> RunProgress:
+def progress_after(events: Iterable[dict[str, Any]], name: str = "hello") -> RunProgress:
     run = RunProgress(name, "run-1")
     for each in events:
         run.apply_event(each)
@@ -71,7 +71,7 @@ def drawn(view: SingleRunView | RunsTableView, width: int) -> str:
 
 
 def test_events_update_the_progress_of_a_run() -> None:
-    run = told(STORY[:10])
+    run = progress_after(STORY[:10])
     assert (run.state, run.stage, run.model, run.turns, run.cost) == ("running", "watch", "claude-test", 2, 0.0345)
     assert (run.input_tokens, run.output_tokens) == (12_345, 678)
     assert run.stages == {"admit": pytest.approx(0.1), "sandbox": pytest.approx(0.5)}
@@ -79,8 +79,8 @@ def test_events_update_the_progress_of_a_run() -> None:
     assert run.last_line == "written"
 
 
-def test_a_run_that_has_ended_stays_as_long_as_it_took() -> None:
-    run = told(STORY)
+def test_duration_of_an_ended_run_is_constant() -> None:
+    run = progress_after(STORY)
     assert run.has_ended and run.stage == "" and run.reason == "the entrypoint exited"
     assert run.stages["watch"] == pytest.approx(10) and run.stages["collect"] == pytest.approx(0.3)
     assert run.elapsed_seconds(BEGAN + timedelta(days=1)) == 11
@@ -88,7 +88,7 @@ def test_a_run_that_has_ended_stays_as_long_as_it_took() -> None:
 
 def test_a_retry_resets_the_progress() -> None:
     retrying = event(11, "retrying", 11, state="lost", reason="the sandbox died", wait=5)
-    run = told(STORY[:10])
+    run = progress_after(STORY[:10])
     assert [line.text for line in run.apply_event(retrying)] == ["lost: the sandbox died; retrying in 5 s"]
     assert run.state == "queued"
     run.apply_event(event(12, "started", 16, attempt=2, model="claude-test"))
@@ -97,7 +97,7 @@ def test_a_retry_resets_the_progress() -> None:
 
 
 def test_the_steps_of_building_an_image_are_one_stage() -> None:
-    run = told([event(1, "queued"), event(2, "stage", 1, stage="admit", step="packages", fraction=0.25)])
+    run = progress_after([event(1, "queued"), event(2, "stage", 1, stage="admit", step="packages", fraction=0.25)])
     assert (run.stage, run.step) == ("admit", "packages, 25%")
     run.apply_event(event(3, "stage", 31, stage="admit", step="files", fraction=None))
     run.apply_event(event(4, "stage", 61, stage="sandbox"))
@@ -118,7 +118,7 @@ def test_streamed_text_is_shown_line_by_line() -> None:
 
 @pytest.mark.parametrize("text", [HOSTILE, "\x1b[31", "\x1b]8;;http://evil", "\x1bP$q\x1b\\", "\x9b", "\x00\x08\x7f"])
 def test_control_characters_of_agents_are_removed(text: str) -> None:
-    assert all(letter.isprintable() or letter == "\n" for letter in clean_text(text))
+    assert all(character.isprintable() or character == "\n" for character in clean_text(text))
     run = RunProgress("hello", "run-1")
     view, many = SingleRunView(_console(file := io.StringIO())), RunsTableView(_console(file))
     view.add_run(run)
@@ -174,7 +174,7 @@ def test_a_call_is_shown_by_its_most_descriptive_argument(arguments: object, sho
 @pytest.mark.parametrize("width", [40, 80, 140])
 def test_the_panel_of_one_run_fits_its_terminal(width: int) -> None:
     view = SingleRunView(Console(file=io.StringIO()))
-    view.add_run(told(STORY[:10]))
+    view.add_run(progress_after(STORY[:10]))
     render = drawn(view, width)
     assert all(len(line) <= width for line in render.splitlines())
     assert len(render.splitlines()) == 4
@@ -184,7 +184,7 @@ def test_the_panel_of_one_run_fits_its_terminal(width: int) -> None:
 
 
 def test_a_scripted_model_is_labelled() -> None:
-    run = told([*STORY[:2], event(3, "started", attempt=1, model="script-run-1", scripted=True)])
+    run = progress_after([*STORY[:2], event(3, "started", attempt=1, model="script-run-1", scripted=True)])
     view = SingleRunView(Console(file=io.StringIO()))
     view.add_run(run)
     render = drawn(view, 80)
@@ -214,11 +214,11 @@ def test_progress_lines_scroll_above_the_panel() -> None:
 @pytest.mark.parametrize("width", [80, 140])
 def test_several_runs_are_rows_with_a_total_line(width: int) -> None:
     view = RunsTableView(Console(file=io.StringIO()))
-    view.add_run(told(STORY, "first"))
-    view.add_run(told(STORY[:10], "second"))
+    view.add_run(progress_after(STORY, "first"))
+    view.add_run(progress_after(STORY[:10], "second"))
     view.add_run(RunProgress("third"))
     failed = event(11, "ended", 9, state="timed_out", ended_by="timeout", reason="its time was up")
-    view.add_run(told([*STORY[:10], failed], "fourth"))
+    view.add_run(progress_after([*STORY[:10], failed], "fourth"))
     render = drawn(view, width)
     assert all(len(line) <= width for line in render.splitlines())
     rows = render.splitlines()
@@ -232,8 +232,8 @@ def test_several_runs_are_rows_with_a_total_line(width: int) -> None:
 
 
 def test_running_runs_are_preferred_if_not_all_fit() -> None:
-    runs = [told(STORY, f"done-{i}") for i in range(50)]
-    runs += [told(STORY[:10], f"now-{i}") for i in range(3)]
+    runs = [progress_after(STORY, f"done-{i}") for i in range(50)]
+    runs += [progress_after(STORY[:10], f"now-{i}") for i in range(3)]
     runs += [RunProgress(f"later-{i}") for i in range(50)]
     shown = [run.name for run in choose_visible_runs(runs, 5)]
     assert shown == ["done-48", "done-49", "now-0", "now-1", "now-2"]
@@ -254,8 +254,8 @@ def test_piped_progress_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("hello" + " " * 10) for line in lines)
     assert [line[13:22].strip() for line in lines][:4] == ["0.1s", "0.2s", "0.7s", "1.0s"]
-    said = [line[24:].lstrip() for line in lines]
-    assert said == [
+    texts = [line[24:].lstrip() for line in lines]
+    assert texts == [
         "= admit",
         "= sandbox",
         "= watch",
@@ -387,7 +387,7 @@ def test_the_table_is_followed_by_output_directories(capsys: pytest.CaptureFixtu
 
 def _narrow(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setattr(
-        "paddock.cli.run.run_summary.open_console",
+        "paddock.cli.run.run_summary.open_rich_console",
         lambda: Console(file=sys.stdout, width=width, highlight=False, markup=False, color_system=None),
     )
 
@@ -425,7 +425,7 @@ def test_evidence_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_last_message_of_an_agent_is_shown_without_its_json(capsys: pytest.CaptureFixture[str]) -> None:
     output = {"stdout": '{"type": "text"}\n', "stderr": "warning: old\n"}
     failed = _with("claude-code", reason="the agent gave up: no key is there", evidence={"last_output": output})
-    run = told([*STORY[:7], event(8, "error", message="no key is there")])
+    run = progress_after([*STORY[:7], event(8, "error", message="no key is there")])
     assert run.final_messages == ("no key is there", "I will write\na report.")
     print_run_summary(failed, final_messages=run.final_messages)
     text = capsys.readouterr().out
@@ -479,16 +479,18 @@ def task(**fields: Any) -> Task:
 
 def test_flags_change_a_task() -> None:
     before = task(inputs=[{"content": "x", "target": "x.txt"}])
-    after = apply_changes(before, parse_task_changes(["end.timeout=5m", "env.A=b", "priority=3"], "fast", "script"))
+    after = apply_task_changes(
+        before, parse_task_changes(["end.timeout=5m", "env.A=b", "priority=3"], "fast", "script")
+    )
     assert (after.end.timeout, after.env, after.priority) == (300, {"A": "b"}, 3)
     assert (after.llm.model, after.agent, after.inputs) == ("fast", "script", before.inputs)
 
 
 def test_an_explicit_agent_or_model_replaces_the_matrix() -> None:
     whole = task(matrix={"agents": ["script"], "models": ["a", "b"]})
-    one = apply_changes(whole, parse_task_changes([], "fast", None))
+    one = apply_task_changes(whole, parse_task_changes([], "fast", None))
     assert one.matrix is not None and one.matrix.models == () and one.matrix.agents == ("script",)
-    assert apply_changes(whole, parse_task_changes([], "fast", "script")).matrix is None
+    assert apply_task_changes(whole, parse_task_changes([], "fast", "script")).matrix is None
 
 
 @pytest.mark.parametrize(
@@ -505,7 +507,7 @@ def test_an_explicit_agent_or_model_replaces_the_matrix() -> None:
 )
 def test_invalid_changes_are_rejected(setting: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        apply_changes(task(), parse_task_changes([setting], None, None))
+        apply_task_changes(task(), parse_task_changes([setting], None, None))
 
 
 @pytest.mark.parametrize(("agent", "near"), [("cluade", "claude-code"), ("codx", "codex")])
@@ -521,9 +523,9 @@ def test_script_files_are_separated_from_tasks(tmp_path: Path) -> None:
     one.touch()
     assert separate_script_files([script, one]) == ([one], [script])
     assert f"skipped {script}" in format_skipped_note([script]) and format_skipped_note([]) == ""
-    with pytest.raises(CliError, match="is a scripted-model file") as told:
+    with pytest.raises(CliError, match="is a scripted-model file") as raised:
         separate_script_files([script])
-    assert str(one) in str(told.value.hint)
+    assert str(one) in str(raised.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`paddock task`, used as a person would, without a server."""
+"""`paddock task` without a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BAD = "name: bad\ngoal: Do it.\nagnet: codex\nend: {turns: 0}\n"
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory without any configuration."""
     for name in [name for name in os.environ if name.startswith("PADDOCK_")]:
         monkeypatch.delenv(name)
@@ -35,10 +35,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def tasks(place: Path) -> Path:
-    (place / "tasks").mkdir()
-    (place / "tasks/good.yaml").write_text(GOOD)
-    return place / "tasks"
+def tasks(working_directory: Path) -> Path:
+    (working_directory / "tasks").mkdir()
+    (working_directory / "tasks/good.yaml").write_text(GOOD)
+    return working_directory / "tasks"
 
 
 def document(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
@@ -47,16 +47,18 @@ def document(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> 
 
 
 @pytest.mark.parametrize("agent", PresetLibrary().names())
-def test_a_new_task_is_valid(agent: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_task_is_valid(agent: str, working_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["task", "new", "demo", "--agent", agent]) == 0
     assert "tasks/demo.yaml created; edit it, then run it with: paddock run tasks/demo.yaml" in capsys.readouterr().out
     assert run(["task", "validate"]) == 0
-    told = capsys.readouterr().out
-    assert told == f"✓ tasks/demo.yaml  demo: {agent}, 1 input, 1 deliverable, 1 check\n"
-    assert jsonschema_rs.is_valid(task_json_schema(), yaml.safe_load((place / "tasks/demo.yaml").read_text()))
+    output = capsys.readouterr().out
+    assert output == f"✓ tasks/demo.yaml  demo: {agent}, 1 input, 1 deliverable, 1 check\n"
+    assert jsonschema_rs.is_valid(
+        task_json_schema(), yaml.safe_load((working_directory / "tasks/demo.yaml").read_text())
+    )
 
 
-def test_a_new_task_overwrites_nothing(tasks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_task_does_not_overwrite_files(tasks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["task", "new", "good"]) == 1
     assert "tasks/good.yaml already exists" in capsys.readouterr().err
     assert (tasks / "good.yaml").read_text() == GOOD
@@ -64,16 +66,19 @@ def test_a_new_task_overwrites_nothing(tasks: Path, capsys: pytest.CaptureFixtur
     assert run(["task", "new", "link"]) == 1 and not (tasks / "elsewhere.yaml").exists()
 
 
-def test_a_new_task_is_written_to_the_given_path(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_task_is_written_to_the_given_path(working_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = document(capsys, "task", "new", "demo", "-o", "mine.yaml")
     assert made == {"file": "mine.yaml", "name": "demo", "agent": "claude-code"}
-    assert not (place / "tasks").exists() and "paddock run mine.yaml" in (place / "mine.yaml").read_text()
+    assert (
+        not (working_directory / "tasks").exists()
+        and "paddock run mine.yaml" in (working_directory / "mine.yaml").read_text()
+    )
     assert run(["task", "new", "demo", "-o", "-"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["name"] == "demo"
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "output"),
     [
         (["Demo"], "NAME: 'Demo' may have a-z, 0-9"),
         (["../demo"], "NAME: '../demo' may have a-z, 0-9"),
@@ -83,39 +88,39 @@ def test_a_new_task_is_written_to_the_given_path(place: Path, capsys: pytest.Cap
     ],
 )
 def test_an_unwritable_path_is_an_error(
-    words: list[str], told: str, place: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], output: str, working_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["task", "new", *words]) == 1
-    assert told in capsys.readouterr().err and list(place.glob("tasks/*")) == []
+    assert output in capsys.readouterr().err and list(working_directory.glob("tasks/*")) == []
 
 
 def test_all_files_are_validated_and_all_problems_reported(tasks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tasks / "bad.yaml").write_text(BAD)
     assert run(["task", "validate"]) == 1
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
+    output = capsys.readouterr()
+    assert output.out.splitlines() == [
         "tasks/bad.yaml:3: agnet: no such field; did you mean 'agent'?",
         "tasks/bad.yaml:4: end.turns: must be at least 1, not 0",
         "✓ tasks/good.yaml  good: codex, 2 deliverables",
     ]
-    assert told.err == "error: 1 of 2 task files is not valid\n"
+    assert output.err == "error: 1 of 2 task files is not valid\n"
     assert run(["task", "validate", "tasks/good.yaml"]) == 0
 
 
 def test_problems_are_listed_in_json(tasks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tasks / "bad.yaml").write_text(BAD)
-    said = document(capsys, "task", "validate", "tasks/bad.yaml", "tasks/good.yaml", code=1)
+    report = document(capsys, "task", "validate", "tasks/bad.yaml", "tasks/good.yaml", code=1)
     problem = {
         "file": "tasks/bad.yaml",
         "line": 3,
         "field": "agnet",
         "message": "no such field; did you mean 'agent'?",
     }
-    assert said["valid"] is False and said["files"][0]["problems"][0] == problem
-    assert said["files"][1] == {"file": "tasks/good.yaml", "valid": True, "name": "good"}
+    assert report["valid"] is False and report["files"][0]["problems"][0] == problem
+    assert report["files"][1] == {"file": "tasks/good.yaml", "valid": True, "name": "good"}
 
 
-def test_on_a_terminal_problems_stand_under_the_lines_they_are_about(tasks: Path) -> None:
+def test_terminal_shows_problems_below_their_lines(tasks: Path) -> None:
     (tasks / "bad.yaml").write_text(BAD)
     (tasks / "evil.yaml").write_text("name: \x1b[5mevil\n")
     ours, theirs = pty.openpty()
@@ -171,8 +176,12 @@ def test_a_task_is_shown_by_name_or_file(tasks: Path, capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "agent         codex, opencode" in shown or "codex, opencode" in shown
     assert "many/codex" in shown and "many/opencode" in shown and "Two." in shown
-    said = document(capsys, "task", "show", "tasks/good.yaml")
-    assert said["file"] == "tasks/good.yaml" and said["runs"] == ["good"] and said["task"]["llm"] == {"model": "fast"}
+    report = document(capsys, "task", "show", "tasks/good.yaml")
+    assert (
+        report["file"] == "tasks/good.yaml"
+        and report["runs"] == ["good"]
+        and report["task"]["llm"] == {"model": "fast"}
+    )
 
 
 def test_an_unknown_or_ambiguous_task_is_an_error(tasks: Path, capsys: pytest.CaptureFixture[str]) -> None:

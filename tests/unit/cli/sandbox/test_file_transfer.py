@@ -1,4 +1,4 @@
-"""Where a copy goes, as with cp and docker cp."""
+"""Targets of copies, as with cp and docker cp."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (".", "/w", "directory", ".", "/w"),
     ],
 )
-def test_uploads(here: Path, source: str, target: str, kind: str | None, name: str, directory: str) -> None:
+def test_upload_plans(here: Path, source: str, target: str, kind: str | None, name: str, directory: str) -> None:
     plan = plan_upload(source, target, kind)
     assert plan == UploadPlan((here / source).resolve(), name, directory)
 
 
 @pytest.mark.parametrize(
-    ("source", "kind", "target", "place"),
+    ("source", "kind", "target", "expected"),
     [
         ("/a/f", "file", "dir", "dir/f"),
         ("/a/f", "file", ".", "f"),
@@ -52,8 +52,8 @@ def test_uploads(here: Path, source: str, target: str, kind: str | None, name: s
         ("/", "directory", "dir", "dir"),
     ],
 )
-def test_downloads(here: Path, source: str, kind: str, target: str, place: str) -> None:
-    assert plan_download(source, kind, target) == Path(place)
+def test_download_plans(here: Path, source: str, kind: str, target: str, expected: str) -> None:
+    assert plan_download(source, kind, target) == Path(expected)
 
 
 @pytest.mark.parametrize(

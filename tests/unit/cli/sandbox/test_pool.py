@@ -26,7 +26,7 @@ def test_an_empty_list_is_a_sentence_on_a_terminal(
     assert capsys.readouterr().out == "No pools. Create one: paddock pool create NAME --kind linux --size 2\n"
 
 
-def test_an_empty_list_is_nothing_in_a_pipe_and_an_empty_array_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_list_is_empty_in_a_pipe_and_an_empty_json_array(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pool", "list"]) == 0
     assert capsys.readouterr().out == ""
     assert run(["pool", "list", "--json"]) == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paddock.cli.sandbox.manage import _sandbox_facts, _table_row
+from paddock.cli.sandbox.sandbox_commands import _sandbox_facts, _table_row
 
 
 def sandbox(state: str) -> dict[str, Any]:

@@ -92,37 +92,37 @@ def test_nothing_is_written_through_an_existing_link(target: Path) -> None:
     assert (target.parent / "outside").read_text() == "untouched"
 
 
-def test_a_file_replaces_a_link_instead_of_following_it(target: Path) -> None:
+def test_file_replaces_a_symbolic_link(target: Path) -> None:
     (target / "file").symlink_to("../outside")
     TarUnpacker(target).unpack(archive_of(entry("file", b"new")))
     assert (target / "file").read_text() == "new" and not (target / "file").is_symlink()
     assert (target.parent / "outside").read_text() == "untouched"
 
 
-def test_a_file_replaces_a_hard_link_instead_of_writing_to_it(target: Path) -> None:
+def test_file_replaces_a_hard_link(target: Path) -> None:
     os.link(target.parent / "outside", target / "file")
     TarUnpacker(target).unpack(archive_of(entry("file", b"new")))
     assert (target.parent / "outside").read_text() == "untouched"
 
 
-def test_set_user_id_bits_are_taken_away_and_other_modes_kept(target: Path) -> None:
+def test_set_user_id_bits_are_removed_and_other_modes_kept(target: Path) -> None:
     TarUnpacker(target).unpack(archive_of(entry("s", mode=0o6755), entry("w", mode=0o666)))
     assert stat.S_IMODE((target / "s").stat().st_mode) == 0o755
     assert stat.S_IMODE((target / "w").stat().st_mode) == 0o666
 
 
 def test_control_characters_in_names_are_escaped_and_reported(target: Path) -> None:
-    told: list[str] = []
+    notices: list[str] = []
     fills = [
         entry("a\x1b[2Jb", b"1"),
         entry("d\u202e/txt.exe", b"2"),
         entry("plain %1B", b"3"),
         symlink("l", "a\x1b[2Jb"),
     ]
-    TarUnpacker(target, skipped=told.append).unpack(archive_of(*fills))
+    TarUnpacker(target, skipped=notices.append).unpack(archive_of(*fills))
     assert sorted(os.listdir(target)) == ["a%1B[2Jb", "d%E2%80%AE", "l", "plain %1B"]
     assert (target / "l").read_bytes() == b"1"
-    assert told == [r"'a\x1b[2Jb' is saved as 'a%1B[2Jb'", r"'d\u202e/txt.exe' is saved as 'd%E2%80%AE/txt.exe'"]
+    assert notices == [r"'a\x1b[2Jb' is saved as 'a%1B[2Jb'", r"'d\u202e/txt.exe' is saved as 'd%E2%80%AE/txt.exe'"]
 
 
 @pytest.mark.parametrize("names", [("x\x07", "x%07"), ("x%07", "x\x07")])

@@ -63,10 +63,10 @@ def test_replayed_output_is_otherwise_unchanged() -> None:
 
 def test_rejected_input_shows_a_notice_then_rings_the_bell() -> None:
     notice = InputHolderNotice()
-    told = b"\a\r\n[Ann has control; your input is ignored]\r\n"
-    assert notice.rejected_input_notice("Ann", 0.0) == told
+    expected = b"\a\r\n[Ann has control; your input is ignored]\r\n"
+    assert notice.rejected_input_notice("Ann", 0.0) == expected
     assert notice.rejected_input_notice("Ann", 1.0) == b"\a"
-    assert notice.rejected_input_notice("Ann", NOTICE_SECONDS) == told
+    assert notice.rejected_input_notice("Ann", NOTICE_SECONDS) == expected
     assert b"[Bob has control" in notice.rejected_input_notice("Bob", NOTICE_SECONDS)
 
 

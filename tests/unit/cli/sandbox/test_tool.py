@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from paddock.cli.output.errors import UsageError
-from paddock.cli.sandbox.tool import parse_tool_arguments
+from paddock.cli.sandbox.tool_commands import parse_tool_arguments
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -9,7 +9,7 @@ import typer
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import CliError, RequestRefused, print_warning
-from paddock.cli.sandbox.lookup import SandboxArgument
+from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
 
 ENTRYPOINT_COMMAND = "entrypoint"
 """The daemon's command id of a sandbox's entrypoint."""
@@ -42,12 +42,12 @@ async def show_logs(
     The output is read from the daemon in the sandbox, so a server must be running and the sandbox must not have ended.
     If the command failed, the reason is printed on standard error.
     """
-    from paddock.cli.sandbox.lookup import find_sandbox
-    from paddock.cli.sandbox.remote_command import OutputSink, RemoteCommand
+    from paddock.cli.sandbox.remote_command import CommandOutputWriter, RemoteCommand
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     async with cli.open_client() as client:
         sandbox_id = await find_sandbox(client, sandbox)
-        execution = RemoteCommand(client, sandbox_id, OutputSink(cli.as_json))
+        execution = RemoteCommand(client, sandbox_id, CommandOutputWriter(cli.as_json))
         execution.id, execution.cursor = command, cursor
         try:
             if follow:

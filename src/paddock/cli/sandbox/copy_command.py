@@ -16,7 +16,7 @@ from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import UsageError, print_warning
 from paddock.cli.output.formatting import format_size
 
-Report = Callable[[int, int | None], None]
+ReportProgress = Callable[[int, int | None], None]
 WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
@@ -77,7 +77,7 @@ async def copy_files(
     are not. Files from a sandbox are checked: links that point outside, devices and the like are rejected.
     """
     from paddock.cli.sandbox import file_transfer
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     origin, goal = parse_copy_endpoint(source), parse_copy_endpoint(target)
     if origin.sandbox is None and goal.sandbox is None:
@@ -85,23 +85,23 @@ async def copy_files(
     if origin.sandbox is not None and goal.sandbox is not None:
         return await _copy_between_sandboxes(cli, origin, goal, quiet)
     if origin.sandbox is None:
-        file_transfer.check_source_exists(origin.path)
+        file_transfer.check_local_source_exists(origin.path)
     async with cli.open_client() as client:
         sandbox_id = await find_sandbox(client, origin.sandbox or goal.sandbox or "")
         with _show_copy_progress(f"{source} → {target}", quiet or cli.as_json) as report:
             if origin.sandbox is None:
                 path = await file_transfer.to_linux_path(client, sandbox_id, goal.path)
                 count = await file_transfer.upload_files(client, sandbox_id, origin.path, path, report)
-                place = goal.path
+                result_path = goal.path
             else:
                 path = await file_transfer.to_linux_path(client, sandbox_id, origin.path)
-                count, place = await file_transfer.download_files(
+                count, result_path = await file_transfer.download_files(
                     client, sandbox_id, path, goal.path, report, skip_unsafe=skip_unsafe, skipped=print_warning
                 )
     if cli.as_json:
-        cli.out.print_json({"source": source, "target": target, "bytes": count, "path": place})
+        cli.out.print_json({"source": source, "target": target, "bytes": count, "path": result_path})
     elif cli.out.is_interactive and not quiet:
-        where = place if goal.sandbox is None else f"{goal.sandbox}:{place}"
+        where = result_path if goal.sandbox is None else f"{goal.sandbox}:{result_path}"
         cli.out.print_line(f"copied {format_size(count)} to {where}")
     return None
 
@@ -109,7 +109,7 @@ async def copy_files(
 async def _copy_between_sandboxes(cli: CliContext, origin: CopyEndpoint, goal: CopyEndpoint, quiet: bool) -> None:
     """Copy from one sandbox to another within the server, without a local copy."""
     from paddock.cli.sandbox import file_transfer
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     async with cli.open_client() as client:
         source, target = (
@@ -127,7 +127,7 @@ async def _copy_between_sandboxes(cli: CliContext, origin: CopyEndpoint, goal: C
 
 
 @contextmanager
-def _show_copy_progress(title: str, quiet: bool) -> Iterator[Report]:
+def _show_copy_progress(title: str, quiet: bool) -> Iterator[ReportProgress]:
     """Show the number of copied bytes on standard error if it is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda count, total: None

@@ -10,7 +10,7 @@ import typer
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import PADDOCK_FAILED, CliError, UsageError, exit_code_for, report_error
-from paddock.cli.sandbox.lookup import SandboxArgument
+from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
 from paddock.errors import PaddockError
 
 
@@ -74,7 +74,7 @@ async def _run_terminal(
     import shlex
 
     from paddock.cli.output.errors import RequestRefused
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
     from paddock.cli.sandbox.terminal_session import TerminalSession
 
     async with cli.open_client() as client:
@@ -105,7 +105,7 @@ async def _join_shared_terminal(cli: CliContext, sandbox_name: str, name: str) -
     import secrets
     from urllib.parse import quote
 
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
     from paddock.cli.sandbox.terminal_session import TerminalSession
 
     async with cli.open_client() as client:

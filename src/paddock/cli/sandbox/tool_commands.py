@@ -15,7 +15,7 @@ from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import FAILED, CliError, RequestRefused, UsageError, print_warning
 from paddock.cli.output.errors import print_error as complain
 from paddock.cli.output.formatting import format_size
-from paddock.cli.sandbox.lookup import SandboxArgument
+from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
 
 if TYPE_CHECKING:
     from paddock.cli.connection.server_client import ServerClient
@@ -50,7 +50,7 @@ def register_commands(app: typer.Typer) -> None:
 
 async def list_tools(cli: CliContext, sandbox: SandboxArgument) -> None:
     """List the tools of a sandbox."""
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     async with cli.open_client() as client:
         found = await _fetch_tools(client, await find_sandbox(client, sandbox))
@@ -74,7 +74,7 @@ async def show_tool(
     name: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.", show_default=False)],
 ) -> None:
     """Show a tool and its arguments."""
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     async with cli.open_client() as client:
         tool = _find_tool(await _fetch_tools(client, await find_sandbox(client, sandbox)), name)
@@ -119,7 +119,7 @@ async def call_tool(
     timeout: Annotated[str | None, typer.Option(metavar="TIME", help="Timeout of the call.")] = None,
 ) -> int:
     """Call a tool and print its result. The exit code is 1 if the tool fails."""
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     if words and arguments is not None:
         raise UsageError("KEY=VALUE and --json-arguments cannot be combined; give one")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class RunJob:
+class PlannedRun:
     """One planned run."""
 
     name: str
@@ -77,31 +77,33 @@ def check_agent_preset(agent: str | None, presets: Collection[str] | None) -> No
     raise UsageError(f"--agent {agent[:80]!r} is unknown; {suggestion}known agents: {', '.join(sorted(presets))}")
 
 
-def plan_jobs(files: Sequence[Path], changes: dict[str, Any], presets: Collection[str] | None = None) -> list[RunJob]:
+def plan_runs(
+    files: Sequence[Path], changes: dict[str, Any], presets: Collection[str] | None = None
+) -> list[PlannedRun]:
     """Return the runs of task files. Raises `CliError` with all problems before anything is started."""
     from paddock.errors import PaddockError
     from paddock.runs.tasks.matrix_expansion import expand_matrix
     from paddock.runs.tasks.task_file_loader import load_task
 
-    jobs: list[RunJob] = []
+    runs: list[PlannedRun] = []
     wrong: list[str] = []
     for path in files:
         try:
             loaded = load_task(path, presets=presets)
-            task = apply_changes(loaded.task, changes, presets)
+            task = apply_task_changes(loaded.task, changes, presets)
             spread = expand_matrix(task)
             group = f"group-{secrets.token_hex(8)}" if len(spread) > 1 else None
-            jobs += [RunJob(name, each, loaded, group) for name, each in spread]
+            runs += [PlannedRun(name, each, loaded, group) for name, each in spread]
         except UsageError:
             raise
         except PaddockError as error:
             wrong.append(error.message)
     if wrong:
         raise CliError("\n".join(wrong), hint="nothing was started")
-    return jobs
+    return runs
 
 
-def apply_changes(task: Task, changes: dict[str, Any], presets: Collection[str] | None = None) -> Task:
+def apply_task_changes(task: Task, changes: dict[str, Any], presets: Collection[str] | None = None) -> Task:
     """Return a task with some fields replaced, such as `end.timeout` by `10m`."""
     from paddock.errors import InvalidInput
     from paddock.runs.tasks.task_file_loader import parse_task_document
@@ -125,14 +127,14 @@ def apply_changes(task: Task, changes: dict[str, Any], presets: Collection[str] 
 
 
 def _set_field(document: dict[str, Any], name: str, value: Any) -> None:
-    *way, last = name.split(".")
-    place = document
-    for part in way:
-        inner = place.setdefault(part, {})
+    *above, last = name.split(".")
+    node = document
+    for part in above:
+        inner = node.setdefault(part, {})
         if not isinstance(inner, dict):
             raise UsageError(f"--set {name}: {part} has no fields of its own")
-        place = inner
-    place[last] = value
+        node = inner
+    node[last] = value
 
 
 def parse_task_changes(settings: Sequence[str], model: str | None, agent: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Dependencies of runs."""
+"""Dependencies of the run service: configuration, fleet, images, model gateway and storage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddock.model.task import Task
 from paddock.runs.inputs.uploaded_bundles import UploadedBundles
 from paddock.runs.output.secret_masking import SecretMasker
 from paddock.runs.presets import PresetLibrary
-from paddock.runs.results.artifact_publisher import ArtifactPublisher
+from paddock.runs.results.deliverable_uploader import DeliverableUploader
 from paddock.runs.results.run_folder import RunFolder, mask_task
 from paddock.sandbox.images import ImageStore
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RunDependencies:
-    """Services that runs use."""
+class RunServiceDependencies:
+    """Shared services and settings that the run service, its stages and readiness checks use."""
 
     config: Config
     fleet: Fleet
@@ -33,19 +33,19 @@ class RunDependencies:
     events: EventLog
     presets: PresetLibrary
     bundles: UploadedBundles
-    artifacts: ArtifactPublisher
+    deliverable_uploader: DeliverableUploader
     folders: Path
     """Parent directory of the run folders."""
 
     @classmethod
     def create(
         cls, config: Config, *, fleet: Fleet, images: ImageStore, gateway: ModelGateway, events: EventLog
-    ) -> RunDependencies:
-        """Create from the configuration. Raises `ConfigError` for an unsupported artifact address."""
+    ) -> RunServiceDependencies:
+        """Create from the configuration. Raises `ConfigError` for an unsupported address of `runs.artifacts`."""
         bundles = UploadedBundles(config.data / "bundles")
         bundles.open()
-        artifacts = ArtifactPublisher(config.runs.artifacts)
-        artifacts.check_address()
+        deliverable_uploader = DeliverableUploader(config.runs.artifacts)
+        deliverable_uploader.check_address()
         return cls(
             config=config,
             fleet=fleet,
@@ -54,7 +54,7 @@ class RunDependencies:
             events=events,
             presets=PresetLibrary(config.runs.presets, owner="the server"),
             bundles=bundles,
-            artifacts=artifacts,
+            deliverable_uploader=deliverable_uploader,
             folders=config.data / "runs",
         )
 

@@ -12,7 +12,7 @@ from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import UsageError
 from paddock.cli.output.formatting import format_size
-from paddock.cli.sandbox.lookup import SandboxArgument
+from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
 
 _FORMATS = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png"}
 
@@ -41,8 +41,8 @@ async def save_screenshot(
     region: Annotated[str | None, typer.Option(metavar="X,Y,W,H", help="Capture only this region, in pixels.")] = None,
 ) -> None:
     """Save a screenshot of a sandbox's screen."""
-    from paddock.cli.sandbox.lookup import find_sandbox
-    from paddock.cli.sandbox.tool import write_picture
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
+    from paddock.cli.sandbox.tool_commands import write_picture
 
     piped = output == "-"
     if piped and sys.stdout.isatty():

@@ -12,10 +12,10 @@ from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import NoServerError
 
 if TYPE_CHECKING:
-    from paddock.read_only_api import ReadOnlyApi, ReadOnlyResponse
+    from paddock.read_only_api import ReadOnlyApi, ReadOnlyApiResponse
 
 
-class OfflineClient(ServerClient):
+class DataDirectoryClient(ServerClient):
     """Answers GET requests in this process, read-only. Use as an async context manager."""
 
     def __init__(self, cli: CliContext) -> None:
@@ -55,13 +55,13 @@ class OfflineClient(ServerClient):
         answer = await self._reader.get(path, "&".join(filter(None, (query, urlencode(params or {})))), headers)
         if answer.status >= 300:
             raise self._refusal_error(answer.status, answer.body, answer.headers.get(EXCHANGE_HEADER))
-        yield _OfflineResponse(answer)
+        yield _DataDirectoryResponse(answer)
 
 
-class _OfflineResponse:
+class _DataDirectoryResponse:
     """The part of `aiohttp.ClientResponse` that commands use."""
 
-    def __init__(self, answer: ReadOnlyResponse) -> None:
+    def __init__(self, answer: ReadOnlyApiResponse) -> None:
         self.status = answer.status
         self.headers = answer.headers
         self.content = _ResponseContent(answer.body)

@@ -101,12 +101,12 @@ async def _run_checks(cli: CliContext, trial: bool, show: Callable[[str], None])
         show("the model providers of the running server")
         for finding in await _check_providers(cli):
             yield finding
-    from paddock.cli.admin.self_test import check_backend
+    from paddock.cli.admin.sandbox_self_test import check_sandbox_backend
 
     usable = True
     show("kernel, user namespaces, control groups and disk")
     try:
-        for finding in await check_backend(config):
+        for finding in await check_sandbox_backend(config):
             usable = usable and (finding.ok or not finding.required)
             yield finding
     except (PaddockError, OSError) as error:
@@ -233,15 +233,15 @@ def _check_programs() -> Iterator[HostCheck]:
 
 
 async def _check_sandbox_start(cli: CliContext, config: Config) -> HostCheck:
-    from paddock.cli.admin.self_test import time_sandbox_through_server, time_sandbox_without_server
+    from paddock.cli.admin.sandbox_self_test import measure_sandbox_through_server, measure_sandbox_without_server
     from paddock.sandbox.base import HostCheck
 
     try:
         if has_running_server(config.data):
             async with cli.open_client() as client:
-                timings = await time_sandbox_through_server(client)
+                timings = await measure_sandbox_through_server(client)
         else:
-            timings = await time_sandbox_without_server(config)
+            timings = await measure_sandbox_without_server(config)
     except (PaddockError, OSError, TimeoutError) as error:
         message = str(error) or type(error).__name__
         return HostCheck(

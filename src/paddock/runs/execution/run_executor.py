@@ -1,4 +1,4 @@
-"""Execute one run from its current stage to its end.
+"""Execute one run from its current stage to its end: order of stages, cancellation, retries and the result.
 
 Each stage is stored before it starts and is idempotent, so another server can continue a run with the stored
 stage. The end of the work is stored before results are collected: a finished entrypoint is not watched again.
@@ -19,22 +19,21 @@ import structlog
 from paddock.errors import Conflict, HostFull, PaddockError, QuotaExceeded, SandboxError, SandboxNotFound, Unavailable
 from paddock.model.events import EventType
 from paddock.model.runs import CheckResult, EndedBy, ReasonCode, Run, RunResult, RunStage, RunState
-from paddock.runs.execution import run_stages
+from paddock.runs.execution import stage_operations
 from paddock.runs.execution.build_progress_filter import BuildProgressFilter
-from paddock.runs.execution.end_conditions import CancelRequest, EntrypointEnd, cancelled_verdict, shorten_text
-from paddock.runs.execution.entrypoint_watch import COMMAND, EntrypointWatch, WatchSettings
-from paddock.runs.execution.run_dependencies import RunDependencies
+from paddock.runs.execution.end_conditions import EntrypointEnd, RunCancellation, cancelled_verdict, single_line_text
+from paddock.runs.execution.entrypoint_watch import ENTRYPOINT_COMMAND_ID, EntrypointWatch, WatchSettings
+from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
 from paddock.runs.presets import LaunchPlan, make_output_reader
-from paddock.runs.results.conversation_export import write_conversation
+from paddock.runs.results.conversation_export import write_run_conversation
 from paddock.runs.results.run_results import (
     CollectedResults,
     build_run_result,
     collect_results,
-    empty_results,
-    mark_checks_skipped,
-    result_events,
-    run_checks,
+    deliverable_events,
+    unreachable_sandbox_results,
 )
+from paddock.runs.results.verify_checks import run_check, run_checks, skipped_check_results
 from paddock.sandbox.daemon.client import DaemonClient
 from paddock.sandbox.images import BuildProgress
 from paddock.store.event_store import NewEvent
@@ -48,8 +47,8 @@ WRITE_RETRY_SECONDS = 1.0
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
 START_FAILURE_SECONDS = 10.0
 """A "command not found" within these seconds means that the entrypoint is missing."""
-PAGE = 1000
-STAGE_ORDER = {stage: place for place, stage in enumerate(RunStage)}
+EVENT_PAGE_SIZE = 1000
+STAGE_ORDER = {stage: index for index, stage in enumerate(RunStage)}
 T = TypeVar("T")
 EventContent = tuple[EventType, Mapping[str, Any]]
 log = structlog.get_logger()
@@ -63,7 +62,7 @@ class RunExecutor:
     """Executor of one run that this server owns."""
 
     def __init__(
-        self, dependencies: RunDependencies, store: RunStore, run: Run, owner: str, cancel: CancelRequest
+        self, dependencies: RunServiceDependencies, store: RunStore, run: Run, owner: str, cancel: RunCancellation
     ) -> None:
         self.run = run
         self.cancel = cancel
@@ -79,8 +78,8 @@ class RunExecutor:
         """Continue until the run ends or is queued again. Raises `Conflict` if another server took it over."""
         gateway = self._dependencies.gateway
         try:
-            over = await self._run_until_work_ends()
-            return await self._finish_or_retry(over, await self._collect_and_check(over))
+            end = await self._run_until_work_ends()
+            return await self._finish_or_retry(end, await self._collect_and_check(end))
         except NoCapacity as error:
             return await self._queue_until_capacity(error)
         except Exception as error:
@@ -92,17 +91,17 @@ class RunExecutor:
 
     async def _run_until_work_ends(self) -> EntrypointEnd:
         """Execute the work unless it has ended already, and store its end."""
-        noted = self.run.progress.get("over")
-        if noted is not None:
-            return EntrypointEnd.model_validate(noted)
+        stored_end = self.run.progress.get("over")
+        if stored_end is not None:
+            return EntrypointEnd.model_validate(stored_end)
         try:
-            over = await self._start_and_watch()
+            end = await self._start_and_watch()
         except (NoCapacity, asyncio.CancelledError):
             raise
         except Exception as error:
-            over = await self._end_from_error(error)
-        await self._enter_stage(RunStage.COLLECT, over=over.model_dump(mode="json"))
-        return over
+            end = await self._end_from_error(error)
+        await self._enter_stage(RunStage.COLLECT, over=end.model_dump(mode="json"))
+        return end
 
     async def _start_and_watch(self) -> EntrypointEnd:
         if STAGE_ORDER[self.run.stage] < STAGE_ORDER[RunStage.WATCH]:
@@ -120,56 +119,58 @@ class RunExecutor:
         if self._is_at_stage(RunStage.SANDBOX):
             await self._create_sandbox()
         await self._register_with_gateway()
-        inside = await self._daemon_client()
-        what = await self._make_launch_plan()
+        daemon = await self._daemon_client()
+        plan = await self._make_launch_plan()
         if self._is_at_stage(RunStage.INPUTS):
-            await run_stages.upload_inputs(self._dependencies, self.run, inside, what.files)
+            await stage_operations.upload_run_inputs(self._dependencies, self.run, daemon, plan.files)
             await self._enter_stage(RunStage.START)
-        await run_stages.start_entrypoint(self._dependencies, self.run, inside, what)
+        await stage_operations.start_entrypoint(self._dependencies, self.run, daemon, plan)
         await self._enter_stage(RunStage.WATCH)
         return True
 
     async def _admit(self) -> None:
-        steps = BuildProgressFilter()
-        telling: set[asyncio.Task[Any]] = set()
+        progress_filter = BuildProgressFilter()
+        append_tasks: set[asyncio.Task[Any]] = set()
 
-        def building(now: BuildProgress) -> None:
-            if steps.should_report(now, time.monotonic()):
+        def on_progress(progress: BuildProgress) -> None:
+            if progress_filter.should_report(progress, time.monotonic()):
                 data = {
                     "stage": RunStage.ADMIT,
                     "image": self._image_name(),
-                    "step": now.step,
-                    "fraction": now.fraction,
+                    "step": progress.step,
+                    "fraction": progress.fraction,
                 }
-                telling.add(asyncio.ensure_future(self._append_event(EventType.RUN_STAGE, data)))
+                append_tasks.add(asyncio.ensure_future(self._append_event(EventType.RUN_STAGE, data)))
 
         try:
-            admitted = await run_stages.admit_run(self._dependencies, self.run, building)
+            admitted = await stage_operations.admit_run(self._dependencies, self.run, on_progress)
         finally:
-            await asyncio.gather(*telling, return_exceptions=True)
+            await asyncio.gather(*append_tasks, return_exceptions=True)
         self._image = admitted.image
         facts = {"model": admitted.model, "scripted": admitted.scripted}
         replaced = {} if admitted.replaced_model is None else {"instead_of": admitted.replaced_model}
-        said = [(EventType.RUN_STARTED, {"attempt": self.run.attempt, **facts, **replaced})]
+        events = [(EventType.RUN_STARTED, {"attempt": self.run.attempt, **facts, **replaced})]
         # A run that waited for capacity has published this already.
-        await self._enter_stage(RunStage.SANDBOX, said, fields=facts, quiet="waiting" in self.run.progress)
+        await self._enter_stage(RunStage.SANDBOX, events, fields=facts, quiet="waiting" in self.run.progress)
 
     async def _create_sandbox(self) -> None:
         # Wait for the sandbox even if the run is cancelled: its id is needed to remove it.
-        making = asyncio.ensure_future(run_stages.create_sandbox(self._dependencies, self.run, self._image_name()))
+        creation = asyncio.ensure_future(
+            stage_operations.create_run_sandbox(self._dependencies, self.run, self._image_name())
+        )
         try:
-            sandbox = await asyncio.shield(making)
+            sandbox = await asyncio.shield(creation)
         except asyncio.CancelledError:
             if self.cancel.requested:
-                await asyncio.wait([making])
-            making.cancel()
-            await asyncio.gather(making, return_exceptions=True)
+                await asyncio.wait([creation])
+            creation.cancel()
+            await asyncio.gather(creation, return_exceptions=True)
             raise
         except (QuotaExceeded, HostFull) as error:
             raise NoCapacity(error.message) from error
-        said = [(EventType.RUN_SANDBOX, {"sandbox_id": sandbox.id, "image": sandbox.image})]
+        events = [(EventType.RUN_SANDBOX, {"sandbox_id": sandbox.id, "image": sandbox.image})]
         await self._enter_stage(
-            RunStage.INPUTS, said, fields={"sandbox_id": sandbox.id}, waiting=None, waiting_since=None
+            RunStage.INPUTS, events, fields={"sandbox_id": sandbox.id}, waiting=None, waiting_since=None
         )
 
     async def _register_with_gateway(self) -> None:
@@ -187,66 +188,68 @@ class RunExecutor:
         return EntrypointWatch(
             self.run,
             fleet=self._dependencies.fleet,
-            traffics=self._dependencies.gateway.run_traffic,
+            usage_source=self._dependencies.gateway.run_traffic,
             logs=self._folder.attempt_log_directory(self.run.attempt),
             store_progress=self._store_watch_progress,
             cancel=self.cancel,
-            reader=make_output_reader(run_stages.find_preset(self._dependencies, task)) if task.agent else None,
+            reader=make_output_reader(stage_operations.find_agent_preset(self._dependencies, task))
+            if task.agent
+            else None,
             verify=self._all_checks_pass,
             settings=WatchSettings(grace=self._dependencies.config.runs.grace),
             masker=self._dependencies.secret_masker(task),
         )
 
-    async def _explain_missing_entrypoint(self, over: EntrypointEnd) -> EntrypointEnd:
+    async def _explain_missing_entrypoint(self, end: EntrypointEnd) -> EntrypointEnd:
         """Tell a missing entrypoint from a failed one."""
         began = self.run.progress.get("stage_began", 0.0)
         if (
-            over.ended_by is not EndedBy.EXIT
-            or over.exit_code not in (CANNOT_EXECUTE, NOT_FOUND)
-            or over.turns
+            end.ended_by is not EndedBy.EXIT
+            or end.exit_code not in (CANNOT_EXECUTE, NOT_FOUND)
+            or end.turns
             or time.time() - began > START_FAILURE_SECONDS
         ):
-            return over
-        output = over.evidence.get("last_output", {})
-        said = str(output.get("stderr") or output.get("stdout") or "").strip()
+            return end
+        output = end.evidence.get("last_output", {})
+        error = str(output.get("stderr") or output.get("stdout") or "").strip()
         with suppress(PaddockError):
-            said = str((await (await self._daemon_client()).status(COMMAND)).get("error") or said)
-        last = shorten_text(said.splitlines()[-1], 500) if said else f"exit code {over.exit_code}"
+            error = str((await (await self._daemon_client()).status(ENTRYPOINT_COMMAND_ID)).get("error") or error)
+        last = single_line_text(error.splitlines()[-1], 500) if error else f"exit code {end.exit_code}"
         reason = f"the entrypoint could not be started: {last}"
         code, params = ReasonCode.ENTRYPOINT_MISSING, {"detail": last}
         update = {"state": RunState.FAILED, "ended_by": EndedBy.SETUP, "reason": reason, "code": code}
-        return over.model_copy(update={**update, "params": params})
+        return end.model_copy(update={**update, "params": params})
 
     async def _all_checks_pass(self) -> bool:
-        inside = await self._daemon_client()
+        daemon = await self._daemon_client()
         masker = self._dependencies.secret_masker(self.run.task)
         for check in self.run.task.verify:
-            if not (await run_stages.run_check(inside, check, self.run.task.env, masker)).passed:
+            if not (await run_check(daemon, check, self.run.task.env, masker)).passed:
                 return False
         return True
 
-    async def _collect_and_check(self, over: EntrypointEnd) -> CollectedResults:
+    async def _collect_and_check(self, end: EntrypointEnd) -> CollectedResults:
         """Collect deliverables and run checks while the sandbox answers."""
-        harvest = CollectedResults.model_validate(self.run.progress.get("harvest", {}))
+        results = CollectedResults.model_validate(self.run.progress.get("harvest", {}))
         if self._is_at_stage(RunStage.COLLECT):
-            found = await self._unless_cancelled(self._collect_results(), over)
-            harvest = found or empty_results(self.run.task, "the run was cancelled")
+            found = await self._unless_cancelled(self._collect_results(), end)
+            results = found or unreachable_sandbox_results(self.run.task, "the run was cancelled")
             # A cancelled run is not checked.
             checking = self.run.task.verify and self.run.sandbox_id is not None and not self.cancel.requested
             stage = RunStage.VERIFY if checking else RunStage.RELEASE
-            await self._enter_stage(stage, result_events(harvest), harvest=harvest.model_dump(mode="json"))
+            await self._enter_stage(stage, deliverable_events(results), harvest=results.model_dump(mode="json"))
         if self._is_at_stage(RunStage.VERIFY):
-            checks, broken = await self._unless_cancelled(self._run_checks(), over) or ((), None)
-            harvest = harvest.model_copy(update={"checks": tuple(checks), "broken": harvest.broken or broken})
-            said = [(EventType.RUN_CHECKED, each.model_dump(mode="json")) for each in checks]
-            await self._enter_stage(RunStage.RELEASE, said, harvest=harvest.model_dump(mode="json"))
-        return harvest
+            checks, broken = await self._unless_cancelled(self._run_checks(), end) or ((), None)
+            results = results.model_copy(update={"checks": tuple(checks), "broken": results.broken or broken})
+            events = [(EventType.RUN_CHECKED, each.model_dump(mode="json")) for each in checks]
+            await self._enter_stage(RunStage.RELEASE, events, harvest=results.model_dump(mode="json"))
+        return results
 
     async def _collect_results(self) -> CollectedResults:
         task = self.run.task
         try:
             if self.run.model is not None or self._dependencies.gateway.run_traffic.traffic_of(self.run.id).requests:
-                await write_conversation(self._dependencies.gateway.archive, self.run.tenant, self._folder)
+                await write_run_conversation(self._dependencies.gateway.archive, self.run.tenant, self._folder)
         except (PaddockError, OSError) as error:
             log.warning("could not store conversation of run", run=self.run.id, error=str(error))
         if self.run.sandbox_id is None:
@@ -256,10 +259,12 @@ class RunExecutor:
         try:
             return await collect_results(await self._daemon_client(), task, self._folder)
         except (Conflict, SandboxNotFound) as error:
-            return empty_results(task, "the sandbox has ended").model_copy(update={"broken": error.message})
+            return unreachable_sandbox_results(task, "the sandbox has ended").model_copy(
+                update={"broken": error.message}
+            )
         except Exception as error:
             log.exception("could not collect deliverables", run=self.run.id)
-            return empty_results(task, f"the server could not take it: {error}")
+            return unreachable_sandbox_results(task, f"the server could not take it: {error}")
 
     async def _run_checks(self) -> tuple[Sequence[CheckResult], str | None]:
         try:
@@ -267,16 +272,16 @@ class RunExecutor:
                 await self._daemon_client(), self.run.task, self._dependencies.secret_masker(self.run.task)
             )
         except (Conflict, SandboxNotFound) as error:
-            return mark_checks_skipped(self.run.task, error.message), error.message
+            return skipped_check_results(self.run.task, error.message), error.message
 
-    async def _finish_or_retry(self, over: EntrypointEnd, harvest: CollectedResults, *, last: bool = False) -> Run:
+    async def _finish_or_retry(self, end: EntrypointEnd, results: CollectedResults, *, last: bool = False) -> Run:
         try:
-            await run_stages.remove_sandbox(self._dependencies, self.run)
+            await stage_operations.remove_run_sandbox(self._dependencies, self.run)
         except (PaddockError, OSError) as error:
             log.error("could not remove sandbox of run; it will expire", run=self.run.id, error=str(error))
-        traffics = self._dependencies.gateway.run_traffic
-        result = build_run_result(self.run, over, harvest, self._cancelled_after_end(over)).model_copy(
-            update={"stages": self._executed_stages(), "traffic": traffics.traffic_of(self.run.id)}
+        usage_source = self._dependencies.gateway.run_traffic
+        result = build_run_result(self.run, end, results, self._cancelled_after_end(end)).model_copy(
+            update={"stages": self._executed_stages(), "traffic": usage_source.traffic_of(self.run.id)}
         )
         retries = self.run.task.retries
         if result.state in retries.on and self.run.attempt <= retries.times and not (last or self.cancel.requested):
@@ -288,9 +293,9 @@ class RunExecutor:
         data = {"state": result.state, "ended_by": result.ended_by, "reason": result.reason}
         try:
             await asyncio.to_thread(self._folder.write_result, result)
-            published = await self._dependencies.artifacts.publish(self._folder)
-            if published is not None and published.problem is not None:
-                evidence = {**result.evidence, "artifacts": published.problem}
+            uploaded = await self._dependencies.deliverable_uploader.upload(self._folder)
+            if uploaded is not None and uploaded.problem is not None:
+                evidence = {**result.evidence, "artifacts": uploaded.problem}
                 result = result.model_copy(update={"evidence": evidence})
                 await asyncio.to_thread(self._folder.write_result, result)
             await self._folder.write_lines(self._folder.events, self._event_lines(now, data))
@@ -310,11 +315,11 @@ class RunExecutor:
     async def _event_lines(self, now: datetime, last: Mapping[str, Any]) -> AsyncIterator[bytes]:
         """Yield the run's events and the final one, which is recorded after the file is complete."""
         stream, number = f"run/{self.run.id}", 0
-        while events := await self._dependencies.events.read(stream, number, PAGE):
+        while events := await self._dependencies.events.read(stream, number, EVENT_PAGE_SIZE):
             for event in events:
                 number = event.number
                 yield event.model_dump_json(include={"number", "type", "at", "data"}).encode()
-            if len(events) < PAGE:
+            if len(events) < EVENT_PAGE_SIZE:
                 break
         ended = {"number": number + 1, "type": EventType.RUN_ENDED, "at": now.isoformat(), "data": dict(last)}
         yield json.dumps(ended, ensure_ascii=False).encode(errors="replace")
@@ -347,10 +352,8 @@ class RunExecutor:
         progress = {name: value for name, value in self.run.progress.items() if name in ("attempts", "stages")}
         progress |= {"waiting": error.message, "waiting_since": since}
         if isinstance(error.__cause__, HostFull) and time.time() - since > CAPACITY_WAIT_LIMIT:
-            over = EntrypointEnd(
-                state=RunState.FAILED, ended_by=EndedBy.SETUP, reason=error.message, code=HostFull.code
-            )
-            return await self._finish_or_retry(over, CollectedResults())
+            end = EntrypointEnd(state=RunState.FAILED, ended_by=EndedBy.SETUP, reason=error.message, code=HostFull.code)
+            return await self._finish_or_retry(end, CollectedResults())
         return await self._write_run([], **self._queued_fields(CAPACITY_RETRY_SECONDS, progress))
 
     def _queued_fields(self, wait: float, progress: Mapping[str, Any]) -> dict[str, Any]:
@@ -370,7 +373,7 @@ class RunExecutor:
         evidence: dict[str, Any] = {"stage": self.run.stage}
         if isinstance(error, SandboxError | SandboxNotFound | Conflict) and self._sandbox_was_requested():
             with suppress(PaddockError, OSError):
-                evidence |= await run_stages.sandbox_evidence(self._dependencies, self.run)
+                evidence |= await stage_operations.ended_sandbox_evidence(self._dependencies, self.run)
             reason = f"the sandbox ended in the stage {self.run.stage}: {error}"
             code, params = ReasonCode.SANDBOX_ENDED, {"detail": str(error)}
             return EntrypointEnd(
@@ -405,14 +408,14 @@ class RunExecutor:
     def _cancelled_end(self) -> EntrypointEnd:
         return EntrypointEnd(**dict(cancelled_verdict(self.cancel.reason)))
 
-    def _cancelled_after_end(self, over: EntrypointEnd) -> str | None:
+    def _cancelled_after_end(self, end: EntrypointEnd) -> str | None:
         """Return the reason of a cancellation that came after the work had ended in another way."""
-        return self.cancel.reason if self.cancel.requested and over.ended_by is not EndedBy.CANCEL else None
+        return self.cancel.reason if self.cancel.requested and end.ended_by is not EndedBy.CANCEL else None
 
-    async def _unless_cancelled(self, work: Coroutine[Any, Any, T], over: EntrypointEnd | None = None) -> T | None:
+    async def _unless_cancelled(self, work: Coroutine[Any, Any, T], end: EntrypointEnd | None = None) -> T | None:
         """Return the result of the work, or None if the run is cancelled first. Work of a cancelled run
         continues unless the cancellation is hard."""
-        wanted = self.cancel.hard.wait if over is not None and over.ended_by is EndedBy.CANCEL else self.cancel.wait
+        wanted = self.cancel.hard.wait if end is not None and end.ended_by is EndedBy.CANCEL else self.cancel.wait
         working = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(wanted())
         try:
@@ -436,15 +439,15 @@ class RunExecutor:
 
     def _image_name(self) -> str:
         if self._image is None:
-            self._image = run_stages.image_name(
-                self._dependencies, self.run.task, run_stages.find_preset(self._dependencies, self.run.task)
+            self._image = stage_operations.choose_image_name(
+                self._dependencies, self.run.task, stage_operations.find_agent_preset(self._dependencies, self.run.task)
             )
         return self._image
 
     async def _make_launch_plan(self) -> LaunchPlan:
-        preset = run_stages.find_preset(self._dependencies, self.run.task)
-        home = await run_stages.image_home_directory(self._dependencies, self._image_name())
-        return run_stages.make_launch_plan(self._dependencies, self.run.task, preset, self.run.model, home)
+        preset = stage_operations.find_agent_preset(self._dependencies, self.run.task)
+        home = await stage_operations.image_home_directory(self._dependencies, self._image_name())
+        return stage_operations.create_launch_plan(self._dependencies, self.run.task, preset, self.run.model, home)
 
     async def _daemon_client(self) -> DaemonClient:
         assert self.run.sandbox_id is not None
@@ -476,7 +479,7 @@ class RunExecutor:
     async def _enter_stage(
         self,
         stage: RunStage,
-        said: Sequence[EventContent] = (),
+        events: Sequence[EventContent] = (),
         *,
         fields: Mapping[str, Any] | None = None,
         quiet: bool = False,
@@ -487,21 +490,21 @@ class RunExecutor:
         progress = {name: value for name, value in kept.items() if value is not None}
         # Without a sandbox, there is nothing to collect or release.
         empty = stage in (RunStage.COLLECT, RunStage.RELEASE) and self.run.sandbox_id is None
-        told = [] if quiet else [*said, *([] if empty else [(EventType.RUN_STAGE, {"stage": stage})])]
-        await self._write_run(told, stage=stage, progress=progress, **fields or {})
+        published_events = [] if quiet else [*events, *([] if empty else [(EventType.RUN_STAGE, {"stage": stage})])]
+        await self._write_run(published_events, stage=stage, progress=progress, **fields or {})
 
     async def _store_watch_progress(self, watched: Mapping[str, Any]) -> None:
         progress = {**self.run.progress, "watch": dict(watched)}
         self.run = await self._store.update(self.run.id, self._owner, progress=progress)
 
-    async def _write_run(self, said: Sequence[EventContent], *, at: datetime | None = None, **fields: Any) -> Run:
+    async def _write_run(self, events: Sequence[EventContent], *, at: datetime | None = None, **fields: Any) -> Run:
         """Update the run's row and append events in one transaction. Retries while the disk is full."""
         fields.setdefault("changed_at", at or datetime.now(UTC))
         changing = self._store.update_work(self.run.id, self._owner, **fields)
-        happened = [NewEvent(f"run/{self.run.id}", kind, data, self.run.tenant, at) for kind, data in said]
+        new_events = [NewEvent(f"run/{self.run.id}", kind, data, self.run.tenant, at) for kind, data in events]
         while True:
             try:
-                self.run = await self._dependencies.events.write_with_events(changing, lambda _: happened)
+                self.run = await self._dependencies.events.write_with_events(changing, lambda _: new_events)
                 return self.run
             except Unavailable as error:
                 log.error("could not write run progress; will retry", run=self.run.id, error=str(error))

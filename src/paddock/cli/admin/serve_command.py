@@ -79,11 +79,11 @@ def serve(
             return
         cli.out.print_line("\n".join([_ready_banner(config, url), *missing]))
 
-    from paddock.cli.connection.warm_server import ReadActivity, stop_kept_server, stop_when_unused
+    from paddock.cli.connection.child_server_reuse import ReadActivity, stop_kept_server, stop_server_when_unused
 
     def started(use: ReadActivity) -> None:
         if with_stdin:
-            stop_when_unused(config, use)
+            stop_server_when_unused(config, use)
 
     if not with_stdin:
         stop_kept_server(config.data)
@@ -139,7 +139,7 @@ def _missing_requirements(config: Config) -> list[str]:
     """Return a line for each missing requirement; empty if a server already uses the data directory."""
     import asyncio
 
-    from paddock.cli.admin.self_test import check_backend
+    from paddock.cli.admin.sandbox_self_test import check_sandbox_backend
     from paddock.cli.connection.data_directory import create_data_directory
     from paddock.cli.connection.server_address import has_running_server
     from paddock.errors import PaddockError
@@ -148,7 +148,7 @@ def _missing_requirements(config: Config) -> list[str]:
         return []
     try:
         create_data_directory(config.data)
-        found = asyncio.run(check_backend(config))
+        found = asyncio.run(check_sandbox_backend(config))
     except (PaddockError, OSError):
         return []  # the server will report the same error
     return [f"  missing        {item.check}: {item.detail}" for item in found if not item.ok]

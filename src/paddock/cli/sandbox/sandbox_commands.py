@@ -14,7 +14,7 @@ from paddock.cli.framework.context import CliContext
 from paddock.cli.framework.sharing_commands import register_sharing_commands
 from paddock.cli.output.errors import CliError, UsageError
 from paddock.cli.output.formatting import format_age, format_pairs, format_size, format_time_left, parse_time
-from paddock.cli.sandbox.lookup import SandboxArgument
+from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
 
 if TYPE_CHECKING:
     from paddock.cli.connection.server_client import ServerClient
@@ -69,7 +69,7 @@ async def list_sandboxes(
         found = await client.list_all("/v1/sandboxes", metadata=urlencode(metadata_filter) or None)
     if state:
         known = {item.lower() for item in state}
-        found = [sandbox for sandbox in found if sandbox_state(sandbox).lower() in known]
+        found = [sandbox for sandbox in found if format_sandbox_state(sandbox).lower() in known]
     if cli.as_json:
         return cli.out.print_json(found)
     if quiet:
@@ -85,7 +85,7 @@ async def list_sandboxes(
 
 async def show_sandbox(cli: CliContext, sandbox: SandboxArgument) -> None:
     """Show a sandbox's details."""
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     async with cli.open_read_client() as client:
         found = await client.get(f"/v1/sandboxes/{await find_sandbox(client, sandbox)}")
@@ -95,7 +95,7 @@ async def show_sandbox(cli: CliContext, sandbox: SandboxArgument) -> None:
 
 
 async def _find_sandbox_path(client: ServerClient, name: str) -> str:
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     return f"/v1/sandboxes/{await find_sandbox(client, name)}"
 
@@ -116,7 +116,7 @@ async def renew_sandbox(
     time: Annotated[str, typer.Option("--for", metavar="TIME", help="New lifetime, counted from now.")] = "1h",
 ) -> None:
     """Extend the lifetime of a sandbox."""
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     expires = option_parsing.parse_expiry(time)
     async with cli.open_client() as client:
@@ -139,7 +139,7 @@ async def remove_sandboxes(
     """Remove sandboxes and all their files."""
     import asyncio
 
-    from paddock.cli.sandbox.lookup import choose_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import choose_sandbox
 
     if bool(sandboxes) == everything:
         raise UsageError("name the sandboxes to remove, or use --all")
@@ -162,7 +162,7 @@ async def remove_sandboxes(
 
 async def show_metrics(cli: CliContext, sandbox: SandboxArgument) -> None:
     """Show a sandbox's current CPU and memory use."""
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     async with cli.open_client() as client:
         found = await client.get(client.daemon_path(await find_sandbox(client, sandbox), "/metrics"))
@@ -184,7 +184,7 @@ async def print_port_address(
     ] = False,
 ) -> None:
     """Print the address of a port of a sandbox."""
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     async with cli.open_client() as client:
         found = await client.get(
@@ -197,7 +197,7 @@ async def print_port_address(
 
 
 async def _change_state(cli: CliContext, name: str, verb: str, new_state: str) -> None:
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     async with cli.open_client() as client:
         sandbox_id = await find_sandbox(client, name)
@@ -205,9 +205,9 @@ async def _change_state(cli: CliContext, name: str, verb: str, new_state: str) -
         sandbox = await wait_until_settled(cli, client, {"id": sandbox_id})
     if cli.as_json:
         return cli.out.print_json(sandbox)
-    if sandbox_state(sandbox) != new_state:
-        raise CliError(f"sandbox {sandbox_id} is {sandbox_state(sandbox)}, not {new_state}")
-    return cli.out.print_line(f"{sandbox_id}  {sandbox_state(sandbox)}")
+    if format_sandbox_state(sandbox) != new_state:
+        raise CliError(f"sandbox {sandbox_id} is {format_sandbox_state(sandbox)}, not {new_state}")
+    return cli.out.print_line(f"{sandbox_id}  {format_sandbox_state(sandbox)}")
 
 
 async def wait_until_settled(cli: CliContext, client: ServerClient, sandbox: dict[str, Any]) -> dict[str, Any]:
@@ -218,13 +218,13 @@ async def wait_until_settled(cli: CliContext, client: ServerClient, sandbox: dic
     pause = 0.05
     while True:
         found: dict[str, Any] = await client.get(f"/v1/sandboxes/{sandbox['id']}")
-        if sandbox_state(found) not in _CHANGING_STATES:
+        if format_sandbox_state(found) not in _CHANGING_STATES:
             break
         if time.monotonic() > deadline:
-            raise CliError(f"sandbox {found['id']} is still {sandbox_state(found)} after {_WAIT_SECONDS:.0f} s")
+            raise CliError(f"sandbox {found['id']} is still {format_sandbox_state(found)} after {_WAIT_SECONDS:.0f} s")
         await asyncio.sleep(pause)
         pause = min(1.0, pause * 1.5)
-    if sandbox_state(found) == "Failed":
+    if format_sandbox_state(found) == "Failed":
         reason = (found.get("status") or {}).get("message") or (found.get("status") or {}).get("reason") or "no reason"
         raise CliError(f"sandbox {found['id']} failed: {reason}")
     return found
@@ -233,11 +233,13 @@ async def wait_until_settled(cli: CliContext, client: ServerClient, sandbox: dic
 def _table_row(sandbox: dict[str, Any], named: bool) -> list[str]:
     row = [
         str(sandbox["id"]),
-        sandbox_state(sandbox),
+        format_sandbox_state(sandbox),
         _kind_text(sandbox),
         _image_or_snapshot(sandbox),
         format_age(parse_time(sandbox.get("createdAt"))),
-        format_time_left(parse_time(sandbox.get("expiresAt"))) if sandbox_state(sandbox) not in _ENDED_STATES else "",
+        format_time_left(parse_time(sandbox.get("expiresAt")))
+        if format_sandbox_state(sandbox) not in _ENDED_STATES
+        else "",
     ]
     return [*row, (sandbox.get("metadata") or {}).get("name", "")] if named else row
 
@@ -245,14 +247,14 @@ def _table_row(sandbox: dict[str, Any], named: bool) -> list[str]:
 def _sandbox_facts(sandbox: dict[str, Any]) -> list[tuple[str, str]]:
     status = sandbox.get("status") or {}
     created, expires = parse_time(sandbox.get("createdAt")), parse_time(sandbox.get("expiresAt"))
-    facts = [("id", str(sandbox["id"])), ("state", sandbox_state(sandbox))]
+    facts = [("id", str(sandbox["id"])), ("state", format_sandbox_state(sandbox))]
     facts += [(name, str(status[name])) for name in ("reason", "message") if status.get(name)]
     if _kind_text(sandbox):
         facts.append(("kind", _kind_text(sandbox)))
     facts.append(("image", _image_or_snapshot(sandbox)))
     if created:
         facts.append(("created", f"{created:%Y-%m-%d %H:%M:%S %Z} ({format_age(created)} ago)"))
-    if sandbox_state(sandbox) in _ENDED_STATES:
+    if format_sandbox_state(sandbox) in _ENDED_STATES:
         facts.append(("expires", "already ended; the record is deleted later (sandboxes.keep_ended)"))
     else:
         facts.append(
@@ -270,7 +272,7 @@ def _sandbox_facts(sandbox: dict[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def sandbox_state(sandbox: dict[str, Any]) -> str:
+def format_sandbox_state(sandbox: dict[str, Any]) -> str:
     return str((sandbox.get("status") or {}).get("state", "unknown"))
 
 

@@ -32,7 +32,7 @@ async def watch_run_until_end(cli: CliContext, run: RunArgument) -> int:
     """
     from paddock.cli.connection.reconnecting_client import ReconnectingClient
     from paddock.cli.connection.server_finder import ServerFinder
-    from paddock.cli.run.deliverables import find_run_folder
+    from paddock.cli.run.deliverable_download import find_run_folder
     from paddock.cli.run.progress_views import choose_run_view
     from paddock.cli.run.run_events import watch_run as follow
     from paddock.cli.run.run_progress import SUCCEEDED, RunProgress

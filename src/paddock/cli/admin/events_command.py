@@ -67,7 +67,7 @@ async def show_events(
 
 
 async def _find_event_sandbox(client: ServerClient, name: str) -> str:
-    from paddock.cli.sandbox.lookup import NoSuchSandbox, find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import NoSuchSandbox, find_sandbox
 
     try:
         return await find_sandbox(client, name)

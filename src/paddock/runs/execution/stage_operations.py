@@ -1,4 +1,4 @@
-"""Stages of a run. All are idempotent, so another server can repeat an interrupted one."""
+"""Operations of the stages of a run. All are idempotent, so another server can repeat an interrupted one."""
 
 from __future__ import annotations
 
@@ -14,29 +14,27 @@ from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.llm.gateway.model_routes import ModelNotFound
 from paddock.llm.providers.run_scripts import script_model_name
 from paddock.mcp.declared_servers import referenced_secrets, servers_extension
-from paddock.model.runs import CheckResult, Run
+from paddock.model.runs import Run
 from paddock.model.sandbox import RUN_KEY, Sandbox, SandboxState
-from paddock.model.task import WORKSPACE, Task, TaskCheck
-from paddock.runs.execution.entrypoint_watch import COMMAND
-from paddock.runs.execution.run_dependencies import RunDependencies
-from paddock.runs.output.secret_masking import SecretMasker
-from paddock.runs.presets import PLAIN, LaunchPlan, Preset, ServiceAddresses, render_launch_plan
-from paddock.runs.tasks.model_choice import find_model, refresh_default_model
+from paddock.model.task import WORKSPACE, Task
+from paddock.runs.execution.entrypoint_watch import ENTRYPOINT_COMMAND_ID
+from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
+from paddock.runs.presets import SCRIPT_PRESET, LaunchPlan, Preset, ServiceAddresses, render_launch_plan
+from paddock.runs.tasks.model_choice import find_task_model, refresh_default_model
 from paddock.runs.tasks.task_templates import SCRIPT_MODEL
 from paddock.sandbox.daemon.client import DaemonClient, SandboxCommand
 from paddock.sandbox.images import BuildProgress
 
-MARGIN = 600.0
+SANDBOX_LIFETIME_MARGIN = 600.0
 """Extra lifetime of a sandbox for inputs, checks and deliverables."""
-SLOWEST = 2**20
+MIN_BYTES_PER_SECOND = 2**20
 """Transfer rate below which a sandbox counts as stuck."""
-PATIENCE = 120.0
-SETTLING = 0.05
-CHECK_OUTPUT = 64 * 1024
-SHOWN = 2000
-PIECE = 2**20
-FILES_AT_ONCE = 8
-SCRIPTED_KINDS = ("script", "replay")
+SANDBOX_TIMEOUT_SECONDS = 120.0
+"""Time limit of a small request to a sandbox; starting, transfers and checks get it in addition to their own."""
+POLL_INTERVAL = 0.05
+CHUNK_SIZE = 2**20
+PARALLEL_UPLOADS = 8
+SCRIPTED_PROVIDER_KINDS = ("script", "replay")
 T = TypeVar("T")
 
 
@@ -51,17 +49,17 @@ class AdmittedRun:
     """The agent's suggested model, if the server's default replaces it."""
 
 
-Building = Callable[[BuildProgress], None]
+OnBuildProgress = Callable[[BuildProgress], None]
 
 
-async def admit_run(dependencies: RunDependencies, run: Run, building: Building) -> AdmittedRun:
+async def admit_run(dependencies: RunServiceDependencies, run: Run, on_progress: OnBuildProgress) -> AdmittedRun:
     """Find the image and the model; build the image from its recipe if necessary."""
-    preset = find_preset(dependencies, run.task)
-    image = image_name(dependencies, run.task, preset)
-    check_secrets(dependencies, run.tenant, run.task)
+    preset = find_agent_preset(dependencies, run.task)
+    image = choose_image_name(dependencies, run.task, preset)
+    check_task_secrets(dependencies, run.tenant, run.task)
     await refresh_default_model(dependencies, run.task, preset)
-    admitted = AdmittedRun(image, *choose_model(dependencies, run, preset))
-    make_launch_plan(dependencies, run.task, preset, admitted.model)
+    admitted = AdmittedRun(image, *choose_run_model(dependencies, run, preset))
+    create_launch_plan(dependencies, run.task, preset, admitted.model)
     if run.inputs is not None:
         dependencies.bundles.bundle_path(run.tenant, run.inputs)
     try:
@@ -69,20 +67,20 @@ async def admit_run(dependencies: RunDependencies, run: Run, building: Building)
     except ImageNotFound:
         if dependencies.images.library.find(image) is None:
             raise
-        await dependencies.images.build_async(image, building)
+        await dependencies.images.build_async(image, on_progress)
     return admitted
 
 
-def find_preset(dependencies: RunDependencies, task: Task) -> Preset:
-    return dependencies.presets.get(task.agent or PLAIN)
+def find_agent_preset(dependencies: RunServiceDependencies, task: Task) -> Preset:
+    return dependencies.presets.get(task.agent or SCRIPT_PRESET)
 
 
-def image_name(dependencies: RunDependencies, task: Task, preset: Preset) -> str:
+def choose_image_name(dependencies: RunServiceDependencies, task: Task, preset: Preset) -> str:
     wanted = task.image or (dependencies.fleet.kinds.get(task.kind).image if task.kind else None)
     return wanted or (preset.image if task.agent else None) or dependencies.config.sandboxes.default_image
 
 
-def check_secrets(dependencies: RunDependencies, tenant: str, task: Task) -> None:
+def check_task_secrets(dependencies: RunServiceDependencies, tenant: str, task: Task) -> None:
     """Raise `InvalidInput` for secrets that are missing or belong to other tenants."""
     settings = dependencies.config.runs
     known, wanted = settings.secrets, {*task.secrets, *referenced_secrets(task.mcp)}
@@ -97,29 +95,31 @@ def check_secrets(dependencies: RunDependencies, tenant: str, task: Task) -> Non
         )
 
 
-def choose_model(dependencies: RunDependencies, run: Run, preset: Preset) -> tuple[str | None, bool, str | None]:
+def choose_run_model(
+    dependencies: RunServiceDependencies, run: Run, preset: Preset
+) -> tuple[str | None, bool, str | None]:
     """Return the model, whether a script answers, and the replaced model. Raises `ModelNotFound`."""
     llm = run.task.llm
     if llm.script is not None and llm.model == SCRIPT_MODEL:
         return script_model_name(run.id), True, None
     try:
-        found = find_model(dependencies, run.task, preset)
+        found = find_task_model(dependencies, run.task, preset)
     except ModelNotFound:
         if llm.script is None:
             raise
         found = None
     if found is not None:
-        return found.name, found.route.provider_settings.kind in SCRIPTED_KINDS, found.replaced_model
+        return found.name, found.route.provider_settings.kind in SCRIPTED_PROVIDER_KINDS, found.replaced_model
     return (None, False, None) if llm.script is None else (script_model_name(run.id), True, None)
 
 
-def make_launch_plan(
-    dependencies: RunDependencies, task: Task, preset: Preset, model: str | None, home: str = "/home/agent"
+def create_launch_plan(
+    dependencies: RunServiceDependencies, task: Task, preset: Preset, model: str | None, home: str = "/home/agent"
 ) -> LaunchPlan:
     return render_launch_plan(preset, task, model=model, endpoints=ServiceAddresses(home=home))
 
 
-async def create_sandbox(dependencies: RunDependencies, run: Run, image: str) -> Sandbox:
+async def create_run_sandbox(dependencies: RunServiceDependencies, run: Run, image: str) -> Sandbox:
     """Create or find the attempt's sandbox and wait until it runs. Raises `SandboxGone` if it ended."""
     request = _sandbox_request(dependencies, run, image)
     sandbox = await dependencies.fleet.create(run.tenant, request)
@@ -127,95 +127,88 @@ async def create_sandbox(dependencies: RunDependencies, run: Run, image: str) ->
         # The server stopped during its start, so nothing has run in it.
         await dependencies.fleet.delete(run.tenant, sandbox.id)
         sandbox = await dependencies.fleet.create(run.tenant, request)
-    deadline = time.monotonic() + dependencies.config.sandboxes.start_timeout + PATIENCE
+    deadline = time.monotonic() + dependencies.config.sandboxes.start_timeout + SANDBOX_TIMEOUT_SECONDS
     while (
         sandbox.state is SandboxState.PENDING and time.monotonic() < deadline
     ):  # Another server is starting the sandbox.
-        await asyncio.sleep(SETTLING)
+        await asyncio.sleep(POLL_INTERVAL)
         sandbox = await dependencies.fleet.get(run.tenant, sandbox.id)
     if sandbox.state is not SandboxState.RUNNING:
         raise SandboxGone(f"the sandbox {sandbox.id} is {sandbox.state}: {sandbox.message or sandbox.reason}")
     return sandbox
 
 
-def _sandbox_request(dependencies: RunDependencies, run: Run, image: str) -> SandboxRequest:
+def _sandbox_request(dependencies: RunServiceDependencies, run: Run, image: str) -> SandboxRequest:
     task = run.task
-    life = task.end.timeout + sum(check.timeout for check in task.verify) + dependencies.config.runs.grace + MARGIN
-    wishes: dict[str, object] = {"run": run.id, "models": run.model}
-    wishes |= {"budget-requests": task.llm.requests, "budget-tokens": task.llm.tokens, "budget-cost": task.llm.cost}
+    life = (
+        task.end.timeout
+        + sum(check.timeout for check in task.verify)
+        + dependencies.config.runs.grace
+        + SANDBOX_LIFETIME_MARGIN
+    )
+    llm_settings: dict[str, object] = {"run": run.id, "models": run.model}
+    llm_settings |= {
+        "budget-requests": task.llm.requests,
+        "budget-tokens": task.llm.tokens,
+        "budget-cost": task.llm.cost,
+    }
     return SandboxRequest(
         image=image,
         kind=task.kind,
         timeout=min(life, dependencies.config.sandboxes.max_timeout),
         metadata={RUN_KEY: run.id, "paddock.task": task.name},
         owner=run.ownership,
-        extensions={**servers_extension(task.mcp), **_without_defaults(wishes)},
+        extensions={**servers_extension(task.mcp), **_llm_extensions(llm_settings)},
         limits=task.resources.limits(),
         request_key=sandbox_request_key(run),
     )
 
 
-def _without_defaults(wishes: Mapping[str, object]) -> dict[str, str]:
-    return {f"paddock.llm.{name}": str(wish) for name, wish in wishes.items() if wish is not None}
+def _llm_extensions(settings: Mapping[str, object]) -> dict[str, str]:
+    return {f"paddock.llm.{name}": str(value) for name, value in settings.items() if value is not None}
 
 
 def sandbox_request_key(run: Run) -> str:
     return f"run-{run.id}-{run.attempt}"
 
 
-async def image_home_directory(dependencies: RunDependencies, image: str) -> str:
+async def image_home_directory(dependencies: RunServiceDependencies, image: str) -> str:
     return (await dependencies.images.resolve_async(image)).user.home
 
 
-async def upload_inputs(
-    dependencies: RunDependencies, run: Run, inside: DaemonClient, files: Mapping[str, bytes]
+async def upload_run_inputs(
+    dependencies: RunServiceDependencies, run: Run, daemon: DaemonClient, files: Mapping[str, bytes]
 ) -> None:
     """Upload the bundle, the task's inline files and the agent's files."""
     if run.inputs is not None:
         bundle = dependencies.bundles.bundle_path(run.tenant, run.inputs)
         size = bundle.stat().st_size
-        await _with_time_limit(PATIENCE + size / SLOWEST, inside.put_archive(WORKSPACE, _read_in_chunks(bundle)))
+        await with_sandbox_timeout(
+            SANDBOX_TIMEOUT_SECONDS + size / MIN_BYTES_PER_SECOND,
+            daemon.put_archive(WORKSPACE, _read_in_chunks(bundle)),
+        )
     texts = {each.target: each.content.encode() for each in run.task.inputs if each.target and each.content is not None}
-    at_once = asyncio.Semaphore(FILES_AT_ONCE)
+    at_once = asyncio.Semaphore(PARALLEL_UPLOADS)
 
     async def put(path: str, content: bytes) -> None:
         async with at_once:
-            await _with_time_limit(PATIENCE, inside.write_file(path, content))
+            await with_sandbox_timeout(SANDBOX_TIMEOUT_SECONDS, daemon.write_file(path, content))
 
     await asyncio.gather(*(put(path, content) for path, content in {**texts, **files}.items()))
 
 
-async def start_entrypoint(dependencies: RunDependencies, run: Run, inside: DaemonClient, what: LaunchPlan) -> None:
+async def start_entrypoint(
+    dependencies: RunServiceDependencies, run: Run, daemon: DaemonClient, plan: LaunchPlan
+) -> None:
     """Start the entrypoint. Idempotent: its command id is fixed."""
     secrets = dependencies.config.runs.secrets
-    env = {**what.env, **{name: secrets[name].get_secret_value() for name in run.task.secrets}, "PADDOCK_RUN": run.id}
-    await inside.start(SandboxCommand(what.command, cwd=WORKSPACE, env=env), id=COMMAND)
+    env = {**plan.env, **{name: secrets[name].get_secret_value() for name in run.task.secrets}, "PADDOCK_RUN": run.id}
+    await daemon.start(SandboxCommand(plan.command, cwd=WORKSPACE, env=env), id=ENTRYPOINT_COMMAND_ID)
 
 
-async def run_check(
-    inside: DaemonClient, check: TaskCheck, env: Mapping[str, str], masker: SecretMasker
-) -> CheckResult:
-    """Run one check. Raises `SandboxError` if the sandbox does not answer."""
-    began = time.monotonic()
-    command = SandboxCommand(check.run, cwd=WORKSPACE, env=dict(env), timeout=check.timeout)
-    done = await _with_time_limit(check.timeout + PATIENCE, inside.run(command, limit=CHECK_OUTPUT))
-    text = (done.stdout + done.stderr).decode(errors="replace")
-    if done.reason and done.exit_code == 124:
-        text += f"\n{done.reason}"
-    return CheckResult(
-        name=check.title,
-        passed=done.exit_code == 0,
-        required=check.required,
-        weight=check.weight,
-        exit_code=done.exit_code,
-        seconds=round(time.monotonic() - began, 3),
-        output=masker.mask_text(text)[-SHOWN:],
-    )
-
-
-async def remove_sandbox(dependencies: RunDependencies, run: Run) -> None:
+async def remove_run_sandbox(dependencies: RunServiceDependencies, run: Run) -> None:
     """Remove the attempt's sandbox, found by its request key. Raises `Unavailable` if that fails."""
-    deadline = time.monotonic() + dependencies.config.sandboxes.start_timeout + PATIENCE
+    deadline = time.monotonic() + dependencies.config.sandboxes.start_timeout + SANDBOX_TIMEOUT_SECONDS
     while (
         sandbox := await dependencies.fleet.sandboxes.by_request_key(run.tenant, sandbox_request_key(run))
     ) is not None:
@@ -225,10 +218,10 @@ async def remove_sandbox(dependencies: RunDependencies, run: Run) -> None:
             # Still starting or stopping.
             if time.monotonic() > deadline:
                 raise Unavailable(f"the sandbox {sandbox.id} could not be removed: {error}") from error
-            await asyncio.sleep(SETTLING)
+            await asyncio.sleep(POLL_INTERVAL)
 
 
-async def sandbox_evidence(dependencies: RunDependencies, run: Run) -> dict[str, Any]:
+async def ended_sandbox_evidence(dependencies: RunServiceDependencies, run: Run) -> dict[str, Any]:
     """Return the fleet's facts about an ended sandbox."""
     found = await dependencies.fleet.sandboxes.by_request_key(run.tenant, sandbox_request_key(run))
     if found is None:
@@ -242,7 +235,8 @@ async def sandbox_evidence(dependencies: RunDependencies, run: Run) -> dict[str,
     return {name: value for name, value in evidence.items() if value is not None}
 
 
-async def _with_time_limit(seconds: float, work: Awaitable[T]) -> T:
+async def with_sandbox_timeout(seconds: float, work: Awaitable[T]) -> T:
+    """Return the result of a request to a sandbox. Raises `SandboxTimeout`."""
     try:
         async with asyncio.timeout(seconds):
             return await work
@@ -252,5 +246,5 @@ async def _with_time_limit(seconds: float, work: Awaitable[T]) -> T:
 
 async def _read_in_chunks(path: Path) -> AsyncIterator[bytes]:
     with path.open("rb") as file:
-        while piece := await asyncio.to_thread(file.read, PIECE):
-            yield piece
+        while chunk := await asyncio.to_thread(file.read, CHUNK_SIZE):
+            yield chunk

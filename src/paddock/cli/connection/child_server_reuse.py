@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 KEEP_MESSAGE = b"keep\n"
 """Written to a child server's standard input to keep it running after its command."""
-NOTE_FILE = "run-server.json"
+KEPT_SERVER_FILE = "run-server.json"
 """File in the data directory with the kept server's process id and configuration fingerprint."""
 _POLL_SECONDS = 0.25
 _STOP_SECONDS = 40.0
@@ -28,8 +28,8 @@ ReadActivity = Callable[[], tuple[bool, int]]
 """Returns whether requests or runs are active, and the number of requests so far."""
 
 
-def stop_when_unused(config: Config, use: ReadActivity) -> None:
-    """Stop this server when its parent command ends or, if told to stay, after an idle period."""
+def stop_server_when_unused(config: Config, use: ReadActivity) -> None:
+    """Stop this server when its parent command ends or, if requested to stay, after an idle period."""
 
     def wait() -> None:
         received = b""
@@ -37,7 +37,7 @@ def stop_when_unused(config: Config, use: ReadActivity) -> None:
             received += piece
         if received == KEEP_MESSAGE and _write_note(config):
             _wait_until_idle(config.runs.warm_server, use)
-            (config.data / NOTE_FILE).unlink(missing_ok=True)
+            (config.data / KEPT_SERVER_FILE).unlink(missing_ok=True)
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="with-stdin", daemon=True).start()
@@ -53,7 +53,7 @@ def _wait_until_idle(seconds: float, use: ReadActivity) -> None:
 
 
 def _write_note(config: Config) -> bool:
-    path = config.data / NOTE_FILE
+    path = config.data / KEPT_SERVER_FILE
     try:
         with open(path, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             json.dump({"pid": os.getpid(), "config": config_fingerprint(config)}, file)
@@ -79,7 +79,7 @@ def config_fingerprint(config: Config) -> str:
 def read_kept_server(data: Path) -> tuple[int, str] | None:
     """Return the process id and configuration fingerprint of a data directory's kept server, if any."""
     try:
-        note = json.loads((data / NOTE_FILE).read_text())
+        note = json.loads((data / KEPT_SERVER_FILE).read_text())
         process, config = int(note["pid"]), str(note["config"])
         holder = int((data / "server.lock").read_text())
     except (OSError, ValueError, KeyError, TypeError):

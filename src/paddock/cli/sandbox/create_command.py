@@ -14,7 +14,7 @@ from paddock.cli.framework.command_registration import command_group, register_c
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import RequestRefused, UsageError, print_warning
 from paddock.cli.output.formatting import format_time_left, parse_time
-from paddock.cli.sandbox.manage import sandbox_state, wait_until_settled
+from paddock.cli.sandbox.sandbox_commands import format_sandbox_state, wait_until_settled
 
 if TYPE_CHECKING:
     from paddock.cli.connection.server_client import ServerClient
@@ -117,7 +117,7 @@ async def create_sandbox(
     started_at = time.monotonic()
     async with cli.open_client() as client:
         if snapshot:
-            from paddock.cli.sandbox.lookup import find_snapshot
+            from paddock.cli.sandbox.sandbox_lookup import find_snapshot
 
             request["snapshotId"] = await find_snapshot(client, snapshot)
         body = {key: value for key, value in request.items() if value or key == "timeout"}
@@ -133,7 +133,7 @@ async def create_sandbox(
     else:
         seconds = time.monotonic() - started_at
         expires = format_time_left(parse_time(sandbox.get("expiresAt")))
-        cli.out.print_line(f"{sandbox['id']}  {sandbox_state(sandbox)} in {seconds:.2f} s, expires {expires}")
+        cli.out.print_line(f"{sandbox['id']}  {format_sandbox_state(sandbox)} in {seconds:.2f} s, expires {expires}")
 
 
 async def _request_sandbox(
@@ -155,10 +155,10 @@ async def _request_sandbox(
 
 async def _warn_if_entrypoint_failed(client: ServerClient, sandbox_id: str, program: str) -> None:
     """Warn if the entrypoint could not be started; the sandbox runs without it."""
-    from paddock.cli.sandbox.logs import ENTRYPOINT_COMMAND
-    from paddock.cli.sandbox.remote_command import OutputSink, RemoteCommand
+    from paddock.cli.sandbox.logs_command import ENTRYPOINT_COMMAND
+    from paddock.cli.sandbox.remote_command import CommandOutputWriter, RemoteCommand
 
-    execution = RemoteCommand(client, sandbox_id, OutputSink(False))
+    execution = RemoteCommand(client, sandbox_id, CommandOutputWriter(False))
     execution.id = ENTRYPOINT_COMMAND
     try:
         reason = await execution.failure_reason()

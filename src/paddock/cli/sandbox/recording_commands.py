@@ -14,7 +14,7 @@ from paddock.cli.framework.command_registration import command_group, register_c
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import CliError, UsageError
 from paddock.cli.output.formatting import format_age, format_size, parse_time
-from paddock.cli.sandbox.lookup import SandboxArgument
+from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
 
 if TYPE_CHECKING:
     from paddock.cli.connection.server_client import ServerClient
@@ -62,7 +62,7 @@ async def start_recording(
     max_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Stop at this size, such as 500Mi.")] = None,
 ) -> None:
     """Start recording a sandbox's screen and print the recording's id."""
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
     from paddock.config.units import parse_size
 
     request: dict[str, Any] = {"fps": fps, "quality": quality}
@@ -82,7 +82,7 @@ async def start_recording(
 
 async def stop_recording(cli: CliContext, sandbox: SandboxArgument, recording: RecordingArgument = None) -> None:
     """Stop a recording."""
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     async with cli.open_client() as client:
         sandbox_id = await find_sandbox(client, sandbox)
@@ -176,7 +176,7 @@ def _recordings_path(sandbox_id: str, recording: str | None = None) -> str:
 
 async def _find_recorded_sandbox(client: ServerClient, name: str) -> str:
     """Return the id of a sandbox, including deleted ones with recordings."""
-    from paddock.cli.sandbox.lookup import NoSuchSandbox, choose_sandbox, find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import NoSuchSandbox, choose_sandbox, find_sandbox
 
     try:
         return await find_sandbox(client, name)

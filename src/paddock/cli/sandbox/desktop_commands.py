@@ -9,7 +9,7 @@ import typer
 from paddock.cli.framework.command_registration import command_group, register_command
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import CliError
-from paddock.cli.sandbox.lookup import SandboxArgument
+from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
 
 _REQUEST_SECONDS = 180.0
 
@@ -50,7 +50,7 @@ async def stop_desktop(cli: CliContext, sandbox: SandboxArgument) -> None:
 async def _request_desktop(
     cli: CliContext, sandbox_name: str, method: Literal["GET", "POST", "DELETE"]
 ) -> tuple[str, dict[str, Any]]:
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     async with cli.open_client() as client:
         sandbox_id = await find_sandbox(client, sandbox_name)

@@ -27,7 +27,7 @@ Timings = tuple[float, float, float]
 _SANDBOX_SECONDS = 60.0
 
 
-async def check_backend(config: Config) -> list[HostCheck]:
+async def check_sandbox_backend(config: Config) -> list[HostCheck]:
     """Return the findings of the configured sandbox backend on this machine."""
     async with _temporary_backend(config) as (backend, directory):
         found = await backend.examine()
@@ -35,15 +35,15 @@ async def check_backend(config: Config) -> list[HostCheck]:
     return [item.model_copy(update={"detail": item.detail.replace(str(directory), shown)}) for item in found]
 
 
-async def time_sandbox_through_server(client: ServerClient) -> Timings:
+async def measure_sandbox_through_server(client: ServerClient) -> Timings:
     """Create a sandbox from the image `host` on the running server, run `true` in it, and remove it."""
-    from paddock.cli.sandbox.remote_command import OutputSink, RemoteCommand
+    from paddock.cli.sandbox.remote_command import CommandOutputWriter, RemoteCommand
 
     began = time.monotonic()
     sandbox = await client.post("/v1/sandboxes", {"image": {"uri": "host"}, "timeout": 60})
     try:
         started = time.monotonic()
-        ending = await RemoteCommand(client, sandbox["id"], OutputSink(False)).run_attached({"argv": ["true"]})
+        ending = await RemoteCommand(client, sandbox["id"], CommandOutputWriter(False)).run_attached({"argv": ["true"]})
         ran = time.monotonic()
     finally:
         await client.delete(f"/v1/sandboxes/{sandbox['id']}")
@@ -51,7 +51,7 @@ async def time_sandbox_through_server(client: ServerClient) -> Timings:
     return started - began, ran - started, time.monotonic() - ran
 
 
-async def time_sandbox_without_server(config: Config) -> Timings:
+async def measure_sandbox_without_server(config: Config) -> Timings:
     """Start a sandbox from the image `host` without a server, run `true` in it, and remove it."""
     from paddock.cli.connection.data_directory import open_image_store
     from paddock.model.sandbox import SandboxSpec
@@ -77,14 +77,14 @@ async def time_sandbox_without_server(config: Config) -> Timings:
 
 @asynccontextmanager
 async def _temporary_backend(config: Config) -> AsyncIterator[tuple[SandboxBackend, Path]]:
-    from paddock.app import make_backend
+    from paddock.app import create_sandbox_backend
 
     directory = Path(tempfile.mkdtemp(prefix=".trial-", dir=config.data))
     try:
         # User ids are assigned from the first on, so the last is free unless all are in use.
         last = {"uid_base": config.local.uid_base + config.local.uid_count - 1, "uid_count": 1}
         own = {"data": directory, "local": config.local.model_copy(update=last)}
-        backend = await asyncio.to_thread(make_backend, config.model_copy(update=own))
+        backend = await asyncio.to_thread(create_sandbox_backend, config.model_copy(update=own))
         try:
             yield backend, directory
         finally:

@@ -11,7 +11,7 @@ from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import CliError
 from paddock.cli.output.formatting import format_age, parse_time
-from paddock.cli.sandbox.lookup import SandboxArgument
+from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
 
 _WAIT_SECONDS = 600.0
 
@@ -43,7 +43,7 @@ async def create_snapshot(
     """Save a sandbox's files as a snapshot to start others from."""
     import asyncio
 
-    from paddock.cli.sandbox.lookup import find_sandbox
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
     async with cli.open_client() as client:
         sandbox_id = await find_sandbox(client, sandbox)
@@ -71,7 +71,7 @@ async def list_snapshots(
     ] = None,
 ) -> None:
     """List or remove snapshots."""
-    from paddock.cli.sandbox.lookup import find_sandbox, find_snapshot
+    from paddock.cli.sandbox.sandbox_lookup import find_sandbox, find_snapshot
 
     async with cli.open_read_client() as client:
         if remove:

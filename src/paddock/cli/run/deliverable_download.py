@@ -23,29 +23,29 @@ def local_deliverable_path(directory: Path, path: str) -> Path:
     parts = PurePosixPath(path).parts
     if not parts or PurePosixPath(path).is_absolute() or ".." in parts or "\0" in path:
         raise CliError(f"the deliverable path {sanitize_text(path)!r} leads outside the target directory")
-    place = directory
+    parent = directory
     for part in parts[:-1]:
-        place = place / part
-        if place.is_symlink():
-            raise CliError(f"{place} is a symbolic link; deliverables are not written through links")
+        parent = parent / part
+        if parent.is_symlink():
+            raise CliError(f"{parent} is a symbolic link; deliverables are not written through links")
     return directory.joinpath(*parts)
 
 
 async def download_deliverables(client: ServerClient, run: dict[str, Any], directory: Path) -> dict[str, Path]:
     """Download a run's deliverables into a directory, each atomically. Returns their local paths."""
-    placed: dict[str, Path] = {}
+    downloaded: dict[str, Path] = {}
     for item in (run.get("result") or {}).get("deliverables") or []:
         path = str(item["path"])
-        place = local_deliverable_path(directory, path)
-        await asyncio.to_thread(place.parent.mkdir, parents=True, exist_ok=True)
-        await save_response(client, deliverable_url_path(str(run["id"]), path), place, str(item["sha256"]))
-        placed[path] = place
-    return placed
+        target = local_deliverable_path(directory, path)
+        await asyncio.to_thread(target.parent.mkdir, parents=True, exist_ok=True)
+        await download_response(client, deliverable_url_path(str(run["id"]), path), target, str(item["sha256"]))
+        downloaded[path] = target
+    return downloaded
 
 
-async def save_response(client: ServerClient, path: str, place: Path, sha256: str | None = None) -> None:
+async def download_response(client: ServerClient, path: str, target: Path, sha256: str | None = None) -> None:
     """Download a response to a file atomically, verifying its SHA-256 if given."""
-    partial = place.with_name(f".{place.name[:100]}.{secrets.token_hex(4)}")
+    partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}")
     digest = hashlib.sha256()
     try:
         with await asyncio.to_thread(open, partial, "xb") as file:
@@ -54,10 +54,10 @@ async def save_response(client: ServerClient, path: str, place: Path, sha256: st
                     digest.update(piece)
                     await asyncio.to_thread(file.write, piece)
         if sha256 is not None and digest.hexdigest() != sha256:
-            raise CliError(f"{place.name} was corrupted in transit", hint="download it again: paddock runs get")
-        partial.replace(place)
+            raise CliError(f"{target.name} was corrupted in transit", hint="download it again: paddock runs get")
+        partial.replace(target)
     except OSError as error:
-        raise CliError(f"{place} cannot be written: {error.strerror}") from None
+        raise CliError(f"{target} cannot be written: {error.strerror}") from None
     finally:
         partial.unlink(missing_ok=True)
 

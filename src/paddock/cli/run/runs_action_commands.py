@@ -52,7 +52,7 @@ async def cancel_runs(
 ) -> None:
     """Cancel runs. Partial results are collected unless you pass --hard."""
     from paddock.cli.run.run_progress import ENDED
-    from paddock.cli.run.run_render import humanize_state
+    from paddock.cli.run.run_render import format_run_state
 
     body = {"hard": hard} | ({"reason": reason} if reason else {})
     done = []
@@ -61,7 +61,7 @@ async def cancel_runs(
             path = await find_run_path(client, run)
             found = await client.get(path)
             if found["state"] in ENDED:
-                sys.stderr.write(f"{sanitize_text(run)} has already ended: {humanize_state(found['state'])}\n")
+                sys.stderr.write(f"{sanitize_text(run)} has already ended: {format_run_state(found['state'])}\n")
             else:
                 done.append(await client.post(f"{path}/cancel", body))
     if cli.as_json:
@@ -108,25 +108,25 @@ async def get_deliverables(
     ] = None,
 ) -> None:
     """Download a run's deliverables or its whole folder."""
-    from paddock.cli.run.deliverables import download_deliverables, save_response
+    from paddock.cli.run.deliverable_download import download_deliverables, download_response
 
     if archive is not None and archive.suffix not in (".tar", ".zip"):
         raise UsageError(f"--archive {archive}: the name must end in .tar or .zip")
     async with cli.open_read_client() as client:
         path = await find_run_path(client, run)
         if archive is not None:
-            await save_response(client, f"{path}/archive?format={archive.suffix[1:]}", archive)
-            placed = {archive.name: archive}
+            await download_response(client, f"{path}/archive?format={archive.suffix[1:]}", archive)
+            downloaded = {archive.name: archive}
         else:
             found = await client.get(path)
-            placed = await download_deliverables(client, found, output)
-            if not placed:
+            downloaded = await download_deliverables(client, found, output)
+            if not downloaded:
                 raise CliError(
                     f"{found['id']} has no deliverables", hint=f"for details: paddock runs show {found['id']}"
                 )
     if cli.as_json:
-        return cli.out.print_json({name: str(place) for name, place in placed.items()})
-    for place in placed.values():
+        return cli.out.print_json({name: str(target) for name, target in downloaded.items()})
+    for target in downloaded.values():
         # Not a table, which would cut long paths.
-        cli.out.print_line(f"{format_size(place.stat().st_size):>9}  {place}")
+        cli.out.print_line(f"{format_size(target.stat().st_size):>9}  {target}")
     return None
