@@ -74,7 +74,7 @@ class GatewayTable:
             print(f"\n{'bars':<62}{'figure':>14}  {'bar':<14}holds")
         for bar in self.bars:
             figure = f"{bar['value']:,.3f}{bar['unit']}"
-            print(f"{bar['measurement']:<62}{figure:>14}  {bar['bar']:<14}{'yes' if bar['holds'] else 'NO'}")
+            print(f"{bar['what']:<62}{figure:>14}  {bar['bar']:<14}{'yes' if bar['holds'] else 'NO'}")
 
     def to_json(self) -> str:
         figures = [

@@ -1,4 +1,4 @@
-"""A real browser for pages that use what the server offers to browsers."""
+"""A real browser for tests of the console and of pages that use the server's API."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
 
 ROOT = Path(__file__).parents[2]
-MODULES = ROOT / "web/node_modules"
-"""What the console is made of; its tests, and those of what it speaks to, use the same."""
-SCREENSHOTS = ROOT / ".make/screenshots"
+NODE_MODULES = ROOT / "web/node_modules"
+"""Node.js modules of the console; pages of tests load them as well."""
+SCREENSHOT_DIRECTORY = ROOT / ".make/screenshots"
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def run_chromium() -> Iterator[Browser]:
     program = shutil.which("chromium")
-    if program is None or not MODULES.exists():
+    if program is None or not NODE_MODULES.exists():
         pytest.skip("there is no chromium, or no browser modules; scripts/setup test installs both")
     with sync_playwright() as playwright:
         # Pages supplied by the test have no address, so the browser treats them as a foreign origin.
@@ -35,13 +35,13 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
-def open_page(context: BrowserContext, origin: str, name: str, html: str) -> Page:
-    """A page that comes from the server's own origin, with modules below `/modules/`."""
+def open_page_on_origin(context: BrowserContext, origin: str, name: str, html: str) -> Page:
+    """Open a page with the server's own origin, with Node.js modules below `/modules/`."""
 
     def serve(route: Route) -> None:
         path = route.request.url.removeprefix(f"{origin}/modules/").partition("?")[0]
         kind = mimetypes.guess_type(path)[0] or "text/javascript"
-        route.fulfill(body=(MODULES / path).read_bytes(), content_type=kind)
+        route.fulfill(body=(NODE_MODULES / path).read_bytes(), content_type=kind)
 
     page = context.new_page()
     page.set_default_timeout(20_000)
@@ -51,9 +51,9 @@ def open_page(context: BrowserContext, origin: str, name: str, html: str) -> Pag
     return page
 
 
-def keep_screenshot(page: Page, name: str) -> Path:
-    """A picture of the page for people to look at."""
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    path = SCREENSHOTS / f"{name}.png"
+def save_screenshot(page: Page, name: str) -> Path:
+    """Save a screenshot of the page for manual review."""
+    SCREENSHOT_DIRECTORY.mkdir(parents=True, exist_ok=True)
+    path = SCREENSHOT_DIRECTORY / f"{name}.png"
     page.screenshot(path=path)
     return path

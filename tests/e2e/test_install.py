@@ -16,9 +16,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e.browser_pages import chromium, keep_screenshot
+from tests.e2e.browser_pages import run_chromium, save_screenshot
 from tests.e2e.cli_driver import SECONDS
-from tests.e2e.console.console_visitor import visitor
+from tests.e2e.console.console_visitor import open_visitor
 from tests.support.server import Server
 
 ROOT = Path(__file__).parents[2]
@@ -141,8 +141,8 @@ def test_the_wheel_serves_the_console(address: str) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as made:
-        yield made
+    with run_chromium() as chromium:
+        yield chromium
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -152,22 +152,22 @@ def test_a_template_runs_from_the_wheels_console(
     """A newcomer signs in, runs a template with a click and reads what it delivered."""
     server = Server(Path(environment["PADDOCK_DATA"]))
     server.url = address
-    with visitor(browser, server, language=language) as person:
+    with open_visitor(browser, server, language=language) as person:
         # The sandbox of a run may be gone when the page asks for it.
-        person.expected.append(re.compile(r"404 .*/v1/sandboxes/sb-\w+\W*$"))
+        person.expected_errors.append(re.compile(r"404 .*/v1/sandboxes/sb-\w+\W*$"))
         person.sign_in("/tasks")
         start = person.button("runs.tasks.runNamed", name="hello-script")
         expect(start).to_be_visible()
-        person.check_access("the tasks")
+        person.check_accessibility("the tasks")
         start.click()
         person.page.wait_for_url(re.compile("/runs/run-"))
         expect(person.page.get_by_text(person.t("runs.state.succeeded")).first).to_be_visible(timeout=60_000)
         person.page.get_by_role("tab", name=re.compile(person.t("runs.tab.deliverables"))).click()
         expect(person.page.get_by_text("counts.txt").first).to_be_visible()
         expect(person.page.get_by_text("1: 6 words").first).to_be_visible()
-        person.check_access("the deliverables")
-        keep_screenshot(person.page, f"wheel-template-{language}")
-        person.is_content()
+        person.check_accessibility("the deliverables")
+        save_screenshot(person.page, f"wheel-template-{language}")
+        person.assert_no_errors()
 
 
 def test_a_chat_works_from_the_wheel(installed: Path, address: str, environment: dict[str, str]) -> None:

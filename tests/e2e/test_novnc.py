@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.e2e.browser_pages import chromium, keep_screenshot, open_page
+from tests.e2e.browser_pages import open_page_on_origin, run_chromium, save_screenshot
 from tests.support.screen_images import share_screen_images
 from tests.support.server import Server, eventually, run_in_sandbox, run_server
 
@@ -52,14 +52,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
+    with server.client() as http_client:
+        yield http_client
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as made:
-        yield made
+    with run_chromium() as chromium:
+        yield chromium
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ class Person:
     def __init__(self, browser: Browser, server: Server, sandbox: str, name: str) -> None:
         self.name, self.sandbox = name, sandbox
         context = browser.new_context(viewport={"width": 1280, "height": 800})
-        self.page: Page = open_page(context, server.url, "viewer.html", PAGE)
+        self.page: Page = open_page_on_origin(context, server.url, "viewer.html", PAGE)
         self.page.wait_for_function("window.ready")
         self.page.evaluate("key => { window.key = key }", server.key)
         self.page.evaluate("([sandbox, name]) => connect(sandbox, name, false)", [sandbox, name])
@@ -108,7 +108,7 @@ def test_two_people_at_one_desktop(server: Server, client: httpx.Client, browser
     eventually(lambda: run_in_sandbox(client, sandbox, "pgrep -x lxpanel && pgrep -x pcmanfm")[1] == 0)
     run_in_sandbox(client, sandbox, "(setsid lxterminal --working-directory=/tmp >/dev/null 2>&1 &)")
     eventually(lambda: "agent@" in client.post(f"/v1/sandboxes/{sandbox}/tools/list_windows", json={}).text)
-    keep_screenshot(ada.page, "novnc-1-watching")
+    save_screenshot(ada.page, "novnc-1-watching")
 
     # Without the input, nothing that Bob does arrives.
     bob.page.mouse.click(500, 300)
@@ -118,8 +118,8 @@ def test_two_people_at_one_desktop(server: Server, client: httpx.Client, browser
     ada.type("echo ada >/tmp/ada")
     eventually(lambda: exists(client, sandbox, "/tmp/ada"))
     assert not exists(client, sandbox, "/tmp/bob")
-    keep_screenshot(ada.page, "novnc-2-touching")
-    keep_screenshot(bob.page, "novnc-3-another-sees-the-same")
+    save_screenshot(ada.page, "novnc-2-touching")
+    save_screenshot(bob.page, "novnc-3-another-sees-the-same")
 
     # Bob takes over; now Ada only watches.
     bob.take()
@@ -162,7 +162,7 @@ def test_the_holder_sets_the_size_of_the_screen(
     for person in (ada, bob):
         person.page.wait_for_function("rfb._fbWidth == 900 && rfb._fbHeight == 600")
         person.page.wait_for_function(DARK_PANEL)  # The desktop has followed.
-    keep_screenshot(bob.page, "novnc-4-another-size")
+    save_screenshot(bob.page, "novnc-4-another-size")
 
 
 def test_a_deleted_sandbox_ends_it_cleanly(

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.e2e.browser_pages import chromium, keep_screenshot, open_page
+from tests.e2e.browser_pages import open_page_on_origin, run_chromium, save_screenshot
 from tests.support.server import Server, run_server
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>Terminal</title>
@@ -91,8 +91,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as made:
-        yield made
+    with run_chromium() as chromium:
+        yield chromium
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ class Person:
 
     def __init__(self, browser: Browser, server: Server, sandbox: str, name: str, width: int = 900) -> None:
         context = browser.new_context(viewport={"width": width, "height": 400})
-        self.page: Page = open_page(context, server.url, f"terminal-{name}.html", PAGE)
+        self.page: Page = open_page_on_origin(context, server.url, f"terminal-{name}.html", PAGE)
         self.page.wait_for_function("window.ready")
         self.page.evaluate("key => { window.key = key }", server.key)
         self.page.evaluate("([sandbox, name]) => connect(sandbox, name)", [sandbox, name])
@@ -142,8 +142,8 @@ def test_two_people_at_one_terminal(server: Server, browser: Browser, sandbox: s
     ada.type("stty size")
     size = ada.page.evaluate("terminal.rows + ' ' + terminal.cols")
     ada.sees(f"\n{size}\n")
-    keep_screenshot(ada.page, "xterm-1-shared")
-    keep_screenshot(bob.page, "xterm-2-another-sees-the-same")
+    save_screenshot(ada.page, "xterm-1-shared")
+    save_screenshot(bob.page, "xterm-2-another-sees-the-same")
 
     with server.client() as client:
         client.post(f"/v1/sandboxes/{sandbox}/input", json={"viewer": "ada", "name": "Ada"})
@@ -163,7 +163,7 @@ def test_a_full_screen_program_and_another_size(server: Server, browser: Browser
     ada.sees("waiting")
     ada.page.set_viewport_size({"width": 700, "height": 300})
     ada.page.wait_for_function("shown().includes(`size is ${terminal.rows} ${terminal.cols}`)")
-    keep_screenshot(ada.page, "xterm-3-another-size")
+    save_screenshot(ada.page, "xterm-3-another-size")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -181,7 +181,7 @@ def test_it_is_there_again_after_a_restart(tmp_path: Path, browser: Browser, num
         ada.type("echo the-answer=$answer")
         ada.sees("the-answer=42\n")
         assert ada.shown().count("before\n") == 1
-        keep_screenshot(ada.page, "xterm-4-after-a-restart")
+        save_screenshot(ada.page, "xterm-4-after-a-restart")
 
 
 def test_a_deleted_sandbox_is_told(server: Server, browser: Browser, sandbox: str) -> None:

@@ -14,16 +14,16 @@ from typing import Any
 from playwright.sync_api import Browser, CDPSession, Locator, Page, expect
 
 from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
-from tests.e2e.console.console_visitor import Visitor, visitor
+from tests.e2e.console.console_visitor import ConsoleVisitor, open_visitor
 from tests.support.server import Server
 
-PLAIN, DESK, RUNNER, COUNTER = "plain", "desk", "runner", "counter"
-LINES = 15
-ANSWER = "Six times seven is 42."
-TOKENS_A_SECOND = 100
+PLAIN_MODEL, DESKTOP_MODEL, RUNNER_MODEL, COUNTER_MODEL = "plain", "desk", "runner", "counter"
+COUNTER_LINES = 15
+REPLY = "Six times seven is 42."
+TOKENS_PER_SECOND = 100
 SCRIPTS: Mapping[str, Any] = {
-    PLAIN: {"each_prompt": True, "turns": [{"say": ANSWER}]},
-    RUNNER: {
+    PLAIN_MODEL: {"each_prompt": True, "turns": [{"say": REPLY}]},
+    RUNNER_MODEL: {
         "turns": [
             {
                 "call": {
@@ -31,24 +31,24 @@ SCRIPTS: Mapping[str, Any] = {
                     "arguments": {"command": "echo the first; until [ -e go ]; do sleep 0.05; done; echo the last"},
                 }
             },
-            {"say": ANSWER},
+            {"say": REPLY},
         ]
     },
-    COUNTER: {
+    COUNTER_MODEL: {
         "turns": [
             {
                 "call": {
                     "tool": "code_run_shell_command",
                     "arguments": {
-                        "command": f'for n in $(seq {LINES}); do echo "line $n"; sleep 0.3; done; exit 3',
+                        "command": f'for n in $(seq {COUNTER_LINES}); do echo "line $n"; sleep 0.3; done; exit 3',
                     },
                 }
             },
-            {"say": ANSWER},
+            {"say": REPLY},
         ]
     },
-    DESK: {
-        "pace": f"{1000 // TOKENS_A_SECOND}ms",
+    DESKTOP_MODEL: {
+        "pace": f"{1000 // TOKENS_PER_SECOND}ms",
         "each_prompt": True,
         "turns": [
             {"call": {"tool": "linux_screenshot"}},
@@ -56,19 +56,19 @@ SCRIPTS: Mapping[str, Any] = {
         ],
     },
 }
-AWAY = r"ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY|WebSocket connection"
-"""What a browser complains of by itself while nobody answers."""
+DISCONNECT_ERRORS = r"ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY|WebSocket connection"
+"""Errors that the browser logs while the server does not respond."""
 
 
 @contextmanager
-def guest(browser: Browser, server: Server, *expected: str, **more: Any) -> Iterator[Visitor]:
-    """A visitor of the console. `expected` are patterns of allowed browser errors."""
-    with visitor(browser, server, **more) as person:
-        person.expected += map(re.compile, expected)
+def visit_console(browser: Browser, server: Server, *expected: str, **more: Any) -> Iterator[ConsoleVisitor]:
+    """Open the console in a new browser context. `expected` are patterns of allowed browser errors."""
+    with open_visitor(browser, server, **more) as person:
+        person.expected_errors += map(re.compile, expected)
         yield person
 
 
-def settings(directory: Path) -> dict[str, Any]:
+def console_server_settings(directory: Path) -> dict[str, Any]:
     """Return settings of a server with scripted models and a kind `code` without an image."""
     providers = {}
     for name, script in SCRIPTS.items():
@@ -82,61 +82,61 @@ def settings(directory: Path) -> dict[str, Any]:
     }
 
 
-def new_chat(server: Server, model: str = PLAIN, **more: Any) -> str:
+def create_chat(server: Server, model: str = PLAIN_MODEL, **more: Any) -> str:
     body = {"model": model, "kinds": ["code"], "policy": {"allow_all": ["*"]}, **more}
     with server.client() as client:
         return str(client.post("/v1/sessions", json=body).raise_for_status().json()["id"])
 
 
-def new_sandbox(server: Server, kind: str) -> str:
+def create_sandbox(server: Server, kind: str) -> str:
     body = {"extensions": {"paddock.kind": kind}}
     with server.client() as client:
         return str(client.post("/v1/sandboxes", json=body).raise_for_status().json()["id"])
 
 
-def new_key(server: Server, name: str, *scopes: str) -> tuple[str, str]:
-    """A key's id and its secret."""
+def create_key(server: Server, name: str, *scopes: str) -> tuple[str, str]:
+    """Create a key and return its id and secret."""
     with server.client() as client:
-        made = client.post("/v1/keys", json={"name": name, "scopes": scopes or ["admin"]}).raise_for_status().json()
-    return str(made["id"]), str(made["secret"])
+        key = client.post("/v1/keys", json={"name": name, "scopes": scopes or ["admin"]}).raise_for_status().json()
+    return str(key["id"]), str(key["secret"])
 
 
-def kill(server: Server, sandbox: str) -> None:
-    """End a sandbox as the host's kernel might: all at once, from outside."""
+def kill_sandbox(server: Server, sandbox: str) -> None:
+    """Kill all processes of a sandbox from outside, as the host's kernel might."""
     identity = LocalBackend(LocalBackendSettings(data=server.data))._identity(sandbox)
     assert identity is not None
     os.kill(identity.pid, signal.SIGKILL)
 
 
-def said(server: Server, session: str) -> list[str]:
+def user_messages(server: Server, session: str) -> list[str]:
     """Return the user messages of a chat from the server."""
     with server.client() as client:
         items = client.get(f"/v1/sessions/{session}/messages", params={"pageSize": 100}).raise_for_status().json()
     return [each["content"][0]["text"] for each in items["items"] if each["role"] == "user"]
 
 
-def key_field(person: Visitor) -> Locator:
+def key_field(person: ConsoleVisitor) -> Locator:
     return person.page.get_by_label(person.t("shell.signIn.key"), exact=True)
 
 
-def sign_in_by_key(person: Visitor, key: str) -> None:
+def sign_in_with_key(person: ConsoleVisitor, key: str) -> None:
     key_field(person).fill(key)
     person.button("shell.signIn.go").click()
     expect(key_field(person)).to_have_count(0)
 
 
-def composer(person: Visitor, *, new: bool = False) -> Locator:
-    """Where one writes; a chat in which nothing was said yet asks for something else."""
+def message_field(person: ConsoleVisitor, *, new: bool = False) -> Locator:
+    """Return the message field; it has a different name in a new chat."""
     name = person.t("chat.askAnything" if new else "chat.reply")
     return person.page.get_by_role("textbox", name=name, exact=True)
 
 
-def thread(person: Visitor) -> Locator:
+def chat_thread(person: ConsoleVisitor) -> Locator:
     return person.page.get_by_role("region", name=person.t("chat.thread"), exact=True)
 
 
-def throttle(page: Page, *, down: float, up: float, latency: float) -> CDPSession:
-    """Slow the page's network down: bits a second each way, and milliseconds there and back."""
+def throttle_network(page: Page, *, down: float, up: float, latency: float) -> CDPSession:
+    """Limit the page's network: bits per second each way, and milliseconds of round-trip latency."""
     devtools = page.context.new_cdp_session(page)
     devtools.send("Network.enable")
     devtools.send(
@@ -146,6 +146,6 @@ def throttle(page: Page, *, down: float, up: float, latency: float) -> CDPSessio
     return devtools
 
 
-def tell(measured: str) -> None:
+def print_measurement(measured: str) -> None:
     """Print a measurement for runs with `-s`."""
     print(f"\n{measured}")  # noqa: T201

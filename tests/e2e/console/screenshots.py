@@ -1,6 +1,6 @@
-"""Pictures of every page of the console, in light, dark and Chinese: `make screenshots`.
+"""Screenshots of every page of the console in light, dark and Chinese: `make screenshots`.
 
-All of them are written below `.make/screenshots/console`; those that the README and the docs show, to `docs/images`.
+All are written to `.make/screenshots/console`; those of the README and the docs also to `docs/images`.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from tests.e2e.browser_pages import SCREENSHOTS, chromium
-from tests.e2e.console.console_visitor import ROOT, visitor
-from tests.e2e.console.test_console_story import Story, console_server
+from tests.e2e.browser_pages import SCREENSHOT_DIRECTORY, run_chromium
+from tests.e2e.console.console_visitor import ROOT, open_visitor
+from tests.e2e.console.test_console_story import ConsoleStory, console_server
 
-PLACE = SCREENSHOTS / "console"
-SHOWN = ROOT / "docs/images"
-LOOKS = {"light": ("en", False), "dark": ("en", True), "zh": ("zh", False)}
-IN_DOCS = {
+OUTPUT_DIRECTORY = SCREENSHOT_DIRECTORY / "console"
+DOCS_DIRECTORY = ROOT / "docs/images"
+THEMES = {"light": ("en", False), "dark": ("en", True), "zh": ("zh", False)}
+DOCS_SCREENSHOTS = {
     "welcome-light",
     "approval-light",
     "chat-light",
@@ -30,33 +30,33 @@ IN_DOCS = {
 }
 
 
-class ConsoleScreenshots(Story):
-    """The story, for its pictures."""
+class ConsoleScreenshots(ConsoleStory):
+    """The console story with screenshots instead of checks."""
 
-    def look(self, where: str) -> None:
-        # What moves has come to rest, and nothing is pointed at.
+    def check_page(self, where: str) -> None:
+        # Wait for the end of animations, with the pointer away.
         self.page.mouse.move(0, 0)
         self.page.wait_for_timeout(500)
         name = f"{where}-{self.name}"
-        self.page.screenshot(path=PLACE / f"{name}.png")
-        if name in IN_DOCS:
-            self.page.screenshot(path=SHOWN / f"{name}.png")
+        self.page.screenshot(path=OUTPUT_DIRECTORY / f"{name}.png")
+        if name in DOCS_SCREENSHOTS:
+            self.page.screenshot(path=DOCS_DIRECTORY / f"{name}.png")
 
 
 def main() -> None:
-    PLACE.mkdir(parents=True, exist_ok=True)
-    SHOWN.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="paddock-shots-") as directory, chromium() as browser:
-        for look, (language, dark) in LOOKS.items():
-            place = Path(directory, look)
-            place.mkdir()
+    OUTPUT_DIRECTORY.mkdir(parents=True, exist_ok=True)
+    DOCS_DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="paddock-shots-") as directory, run_chromium() as browser:
+        for theme, (language, dark) in THEMES.items():
+            directory_of_theme = Path(directory, theme)
+            directory_of_theme.mkdir()
             with (
-                console_server(place) as server,
-                visitor(browser, server, language=language, dark=dark, width=1600, height=900) as person,
+                console_server(directory_of_theme) as server,
+                open_visitor(browser, server, language=language, dark=dark, width=1600, height=900) as person,
             ):
-                ConsoleScreenshots(person, narrow=False, name=look).tell(place)
-            print(f"{look}: {len(list(PLACE.glob(f'*-{look}.png')))} pictures", flush=True)
-    print(f"All are in {PLACE.relative_to(ROOT)}; those of the docs in {SHOWN.relative_to(ROOT)}.")
+                ConsoleScreenshots(person, narrow=False, name=theme).run_all_steps(directory_of_theme)
+            print(f"{theme}: {len(list(OUTPUT_DIRECTORY.glob(f'*-{theme}.png')))} pictures", flush=True)
+    print(f"All are in {OUTPUT_DIRECTORY.relative_to(ROOT)}; those of the docs in {DOCS_DIRECTORY.relative_to(ROOT)}.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Chats that are written straight into a server's database, as if they had happened, before it starts."""
+"""Chats written directly into a server's database before it starts."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from paddock.store.chat_sessions.session_store import SessionStore, session_row
 from paddock.store.database import Store
 from paddock.store.tables import events, session_messages
 
-BEGAN = datetime.now(UTC) - timedelta(hours=2)
+STARTED_AT = datetime.now(UTC) - timedelta(hours=2)
 
 
 class StoredChat:
-    """A chat that is being made up."""
+    """A fabricated chat: its session, events and messages."""
 
     def __init__(self, session_id: str, title: str, model: str = "plain") -> None:
         self.session = Session(
@@ -43,8 +43,8 @@ class StoredChat:
             engine="langgraph",
             model=model,
             kinds=("code",),
-            created_at=BEGAN,
-            changed_at=BEGAN,
+            created_at=STARTED_AT,
+            changed_at=STARTED_AT,
         )
         self.events: list[SessionEvent] = [
             SessionCreated(title=title, agent="langgraph", model=model, kinds=("code",)),
@@ -56,17 +56,19 @@ class StoredChat:
     def id(self) -> str:
         return self.session.id
 
-    def turn(self, asked: str, answer: str, *, results: Mapping[str, str] | None = None, by: str | None = None) -> None:
-        """Write a question and an answer, preceded by commands with these results."""
+    def add_turn(
+        self, question: str, answer: str, *, results: Mapping[str, str] | None = None, by: str | None = None
+    ) -> None:
+        """Add a question and a reply, preceded by commands with these results."""
         self._turn += 1
         self.session = self.session.model_copy(update={"turn": self._turn})
-        self._asked(asked, by)
+        self._add_user_message(question, by)
         self.events.append(TurnStarted(turn=self._turn, cause="message"))
         calls = [
             ToolCall(id=f"call-{self._turn}-{number}", name="code_run_shell_command", arguments={"command": command})
             for number, command in enumerate(results or {})
         ]
-        self._answered(answer, calls)
+        self._add_reply(answer, calls)
         for call, result in zip(calls, (results or {}).values(), strict=True):
             self.events += [
                 CallReady(call=call, kind="code", tool="run_shell_command"),
@@ -75,20 +77,20 @@ class StoredChat:
             ]
         self.events.append(TurnEnded(turn=self._turn, state="done"))
 
-    def _asked(self, text: str, by: str | None) -> None:
-        message = self._message("user", text).model_copy(update={"by": by})
+    def _add_user_message(self, text: str, by: str | None) -> None:
+        message = self._create_message("user", text).model_copy(update={"by": by})
         self.messages.append(message)
         self.events.append(MessageReceived(message=message))
 
-    def _answered(self, text: str, calls: Sequence[ToolCall]) -> None:
-        message = self._message("assistant", text).model_copy(update={"calls": tuple(calls)})
+    def _add_reply(self, text: str, calls: Sequence[ToolCall]) -> None:
+        message = self._create_message("assistant", text).model_copy(update={"calls": tuple(calls)})
         self.messages.append(message)
         self.events += [
             MessageStarted(message_id=message.id, turn=self._turn, step=1),
             MessageEnded(message_id=message.id, text=text, calls=tuple(calls)),
         ]
 
-    def _message(self, role: str, text: str) -> SessionMessage:
+    def _create_message(self, role: str, text: str) -> SessionMessage:
         number = len(self.messages) + 1
         return SessionMessage.model_validate(
             {
@@ -98,36 +100,36 @@ class StoredChat:
                 "turn": self._turn,
                 "role": role,
                 "content": [{"type": "text", "text": text}],
-                "at": BEGAN + timedelta(seconds=number),
+                "at": STARTED_AT + timedelta(seconds=number),
             }
         )
 
 
-def long_chat(session_id: str, messages: int) -> StoredChat:
-    """A chat of so many messages; each says its own number."""
+def create_long_chat(session_id: str, messages: int) -> StoredChat:
+    """Return a chat with this number of messages; each contains its own number."""
     chat = StoredChat(session_id, f"{messages} messages")
     for number in range(1, messages, 2):
         more = " and more of it" * (number % 7)
-        chat.turn(f"Question {number}{more}?", f"Answer **{number + 1}**{more}.\n\n- one\n- two")
+        chat.add_turn(f"Question {number}{more}?", f"Answer **{number + 1}**{more}.\n\n- one\n- two")
     return chat
 
 
-def write(data: Path, chats: Sequence[StoredChat]) -> None:
-    """Put chats into the database of a server that is not running."""
+def write_chats(data: Path, chats: Sequence[StoredChat]) -> None:
+    """Write chats into the database of a server that is not running."""
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    asyncio.run(_write(data, chats))
+    asyncio.run(_write_chats(data, chats))
 
 
-async def _write(data: Path, chats: Sequence[StoredChat]) -> None:
+async def _write_chats(data: Path, chats: Sequence[StoredChat]) -> None:
     async with await Store.open(data / "paddock.db") as store:
         for chat in chats:
 
-            def work(connection: Connection, chat: StoredChat = chat) -> None:
+            def insert_chat(connection: Connection, chat: StoredChat = chat) -> None:
                 SessionStore.begin(connection, chat.session)
-                # All at once: one by one, thousands of them would take longer than any test.
+                # In bulk: single inserts of thousands of rows would take too long.
                 if chat.messages:
                     connection.execute(insert(session_messages), [session_row(message) for message in chat.messages])
-                told = [each._asdict() for each in session_log_entries(chat.session, *chat.events, at=BEGAN)]
-                connection.execute(insert(events), [{**each, "number": at} for at, each in enumerate(told, 1)])
+                rows = [each._asdict() for each in session_log_entries(chat.session, *chat.events, at=STARTED_AT)]
+                connection.execute(insert(events), [{**each, "number": number} for number, each in enumerate(rows, 1)])
 
-            await store.write(work)
+            await store.write(insert_chat)

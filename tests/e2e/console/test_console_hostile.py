@@ -13,40 +13,48 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, Request, expect
 
-from tests.e2e.browser_pages import chromium
-from tests.e2e.console.console_servers import composer, guest, key_field, new_sandbox, settings, sign_in_by_key, thread
-from tests.e2e.console.console_visitor import Visitor
-from tests.e2e.console.stored_chats import StoredChat, write
+from tests.e2e.browser_pages import run_chromium
+from tests.e2e.console.console_servers import (
+    chat_thread,
+    console_server_settings,
+    create_sandbox,
+    key_field,
+    message_field,
+    sign_in_with_key,
+    visit_console,
+)
+from tests.e2e.console.console_visitor import ConsoleVisitor
+from tests.e2e.console.stored_chats import StoredChat, write_chats
 from tests.support.server import Server, eventually, run_in_sandbox, run_server
 
 pytestmark = pytest.mark.slow
 
-CHAT = "ses-00000000000000b1"
-TITLE = '<img src=x onerror="window.pwned=1">\u202etitle\u202c'
+HOSTILE_CHAT = "ses-00000000000000b1"
+HOSTILE_TITLE = '<img src=x onerror="window.pwned=1">\u202etitle\u202c'
 PAGES = (
     "/ /chats /tasks /tasks/new /runs /archive /sandboxes /screens /usage /status /settings/models /settings/keys "
     "/settings/policies /settings/appearance /settings/about /nowhere"
 ).split()
-GUARD = """
+RECORD_VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) => {
   window.violations.push(`${event.violatedDirective} ${event.blockedURI}`);
 });
 """
-BLOCKED = r"Content Security Policy|violates the following|sandboxed|ERR_BLOCKED"
-"""What the browser says of what it was kept from doing."""
+BLOCKED_ERRORS = r"Content Security Policy|violates the following|sandboxed|ERR_BLOCKED"
+"""Errors that the browser logs for blocked actions."""
 
 
 class RequestWatcher:
     """A foreign server that must never receive a request."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
-        asked = self.asked
+        self.requests: list[str] = []
+        requests = self.requests
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                asked.append(self.path)
+                requests.append(self.path)
                 self.send_response(204)
                 self.end_headers()
 
@@ -69,25 +77,25 @@ class RequestWatcher:
 
 @pytest.fixture(scope="module")
 def stranger() -> Iterator[RequestWatcher]:
-    made = RequestWatcher()
-    yield made
-    made.close()
+    watcher = RequestWatcher()
+    yield watcher
+    watcher.close()
 
 
-def html(elsewhere: str) -> str:
-    deed = f"window.pwned=1;top.pwned=1;alert(1);new Image().src='{elsewhere}script'"
-    return f"""<p>Harmless words</p><script>{deed}</script><img src="{elsewhere}img" onerror="{deed}">
-<svg xmlns="http://www.w3.org/2000/svg" onload="{deed}"><script>{deed}</script><a href="javascript:{deed}">s</a></svg>
-<iframe src="{elsewhere}frame"></iframe><iframe src="javascript:{deed}"></iframe>
+def hostile_html(elsewhere: str) -> str:
+    code = f"window.pwned=1;top.pwned=1;alert(1);new Image().src='{elsewhere}script'"
+    return f"""<p>Harmless words</p><script>{code}</script><img src="{elsewhere}img" onerror="{code}">
+<svg xmlns="http://www.w3.org/2000/svg" onload="{code}"><script>{code}</script><a href="javascript:{code}">s</a></svg>
+<iframe src="{elsewhere}frame"></iframe><iframe src="javascript:{code}"></iframe>
 <iframe srcdoc="<script>top.pwned=1</script>"></iframe><object data="{elsewhere}object"></object>
 <embed src="{elsewhere}embed"><link rel="stylesheet" href="{elsewhere}css">
 <style>@import url("{elsewhere}import")</style>
 <meta http-equiv="refresh" content="0;url={elsewhere}refresh"><base href="{elsewhere}"><video src="{elsewhere}video">
-</video><a href="javascript:{deed}" ping="{elsewhere}ping">click</a><details open ontoggle="{deed}">d</details>
-<form action="{elsewhere}form"><button autofocus onfocus="{deed}">b</button></form>"""
+</video><a href="javascript:{code}" ping="{elsewhere}ping">click</a><details open ontoggle="{code}">d</details>
+<form action="{elsewhere}form"><button autofocus onfocus="{code}">b</button></form>"""
 
 
-def markdown(elsewhere: str) -> str:
+def hostile_markdown(elsewhere: str) -> str:
     return f"""Harmless words
 
 [one](javascript:window.pwned=1) [two](JaVaScRiPt:window.pwned=1) [three](data:text/html,<script>top.pwned=1</script>)
@@ -95,30 +103,29 @@ def markdown(elsewhere: str) -> str:
 ![six]({elsewhere}picture) ![seven](data:image/svg+xml,<svg/onload=window.pwned=1>) ![eight](javascript:window.pwned=1)
 ![nine](/\\{elsewhere.removeprefix("http://")}slashed) ![ten](//{elsewhere.removeprefix("http://")}slashes)
 
-{html(elsewhere)}
+{hostile_html(elsewhere)}
 
 \u001b]0;owned\u0007\u001b[31mred\u001b[0m \u202eturned around\u202c \u2066isolated
 """
 
 
-def files(elsewhere: str) -> dict[str, str]:
-    picture = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="90" height="90" onload="top.pwned=1">{html(elsewhere)}</svg>'
-    )
+def hostile_files(elsewhere: str) -> dict[str, str]:
+    page = hostile_html(elsewhere)
+    picture = f'<svg xmlns="http://www.w3.org/2000/svg" width="90" height="90" onload="top.pwned=1">{page}</svg>'
     return {
-        "page.html": html(elsewhere),
+        "page.html": page,
         "picture.svg": picture.split("<p>")[0] + f'<script>top.pwned=1</script><image href="{elsewhere}svg"/></svg>',
-        "text.md": markdown(elsewhere),
-        "table.csv": f'a,b\n"{html(elsewhere).replace(chr(34), chr(34) * 2)}",=cmd()\n',
-        "data.json": json.dumps({"<script>window.pwned=1</script>": html(elsewhere)}),
+        "text.md": hostile_markdown(elsewhere),
+        "table.csv": f'a,b\n"{hostile_html(elsewhere).replace(chr(34), chr(34) * 2)}",=cmd()\n',
+        "data.json": json.dumps({"<script>window.pwned=1</script>": hostile_html(elsewhere)}),
         "<img src=x onerror=window.pwned=1>.txt": "Harmless words\n",
         "\u202egpj.exe": "Harmless words\n",
         "\u001b[31mred\u001b[0m.txt": "\u001b]0;owned\u0007",
     }
 
 
-def writing(contents: dict[str, str]) -> str:
-    """A command that writes files where it is run."""
+def write_files_command(contents: dict[str, str]) -> str:
+    """Return a command that writes files into its working directory."""
     packed = base64.b64encode(json.dumps(contents).encode()).decode()
     return (
         "python3 -c 'import base64, json, pathlib; "
@@ -129,68 +136,73 @@ def writing(contents: dict[str, str]) -> str:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, stranger: RequestWatcher) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
-    evil = StoredChat(CHAT, TITLE)
-    words = markdown(stranger.url)
-    evil.turn(words, words, results={words: words, html(stranger.url): html(stranger.url)}, by="<b onclick=x>Eve")
-    write(directory / "data", [evil])
-    with run_server(directory, settings(directory)) as running:
+    evil = StoredChat(HOSTILE_CHAT, HOSTILE_TITLE)
+    words = hostile_markdown(stranger.url)
+    evil.add_turn(
+        words,
+        words,
+        results={words: words, hostile_html(stranger.url): hostile_html(stranger.url)},
+        by="<b onclick=x>Eve",
+    )
+    write_chats(directory / "data", [evil])
+    with run_server(directory, console_server_settings(directory)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def browser(server: Server) -> Iterator[Browser]:
-    with chromium() as made:
-        yield made
+    with run_chromium() as chromium:
+        yield chromium
 
 
-def is_unharmed(person: Visitor, stranger: RequestWatcher, dialogs: list[str]) -> None:
+def assert_unharmed(person: ConsoleVisitor, stranger: RequestWatcher, dialogs: list[str]) -> None:
     page = person.page
     assert page.evaluate("window.pwned") is None
-    assert dialogs == [] and stranger.asked == []
+    assert dialogs == [] and stranger.requests == []
     risky = "a[href^='javascript:' i], a[href^='data:' i], a[href^='vbscript:' i], [onerror], [onload], [onclick]"
     assert page.locator(risky).count() == 0
     for frame in page.locator("iframe").all():
         assert frame.get_attribute("sandbox") == "", "a frame may do something"
 
 
-def watched(page: Page) -> list[str]:
-    """The questions that the page puts before people, none of which should ever come."""
+def record_dialogs(page: Page) -> list[str]:
+    """Record and dismiss the page's dialogs; there must be none."""
     dialogs: list[str] = []
 
-    def hear(dialog: Dialog) -> None:
+    def record(dialog: Dialog) -> None:
         dialogs.append(dialog.message)
         dialog.dismiss()
 
-    page.on("dialog", hear)
+    page.on("dialog", record)
     return dialogs
 
 
-def test_words_and_results(browser: Browser, server: Server, stranger: RequestWatcher) -> None:
-    with guest(browser, server) as person:
-        dialogs = watched(person.page)
-        person.sign_in(f"/chats/{CHAT}")
-        expect(thread(person).get_by_text("Harmless words").first).to_be_visible()
-        folded = thread(person).get_by_role("button", expanded=False)
+def test_hostile_messages_and_results_are_inert(browser: Browser, server: Server, stranger: RequestWatcher) -> None:
+    with visit_console(browser, server) as person:
+        dialogs = record_dialogs(person.page)
+        person.sign_in(f"/chats/{HOSTILE_CHAT}")
+        expect(chat_thread(person).get_by_text("Harmless words").first).to_be_visible()
+        folded = chat_thread(person).get_by_role("button", expanded=False)
         expect(folded).to_have_count(2)
         for _ in range(2):
             folded.first.click()
-        expect(thread(person).get_by_text("top.pwned=1").first).to_be_visible()
-        expect(person.page.get_by_text(TITLE).first).to_be_visible()
-        for link in thread(person).locator("a").all():
+        expect(chat_thread(person).get_by_text("top.pwned=1").first).to_be_visible()
+        expect(person.page.get_by_text(HOSTILE_TITLE).first).to_be_visible()
+        for link in chat_thread(person).locator("a").all():
             assert link.get_attribute("rel") == "noopener noreferrer nofollow"
             assert not (link.get_attribute("href") or "").lower().startswith(("javascript", "data", "vbscript"))
-        is_unharmed(person, stranger, dialogs)
+        assert_unharmed(person, stranger, dialogs)
         assert person.page.locator("main iframe, main object, main embed, main form[action], main style").count() == 0
-        person.is_content()
+        person.assert_no_errors()
 
 
-def test_files_of_a_sandbox(browser: Browser, server: Server, stranger: RequestWatcher) -> None:
-    sandbox = new_sandbox(server, "code")
-    contents = files(stranger.url)
+def test_hostile_sandbox_files_are_inert(browser: Browser, server: Server, stranger: RequestWatcher) -> None:
+    sandbox = create_sandbox(server, "code")
+    contents = hostile_files(stranger.url)
     with server.client() as client:
-        assert run_in_sandbox(client, sandbox, f"cd /workspace && {writing(contents)}")[1] == 0
-    with guest(browser, server, BLOCKED, "asked somebody else") as person:
-        dialogs = watched(person.page)
+        assert run_in_sandbox(client, sandbox, f"cd /workspace && {write_files_command(contents)}")[1] == 0
+    with visit_console(browser, server, BLOCKED_ERRORS, "request to a foreign server") as person:
+        dialogs = record_dialogs(person.page)
         person.sign_in(f"/sandboxes/{sandbox}/files")
         entries = person.page.get_by_role("treeitem")
         expect(entries).to_have_count(len(contents))
@@ -203,24 +215,30 @@ def test_files_of_a_sandbox(browser: Browser, server: Server, stranger: RequestW
             if person.page.locator("iframe").count():
                 framed = person.page.frame_locator("iframe").get_by_text("Harmless words")
                 expect(framed).to_be_visible()
-            is_unharmed(person, stranger, dialogs)
+            assert_unharmed(person, stranger, dialogs)
         names = [entry.inner_text() for entry in entries.all()]
         assert not any(re.search("[\u202e\u001b]", name) for name in names), names
-        person.is_content()
+        person.assert_no_errors()
 
 
-def test_deliverables_of_a_run(browser: Browser, server: Server, stranger: RequestWatcher) -> None:
-    contents = files(stranger.url)
-    task = {"name": "evil", "goal": "Do harm.", "image": "host", "entrypoint": writing(contents), "deliverables": ["*"]}
+def test_hostile_deliverables_are_inert(browser: Browser, server: Server, stranger: RequestWatcher) -> None:
+    contents = hostile_files(stranger.url)
+    task = {
+        "name": "evil",
+        "goal": "Do harm.",
+        "image": "host",
+        "entrypoint": write_files_command(contents),
+        "deliverables": ["*"],
+    }
     with server.client() as client:
-        made = client.post("/v1/runs", json={"task": task}).raise_for_status().json()["runs"][0]["id"]
-        eventually(lambda: client.get(f"/v1/runs/{made}").json()["state"] not in ("queued", "running"), 60)
-        ended = client.get(f"/v1/runs/{made}").json()
-    paths = [each["path"] for each in ended["result"]["deliverables"]]
-    assert {"page.html", "picture.svg", "text.md"} <= set(paths), ended
-    with guest(browser, server, BLOCKED, "asked somebody else") as person:
-        dialogs = watched(person.page)
-        person.sign_in(f"/runs/{made}")
+        run_id = client.post("/v1/runs", json={"task": task}).raise_for_status().json()["runs"][0]["id"]
+        eventually(lambda: client.get(f"/v1/runs/{run_id}").json()["state"] not in ("queued", "running"), 60)
+        run = client.get(f"/v1/runs/{run_id}").json()
+    paths = [each["path"] for each in run["result"]["deliverables"]]
+    assert {"page.html", "picture.svg", "text.md"} <= set(paths), run
+    with visit_console(browser, server, BLOCKED_ERRORS, "request to a foreign server") as person:
+        dialogs = record_dialogs(person.page)
+        person.sign_in(f"/runs/{run_id}")
         person.page.get_by_role("tab", name=re.compile(person.t("runs.tab.deliverables"))).click()
         buttons = person.page.locator("main li > button")
         expect(buttons).to_have_count(len(paths))
@@ -230,45 +248,45 @@ def test_deliverables_of_a_run(browser: Browser, server: Server, stranger: Reque
             expect(person.page.get_by_role("status", name=person.t("common.loading"))).to_have_count(0)
             if person.page.locator("iframe").count():
                 expect(person.page.frame_locator("iframe").get_by_text("Harmless words")).to_be_visible()
-            is_unharmed(person, stranger, dialogs)
-        person.is_content()
+            assert_unharmed(person, stranger, dialogs)
+        person.assert_no_errors()
 
 
-def test_a_label_of_a_sandbox_cannot_be_hostile(server: Server) -> None:
+def test_hostile_sandbox_label_is_rejected(server: Server) -> None:
     with server.client() as client:
-        answer = client.post("/v1/sandboxes", json={"metadata": {"name": "<img src=x onerror=alert(1)>"}})
-    assert answer.status_code == 400, answer.text
+        response = client.post("/v1/sandboxes", json={"metadata": {"name": "<img src=x onerror=alert(1)>"}})
+    assert response.status_code == 400, response.text
 
 
-def test_the_policy_is_strict_and_no_page_breaks_it(browser: Browser, server: Server) -> None:
-    with guest(browser, server, "404") as person:
-        person.page.add_init_script(GUARD)
+def test_content_security_policy_is_strict_and_never_violated(browser: Browser, server: Server) -> None:
+    with visit_console(browser, server, "404") as person:
+        person.page.add_init_script(RECORD_VIOLATIONS)
         person.sign_in("/")
         for path in PAGES:
-            answer = person.page.goto(f"{server.url}{path}")
-            assert answer is not None
-            policy = answer.headers["content-security-policy"]
+            response = person.page.goto(f"{server.url}{path}")
+            assert response is not None
+            policy = response.headers["content-security-policy"]
             rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
             assert rules["default-src"] == rules["base-uri"] == rules["frame-ancestors"] == "'none'"
             assert rules["script-src"] == rules["connect-src"] == rules["form-action"] == "'self'"
             expect(person.page.get_by_role("heading").first).to_be_visible()
             assert person.page.evaluate("window.violations") == [], path
-        person.is_content()
+        person.assert_no_errors()
 
 
-def test_the_key_is_in_no_address(browser: Browser, server: Server) -> None:
+def test_key_is_in_no_address_storage_or_log(browser: Browser, server: Server) -> None:
     addresses: list[str] = []
 
-    def note(request: Request) -> None:
+    def record_addresses(request: Request) -> None:
         addresses.extend([request.url, request.headers.get("referer", "")])
 
-    with guest(browser, server) as person:
-        person.page.on("request", note)
+    with visit_console(browser, server) as person:
+        person.page.on("request", record_addresses)
         person.page.on("websocket", lambda socket: addresses.append(socket.url))
         person.page.on("framenavigated", lambda frame: addresses.append(frame.url))
-        person.go(f"/chats/{CHAT}")
-        sign_in_by_key(person, server.key)
-        expect(composer(person)).to_be_visible()
+        person.open_path(f"/chats/{HOSTILE_CHAT}")
+        sign_in_with_key(person, server.key)
+        expect(message_field(person)).to_be_visible()
         with person.page.expect_websocket(lambda socket: "/ws?" in socket.url):
             person.page.reload()
         assert person.page.evaluate("JSON.stringify({...localStorage, ...sessionStorage})").count("pdk_") == 0

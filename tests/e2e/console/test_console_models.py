@@ -1,4 +1,4 @@
-"""Models in the console: real names with nothing but a key in the environment, and a key that the provider refuses."""
+"""Models in the console: real model names from a key in the environment, and a key refused by the provider."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Route, expect
 
-from tests.e2e.browser_pages import chromium, keep_screenshot
-from tests.e2e.console.console_visitor import Visitor, visitor
+from tests.e2e.browser_pages import run_chromium, save_screenshot
+from tests.e2e.console.console_visitor import ConsoleVisitor, open_visitor
 from tests.support.server import Server, run_server
 from tests.support.strict_providers import PROVIDER_KEY, REPLY, StrictProvider, run_strict_provider
 
-NARROW = 390
+PHONE_WIDTH = 390
 expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[StrictProvider]:
-    with run_strict_provider("openai") as made:
-        yield made
+    with run_strict_provider("openai") as provider:
+        yield provider
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, provider: StrictProvider) -> Iterator[Server]:
-    """A server with nothing but the key and the address of a provider in its environment."""
+    """A server with only the key and the address of a provider in its environment."""
     directory = tmp_path_factory.mktemp("paddock")
     with pytest.MonkeyPatch.context() as patch:
         environment = {"PATH": os.environ["PATH"], "HOME": str(directory), **provider.environment()}
@@ -38,15 +38,15 @@ def server(tmp_path_factory: pytest.TempPathFactory, provider: StrictProvider) -
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as made:
-        yield made
+    with run_chromium() as chromium:
+        yield chromium
 
 
-@pytest.mark.parametrize(("language", "width"), [("en", 1440), ("zh", NARROW)])
-def test_the_first_message_is_answered_by_a_real_model(
+@pytest.mark.parametrize(("language", "width"), [("en", 1440), ("zh", PHONE_WIDTH)])
+def test_first_message_gets_reply_of_provider_model(
     browser: Browser, server: Server, provider: StrictProvider, language: str, width: int
 ) -> None:
-    with visitor(browser, server, language=language, width=width) as person:
+    with open_visitor(browser, server, language=language, width=width) as person:
         page = person.page
         person.sign_in("/chats")
         summary = page.get_by_role("button", name="gpt-5.1")
@@ -63,8 +63,8 @@ def test_the_first_message_is_answered_by_a_real_model(
         field = page.get_by_label(person.t("chat.model"))
         field.fill("gpt-*")
         expect(page.get_by_text(person.t("chat.modelNoName"))).to_be_visible()
-        person.check_access("typed model")
-        keep_screenshot(page, f"model-typed-{language}-{width}")
+        person.check_accessibility("typed model")
+        save_screenshot(page, f"model-typed-{language}-{width}")
         field.fill("gpt-4o")
         person.button("chat.done").click()
         expect(page.get_by_role("button", name="gpt-4o")).to_be_visible()
@@ -73,7 +73,7 @@ def test_the_first_message_is_answered_by_a_real_model(
         composer.fill("Hello, who are you?")
         composer.press("Enter")
         expect(page.get_by_text(REPLY.format(model="gpt-4o")).first).to_be_visible()
-        keep_screenshot(page, f"first-model-{language}-{width}")
+        save_screenshot(page, f"first-model-{language}-{width}")
         assert set(provider.requested_models) == {"gpt-4o"} and provider.problems == []
 
         person.button("chat.menu").click()
@@ -81,15 +81,15 @@ def test_the_first_message_is_answered_by_a_real_model(
         options = page.get_by_role("dialog").get_by_label(person.t("chat.model")).locator("option")
         expect(options.last).to_have_text(person.t("chat.modelOther"))
         assert sorted(options.all_text_contents()) == sorted([*chatting, person.t("chat.modelOther")])
-        person.is_content()
+        person.assert_no_errors()
 
 
-@pytest.mark.parametrize(("language", "width"), [("en", 1440), ("zh", NARROW)])
-def test_a_refused_key_is_told_truthfully(
+@pytest.mark.parametrize(("language", "width"), [("en", 1440), ("zh", PHONE_WIDTH)])
+def test_refused_provider_key_is_reported(
     browser: Browser, server: Server, provider: StrictProvider, language: str, width: int
 ) -> None:
-    with visitor(browser, server, language=language, width=width) as person:
-        person.expected.append(re.compile(r"401 .*/v1/chat/completions"))
+    with open_visitor(browser, server, language=language, width=width) as person:
+        person.expected_errors.append(re.compile(r"401 .*/v1/chat/completions"))
         page = person.page
         provider.accepts_key = True
         person.sign_in("/settings/models")
@@ -100,21 +100,21 @@ def test_a_refused_key_is_told_truthfully(
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_text(person.t("errors.providerKey"))).to_be_visible()
         expect(dialog.get_by_text(person.t("errors.signIn"))).to_have_count(0)
-        person.check_access("trying a model")
-        keep_screenshot(page, f"key-refused-try-{language}-{width}")
+        person.check_accessibility("trying a model")
+        save_screenshot(page, f"key-refused-try-{language}-{width}")
         page.keyboard.press("Escape")
 
         expect(page.get_by_text(person.t("shell.provider.keyRefused"))).to_be_visible()
-        person.check_access("providers")
-        keep_screenshot(page, f"key-refused-settings-{language}-{width}")
-        person.go("/status")
+        person.check_accessibility("providers")
+        save_screenshot(page, f"key-refused-settings-{language}-{width}")
+        person.open_path("/status")
         expect(page.get_by_text(person.t("shell.provider.keyRefused"))).to_be_visible()
         hint = person.t("health.hints.keyRefused", name="openai", where="OPENAI_API_KEY")
         expect(page.get_by_text(hint)).to_be_visible()
-        person.check_access("health")
-        keep_screenshot(page, f"key-refused-health-{language}-{width}")
+        person.check_accessibility("health")
+        save_screenshot(page, f"key-refused-health-{language}-{width}")
 
-        person.go("/chats")
+        person.open_path("/chats")
         composer = page.get_by_placeholder(person.t("chat.askAnything"))
         composer.fill("Hello?")
         composer.press("Enter")
@@ -124,51 +124,51 @@ def test_a_refused_key_is_told_truthfully(
         expect(error).to_contain_text(refused[language])
         expect(error).to_contain_text(advice[language])
         expect(page.get_by_text(person.t("errors.signIn"))).to_have_count(0)
-        person.check_access("a chat with a refused key")
-        keep_screenshot(page, f"key-refused-chat-{language}-{width}")
-        person.is_content()
+        person.check_accessibility("a chat with a refused key")
+        save_screenshot(page, f"key-refused-chat-{language}-{width}")
+        person.assert_no_errors()
 
 
-def test_an_unreached_provider_is_not_called_connected(browser: Browser, tmp_path: Path) -> None:
+def test_unreachable_provider_is_not_shown_as_connected(browser: Browser, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         found = {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
         environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **found}
         patch.setattr(Server, "_environment", lambda _: environment)
         with run_server(tmp_path, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}}) as running:
-            for language, width in (("en", 1440), ("zh", NARROW)):
-                with visitor(browser, running, language=language, width=width) as person:
+            for language, width in (("en", 1440), ("zh", PHONE_WIDTH)):
+                with open_visitor(browser, running, language=language, width=width) as person:
                     page, state = person.page, person.t("shell.provider.unreached")
                     person.sign_in("/settings/models")
                     expect(page.get_by_text(state, exact=True)).to_be_visible()
                     expect(page.get_by_text(person.t("settings.models.wellKnown")).first).to_be_visible()
-                    person.check_access("providers")
-                    keep_screenshot(page, f"not-reached-settings-{language}-{width}")
-                    person.go("/status")
+                    person.check_accessibility("providers")
+                    save_screenshot(page, f"not-reached-settings-{language}-{width}")
+                    person.open_path("/status")
                     expect(page.get_by_text(state, exact=True)).to_be_visible()
                     expect(page.get_by_text("http://127.0.0.1:9").first).to_be_visible()
-                    keep_screenshot(page, f"not-reached-health-{language}-{width}")
-                    person.go("/")
+                    save_screenshot(page, f"not-reached-health-{language}-{width}")
+                    person.open_path("/")
                     expect(page.get_by_text(state, exact=True)).to_be_visible()
-                    keep_screenshot(page, f"not-reached-home-{language}-{width}")
-                    person.is_content()
+                    save_screenshot(page, f"not-reached-home-{language}-{width}")
+                    person.assert_no_errors()
 
 
-def test_without_a_fitting_model_a_new_chat_says_why_nothing_can_be_typed(browser: Browser, tmp_path: Path) -> None:
+def test_chat_without_matching_model_explains_disabled_input(browser: Browser, tmp_path: Path) -> None:
     with run_strict_provider("openai") as provider:
         provider.models = ("acme-large",)
         settings = {"kind": "openai", "key": PROVIDER_KEY, "base_url": f"{provider.server.url}{provider.base_path}"}
         llm = {"providers": {"acme": settings}, "models": {"gpt-*": "acme/gpt-*"}}
         with run_server(tmp_path, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}, "llm": llm}) as running:
-            for language, width in (("en", 1440), ("zh", NARROW)):
-                with visitor(browser, running, language=language, width=width) as person:
+            for language, width in (("en", 1440), ("zh", PHONE_WIDTH)):
+                with open_visitor(browser, running, language=language, width=width) as person:
                     person.sign_in("/chats")
                     expect(person.page.get_by_text(person.t("chat.noneListed", patterns="gpt-*"))).to_be_visible()
-                    person.check_access("no fitting model")
-                    keep_screenshot(person.page, f"none-listed-{language}-{width}")
-                    person.is_content()
+                    person.check_accessibility("no fitting model")
+                    save_screenshot(person.page, f"none-listed-{language}-{width}")
+                    person.assert_no_errors()
 
 
-def test_an_unknown_price_is_not_called_zero(browser: Browser, tmp_path: Path) -> None:
+def test_unknown_price_is_not_shown_as_zero(browser: Browser, tmp_path: Path) -> None:
     with run_strict_provider("openai") as provider:
         provider.models = ("acme-large",)
         settings = {"kind": "openai", "key": PROVIDER_KEY, "base_url": f"{provider.server.url}{provider.base_path}"}
@@ -178,20 +178,20 @@ def test_an_unknown_price_is_not_called_zero(browser: Browser, tmp_path: Path) -
                 body = {"model": "acme-large", "messages": [{"role": "user", "content": "Hello?"}]}
                 client.post("/v1/chat/completions", json=body).raise_for_status()
             for language in ("en", "zh"):
-                with visitor(browser, running, language=language) as person:
+                with open_visitor(browser, running, language=language) as person:
                     page, unknown = person.page, person.t("usage.unknown")
                     person.sign_in("/usage")
                     row = page.get_by_role("row").filter(has_text="acme-large")
                     expect(row.get_by_role("cell").last).to_have_text(unknown)
                     expect(page.get_by_role("definition").get_by_text(unknown, exact=True)).to_be_visible()
                     expect(page.get_by_text(re.compile(r"0\.00"))).to_have_count(0)
-                    person.is_content()
-            with visitor(browser, running) as person:
-                shows_no_range_before_it_is_known(person)
+                    person.assert_no_errors()
+            with open_visitor(browser, running) as person:
+                check_usage_range_loads_first(person)
 
 
-def shows_no_range_before_it_is_known(person: Visitor) -> None:
-    """While the month's usage is being fetched, the usage page loads, rather than show 30 days and then fewer."""
+def check_usage_range_loads_first(person: ConsoleVisitor) -> None:
+    """Check that the usage page shows no range until the month's usage is loaded."""
     held: list[Route] = []
     first_only = True
     person.page.route(
@@ -207,8 +207,8 @@ def shows_no_range_before_it_is_known(person: Visitor) -> None:
     held[0].continue_()
     expect(chooser).to_have_value("1")
     expect(person.page.get_by_role("row").filter(has_text="acme-large")).to_be_visible()
-    person.is_content()
+    person.assert_no_errors()
 
 
-def _try_button(person: Visitor) -> Locator:
+def _try_button(person: ConsoleVisitor) -> Locator:
     return person.button("settings.models.try")

@@ -28,16 +28,16 @@ def server(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]) -
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[httpx.Client]:
     """A client with the administrator's key."""
-    with server.client() as made:
-        yield made
+    with server.client() as http_client:
+        yield http_client
 
 
 @pytest.fixture(scope="module")
 def stranger(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
     """A client of another tenant."""
     secret = client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
-    with server.client(secret) as made:
-        yield made
+    with server.client(secret) as http_client:
+        yield http_client
 
 
 def create(client: httpx.Client, **body: Any) -> str:

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
-from tests.e2e.browser_pages import chromium
+from tests.e2e.browser_pages import run_chromium
 from tests.integration.api.conftest import create
 from tests.integration.api.sandboxes.test_port_proxy import upload
 from tests.support.server import Server, eventually, run_in_sandbox
@@ -79,7 +79,7 @@ REFUSED = {"failed: TypeError", "failed: SecurityError", "refused", "0 opaque"}
 
 @pytest.fixture(scope="module")
 def logged_in(server: Server) -> Iterator[BrowserContext]:
-    with chromium() as browser:
+    with run_chromium() as browser:
         context = browser.new_context()
         page = context.new_page()
         page.goto(f"{server.url}/")

@@ -22,10 +22,10 @@ def settings() -> dict[str, Any]:
 @pytest.fixture
 def small(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
     secret = client.post("/v1/keys", json={"name": "small", "tenant": "small"}).json()["secret"]
-    with server.client(secret) as made:
-        yield made
-        for item in made.get("/v1/sandboxes").json()["items"]:
-            made.delete(f"/v1/sandboxes/{item['id']}")
+    with server.client(secret) as http_client:
+        yield http_client
+        for item in http_client.get("/v1/sandboxes").json()["items"]:
+            http_client.delete(f"/v1/sandboxes/{item['id']}")
 
 
 def test_the_answer_is_a_running_sandbox(client: httpx.Client) -> None:

@@ -52,8 +52,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
+    with server.client() as http_client:
+        yield http_client
 
 
 def begin(client: httpx.Client, **body: Any) -> str:
