@@ -77,12 +77,12 @@ async def write_sessions(data: Path, messages: int, events: int) -> str:
             session = _session(number, now)
 
             def write_session(connection: Any, session: Session = session) -> None:
-                SessionStore.begin(connection, session)
+                SessionStore.insert_session(connection, session)
                 for index in range(1000):
                     text = " ".join(generator.choice(VOCABULARY) for _ in range(40))
                     if index == 500 and session.id.endswith("7"):
                         text += f" {RARE_WORD}"
-                    SessionStore.keep(
+                    SessionStore.store_message(
                         connection,
                         SessionMessage(
                             id=f"msg-{index}",

@@ -25,9 +25,9 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from paddock.agents.engines.registry import EngineDependencies
-from paddock.agents.factory import open_sessions
 from paddock.agents.model.sandbox_spending import SandboxSpending
-from paddock.agents.sessions.service import SessionService
+from paddock.agents.session_service_factory import open_session_service
+from paddock.agents.sessions.session_service import SessionService
 from paddock.api.application import create_api_app
 from paddock.api.http.allowed_hosts import AllowedHosts
 from paddock.api.http.model_fast_path import ModelFastPathHandler
@@ -196,7 +196,7 @@ class PaddockServer:
                 keys=self.keys,
                 images=self.images,
             )
-            self.sessions = await open_sessions(engine_dependencies, self.model_server, self.gateway, held)
+            self.sessions = await open_session_service(engine_dependencies, self.model_server, self.gateway, held)
             builds = ImageBuildJobs(self.images)
             held.push_async_callback(builds.close)
             self.services = ApiServices(

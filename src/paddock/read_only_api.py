@@ -19,7 +19,7 @@ from paddock.errors import NotFound
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from paddock.agents.sessions.service import SessionService
+    from paddock.agents.sessions.session_service import SessionService
     from paddock.api.services import ApiServices
     from paddock.config.schema import Config
     from paddock.events.event_log import EventLog
@@ -241,12 +241,12 @@ class _ReadOnlyServices:
 
     @cached_property
     def sessions(self) -> SessionService:
-        from paddock.agents.approvals.tool_calls import ToolCalls
+        from paddock.agents.approvals.tool_call_service import ToolCallService
         from paddock.agents.session_files import SessionFiles
-        from paddock.agents.sessions.service import SessionService
+        from paddock.agents.sessions.session_service import SessionService
 
         unused: Any = None
-        calls = ToolCalls(self._store, self.events, self.config, unused)
+        calls = ToolCallService(self._store, self.events, self.config, unused)
         files = SessionFiles(self.config.data / "sessions", self.config.chat.file_size)
         return SessionService(
             self.config, self._store, self.events, unused, calls, unused, unused, files, unused, self.archive, unused

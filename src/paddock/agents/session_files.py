@@ -35,9 +35,9 @@ _HEAD_SIZE = 16
 class SessionFiles:
     """Stores files below `root/SESSION/files/`, readable by their owner only."""
 
-    def __init__(self, root: Path, largest: int) -> None:
+    def __init__(self, root: Path, max_size: int) -> None:
         self.root = root
-        self.max_size = largest
+        self.max_size = max_size
 
     async def store_file(self, session_id: str, data: bytes, *, name: str = "", mime: str | None = None) -> FileContent:
         """Store a file durably. Raises `TooLarge`, `HostFull`, `Unavailable`."""
@@ -106,10 +106,10 @@ def detect_image_type(head: bytes) -> str | None:
     return None
 
 
-async def run_disk_io(work: Callable[P, T], *arguments: P.args, **more: P.kwargs) -> T:
+async def run_disk_io(work: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
     """Run blocking disk work in a thread and translate its errors, except `FileNotFoundError`."""
     try:
-        return await asyncio.to_thread(work, *arguments, **more)
+        return await asyncio.to_thread(work, *arguments, **keywords)
     except FileNotFoundError:
         raise
     except OSError as error:

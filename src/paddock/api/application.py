@@ -57,14 +57,21 @@ from paddock.api.sandboxes import (
 )
 from paddock.api.sandboxes.port_proxy import PortProxy
 from paddock.api.services import ApiServices
-from paddock.api.sessions import agui_run, approvals, demo_session, session_files, session_routes, session_websocket
+from paddock.api.sessions import (
+    agui_run,
+    approval_routes,
+    demo_session_route,
+    session_file_routes,
+    session_routes,
+    session_websocket,
+)
 from paddock.errors import NotFound
 from paddock.llm.wire.memory_budget import TenantMemoryBudgets
 
 ROUTE_MODULES = (
-    session_files,
+    session_file_routes,
     session_routes,
-    approvals,
+    approval_routes,
     health_routes,
     opensandbox_stubs,
     server_info,
@@ -82,7 +89,7 @@ ROUTE_MODULES = (
     pool_routes,
     run_routes,
     task_routes,
-    demo_session,
+    demo_session_route,
     agui_run,
     event_routes,
     image_build_routes,

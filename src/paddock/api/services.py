@@ -11,7 +11,7 @@ from paddock.telemetry.log_buffer import LogBuffer
 from paddock.telemetry.prometheus import RequestMetrics
 
 if TYPE_CHECKING:
-    from paddock.agents.sessions.service import SessionService
+    from paddock.agents.sessions.session_service import SessionService
     from paddock.auth.api_keys import ApiKeys
     from paddock.auth.logins import BrowserLogins
     from paddock.config.schema import Config

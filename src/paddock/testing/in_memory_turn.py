@@ -27,7 +27,7 @@ from paddock.agents.engines.base import (
     ThoughtPiece,
     ToolSpec,
     Turn,
-    TurnLimit,
+    TurnLimitReached,
     UserMessage,
 )
 from paddock.errors import Conflict
@@ -232,7 +232,7 @@ class InMemoryTurn(TurnRecorder, Turn):
         question = self._make_question(messages, tools, by)
         self._questions_asked += 1
         if self._questions_asked > self.steps:
-            raise TurnLimit
+            raise TurnLimitReached
         kept = self.records.journal.get((self.number, question.digest))
         if kept is not None:
             for piece in reply_pieces_from_message(kept.message):

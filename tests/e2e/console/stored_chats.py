@@ -125,7 +125,7 @@ async def _write_chats(data: Path, chats: Sequence[StoredChat]) -> None:
         for chat in chats:
 
             def insert_chat(connection: Connection, chat: StoredChat = chat) -> None:
-                SessionStore.begin(connection, chat.session)
+                SessionStore.insert_session(connection, chat.session)
                 # In bulk: single inserts of thousands of rows would take too long.
                 if chat.messages:
                     connection.execute(insert(session_messages), [session_row(message) for message in chat.messages])

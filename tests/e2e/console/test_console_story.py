@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from paddock.api.sessions.demo_session import TITLES
+from paddock.api.sessions.demo_session_route import TITLES
 from tests.e2e.browser_pages import run_chromium, save_screenshot
 from tests.e2e.console.console_visitor import ConsoleVisitor, open_visitor
 from tests.support.screen_images import share_screen_images

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.agents.engines.base import ModelReply, ReplyPiece, ToolSpec
-from paddock.agents.model.model_requests import SessionModel
+from paddock.agents.model.model_requests import SessionModelClient
 from paddock.agents.session_files import SessionFiles
 from paddock.app import DATABASE_FILE, open_model_gateway
 from paddock.auth.api_keys import ApiKeys
@@ -40,7 +40,7 @@ def user_message(text: str) -> dict[str, Any]:
 
 
 class ModelHarness:
-    """Everything that a `SessionModel` needs from a server."""
+    """Everything that a `SessionModelClient` needs from a server."""
 
     def __init__(
         self, config: Config, store: Store, events: EventLog, keys: ApiKeys, gateway: ModelGateway, door: HttpServer
@@ -56,10 +56,10 @@ class ModelHarness:
         self.parked = 0
         self.voice = self.another_voice()
 
-    def another_voice(self) -> SessionModel:
-        """Return a second `SessionModel` that knows only stored state, as after a restart."""
+    def another_voice(self) -> SessionModelClient:
+        """Return a second `SessionModelClient` that knows only stored state, as after a restart."""
         parts = (self.store, self.events, self.config, self.keys, self.door, self.files)
-        return SessionModel(*parts, self._record_pause, self.gateway.compute_cost)
+        return SessionModelClient(*parts, self._record_pause, self.gateway.compute_cost)
 
     async def _record_pause(self, session: Session) -> None:
         self.parked += 1
@@ -69,7 +69,7 @@ class ModelHarness:
         name = more.pop("id", "session-1")
         engine = {"agent": "langgraph", "engine": "langgraph"}
         made = Session(id=name, tenant=TENANT, **engine, model=model, created_at=now, changed_at=now, **more)
-        await self.store.write(lambda connection: SessionStore.begin(connection, made))
+        await self.store.write(lambda connection: SessionStore.insert_session(connection, made))
         return made
 
     async def ask(
@@ -103,7 +103,7 @@ async def open_model_harness(
     chat: Mapping[str, Any] | None = None,
     providers: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[ModelHarness]:
-    """Open a proxy with one model per script and provider, and a `SessionModel`."""
+    """Open a proxy with one model per script and provider, and a `SessionModelClient`."""
     made: dict[str, Any] = dict(providers or {})
     for name, script in (scripts or {}).items():
         path = data / f"{name}.yaml"

@@ -59,7 +59,7 @@ class SandboxHarness:
             created_at=now,
             changed_at=now,
         ).model_copy(update=changes)
-        await self.store.write(lambda connection: SessionStore.begin(connection, made))
+        await self.store.write(lambda connection: SessionStore.insert_session(connection, made))
         return made
 
     async def call(self, session: Session, name: str, /, **arguments: Any) -> CallResult:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paddock.agents.approvals.tool_calls import ToolCalls
+from paddock.agents.approvals.tool_call_service import ToolCallService
 from paddock.config.schema import Config
 from paddock.errors import Unavailable
 from paddock.events.event_log import EventLog
@@ -28,7 +28,7 @@ class Talk:
 
     bench: SandboxHarness
     session: Session
-    calls: ToolCalls
+    calls: ToolCallService
 
     async def run(self, call_id: str, tool: str = "run_shell_command", **arguments: Any) -> CallResult:
         specs = {spec.name: spec for spec in await self.bench.toolbox.list_tools(self.session)}
@@ -71,7 +71,9 @@ def _id(data: Any) -> object:
 @pytest.fixture
 async def talk(tmp_path: Path) -> AsyncIterator[Talk]:
     async with open_sandbox_harness(tmp_path) as bench:
-        calls = ToolCalls(bench.store, bench.events, Config.model_validate({"data": tmp_path}), bench.toolbox.run_call)
+        calls = ToolCallService(
+            bench.store, bench.events, Config.model_validate({"data": tmp_path}), bench.toolbox.run_call
+        )
         session = await bench.session(policy=Policy(allow_all=("*",)))
         try:
             yield Talk(bench, session, calls)

@@ -18,7 +18,7 @@ from paddock.events.event_log import EventLog
 from paddock.model.sessions import ApprovalState
 from paddock.store.database import Store
 from paddock.telemetry.logging_setup import configure_logging
-from tests.unit.agents.call_harness import CallHarness, RecordingTools, make_decision, shell_call, text_result
+from tests.unit.agents.call_harness import CallHarness, RecordingTools, make_decision, shell_call, text_tool_result
 
 place = Path(sys.argv[1])
 
@@ -32,7 +32,7 @@ async def run(call):
     deeds = os.open(place / "deeds", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(deeds, call.arguments["command"].encode() + b"\\n")
     stage("ran")
-    return text_result("did it")
+    return text_tool_result("did it")
 
 async def main():
     configure_logging(LogConfig())  # Standard output is for the stages alone.
@@ -44,7 +44,7 @@ async def main():
         else:
             harness = CallHarness(store, await EventLog.open(store), tools, {})
         (place / "begun").touch()
-        work = asyncio.create_task(harness.perform(shell_call("make")))
+        work = asyncio.create_task(harness.run_call(shell_call("make")))
         approval = None
         while approval is None and not work.done():
             approval = next(iter(await harness.calls.list_approvals("t")), None)
@@ -55,7 +55,7 @@ async def main():
             stage("decided")
         result = await work
         stage("done")
-        order = [str(kind) for kind in await harness.order()]
+        order = [str(kind) for kind in await harness.event_types()]
         print(json.dumps({"text": result.text, "failed": result.failed, "order": order}), flush=True)
 
 asyncio.run(main())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paddock.agents.engines.base import FILE_SCHEME
-from paddock.agents.model.compaction import clip_messages, estimate_tokens, find_paths
+from paddock.agents.model.compaction import estimate_tokens, find_file_paths, shorten_messages
 from paddock.agents.model.model_requests import ModelError
 from paddock.model.sessions import PlanStep
 from paddock.store.chat_sessions.reply_store import ReplyStore
@@ -155,7 +155,7 @@ async def test_a_summary_goes_on_from_the_one_before(tmp_path: Path, model: Mode
         assert f"A summary of what came before:\nSummary {model.summaries - 1}." in model.to_sum_up
         assert "result 0 " not in model.to_sum_up
         assert "/srv/file-0.txt" in model.last[2]["content"], "paths are never forgotten"
-        assert len(await ReplyStore(here.store).summaries(session.id)) == model.summaries
+        assert len(await ReplyStore(here.store).list_summaries(session.id)) == model.summaries
 
 
 async def test_without_a_summary_the_middle_is_left_out(tmp_path: Path, model: Model) -> None:
@@ -216,7 +216,7 @@ async def test_pictures_are_sent_with_what_is_said(tmp_path: Path, model: Model)
 
 
 def test_one_message_that_is_too_long_loses_its_middle() -> None:
-    said = clip_messages([SYSTEM, user_message("a" * 50_000 + "z")], ROOM, 0)
+    said = shorten_messages([SYSTEM, user_message("a" * 50_000 + "z")], ROOM, 0)
     assert estimate_tokens(said, 0) <= ROOM and said[0] == SYSTEM
     assert said[1]["content"].startswith("aaa") and said[1]["content"].endswith("az")
     assert "characters left out" in said[1]["content"]
@@ -224,5 +224,5 @@ def test_one_message_that_is_too_long_loses_its_middle() -> None:
 
 def test_paths_are_found_in_what_was_said() -> None:
     text = "Wrote `/tmp/a b/c.txt`, ./src/x.py and ~/notes.md (see /etc/hosts). 1/2 http://example.org/x and / too"
-    assert find_paths([text, "again /etc/hosts"]) == ["/tmp/a", "./src/x.py", "~/notes.md", "/etc/hosts"]
-    assert len(find_paths([" ".join(f"/f/{n}" for n in range(1000))])) == 100
+    assert find_file_paths([text, "again /etc/hosts"]) == ["/tmp/a", "./src/x.py", "~/notes.md", "/etc/hosts"]
+    assert len(find_file_paths([" ".join(f"/f/{n}" for n in range(1000))])) == 100

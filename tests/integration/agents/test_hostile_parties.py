@@ -146,7 +146,7 @@ async def test_a_model_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: p
                 session = await here.session("m", id=f"session-{number}")
                 with pytest.raises(ModelError, match="longer than"):
                     await here.ask(session, [user_message("Speak.")])
-                (kept,) = await here.book.messages(session.id)
+                (kept,) = await here.book.list_messages(session.id)
                 assert kept.cut is not None and len(kept.text + kept.thought) <= 200_000
             arguments = [chunk(tool_calls=[wants(0, SHELL_TOOL.name, "x" * 9999)])] * 30
             fake.always_respond(spoken(*arguments))
@@ -165,7 +165,7 @@ async def test_a_model_that_calls_everything_at_once_runs_nothing(tmp_path: Path
             session = await here.session("m")
             with pytest.raises(ModelError, match="calls in one reply"):
                 await here.ask(session, [user_message("Call.")], [SHELL_TOOL])
-            assert [message.calls for message in await here.book.messages(session.id)] in ([], [()])
+            assert [message.calls for message in await here.book.list_messages(session.id)] in ([], [()])
 
 
 @pytest.mark.anyio

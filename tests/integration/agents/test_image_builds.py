@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paddock.agents.tools import image_builds
-from paddock.agents.tools.image_builds import ensure_image
+from paddock.agents.tools.image_builds import ensure_image_built
 from paddock.errors import ConfigError, ImageNotFound
 from paddock.model.session_events import ImageBuildProgress
 from paddock.sandbox.images.image_store import ImageStore
@@ -39,7 +39,7 @@ async def have(images: ImageStore, name: str, told: list[ImageBuildProgress]) ->
     async def tell(now: ImageBuildProgress) -> None:
         told.append(now)
 
-    await ensure_image(images, name, tell)
+    await ensure_image_built(images, name, tell)
 
 
 async def test_what_is_there_is_not_built(tmp_path: Path, told: list[ImageBuildProgress]) -> None:

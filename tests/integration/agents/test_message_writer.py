@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paddock.agents.engines.base import ask_while_saving
+from paddock.agents.engines.base import stream_reply_after_save
 from paddock.errors import SessionNotFound, Unavailable
 from paddock.store.chat_sessions.reply_store import ReplyStore
 from paddock.store.chat_sessions.session_store import SessionStore
@@ -87,7 +87,7 @@ async def test_cancelled_while_it_is_being_kept_it_is_kept_whole(
                 assert not (await asyncio.wait([task], timeout=0.05))[0], "it waits until all is kept"
             await asyncio.gather(task, return_exceptions=True)
         assert task.cancelled()
-        kept = (await here.book.messages(session.id))[-1]
+        kept = (await here.book.list_messages(session.id))[-1]
         assert (kept.number, kept.text, kept.cut) == (2, "Hello there.", None)
         assert (await here.kinds(session)).count("message.ended") == 2
         assert (await here.reply(session, [user_message("Hi.")])).from_records
@@ -98,10 +98,10 @@ async def test_a_session_that_is_gone_ends_the_answer(tmp_path: Path) -> None:
         session = await here.session("m")
         asking = here.voice.ask_model(session, 1, [user_message("Hi.")])
         await anext(asking)
-        await here.store.write(lambda connection: SessionStore.remove(connection, session.id))
+        await here.store.write(lambda connection: SessionStore.delete_session(connection, session.id))
         with pytest.raises(SessionNotFound):
             _ = [piece async for piece in asking]
-        assert await here.book.messages(session.id) == []
+        assert await here.book.list_messages(session.id) == []
 
 
 async def test_a_database_that_is_gone_ends_the_answer(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_cancelled_while_the_engine_keeps_its_place_the_answer_has_an_end(
             await kept.wait()
 
         async def listen() -> None:
-            async for _ in ask_while_saving(save(), here.voice.ask_model(session, 1, [user_message("Hi.")])):
+            async for _ in stream_reply_after_save(save(), here.voice.ask_model(session, 1, [user_message("Hi.")])):
                 raise AssertionError("nothing is seen before the place is kept")
 
         async with asyncio.timeout(10):
@@ -138,7 +138,7 @@ async def test_cancelled_while_the_engine_keeps_its_place_the_answer_has_an_end(
             kept.set()
             await asyncio.wait([task])
         assert task.cancelled()
-        assert (await here.book.messages(session.id))[-1].cut == "cancelled"
+        assert (await here.book.list_messages(session.id))[-1].cut == "cancelled"
 
 
 async def test_nothing_is_seen_of_an_answer_whose_place_could_not_be_kept(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ async def test_nothing_is_seen_of_an_answer_whose_place_could_not_be_kept(tmp_pa
             raise Unavailable("the disk is full")
 
         with pytest.raises(Unavailable):
-            await anext(ask_while_saving(save(), here.voice.ask_model(session, 1, [user_message("Hi.")])))
+            await anext(stream_reply_after_save(save(), here.voice.ask_model(session, 1, [user_message("Hi.")])))
         assert (await here.kinds(session)).count("message.ended") == 1
-        assert (await here.book.messages(session.id))[-1].cut == "cancelled"
+        assert (await here.book.list_messages(session.id))[-1].cut == "cancelled"
 
 
 @pytest.mark.parametrize("problem", [Unavailable("the disk is full"), ValueError("nobody thought of this")])
@@ -164,9 +164,9 @@ async def test_what_could_not_be_kept_has_an_end_too(
         def refuse(*_: Any) -> None:
             raise problem
 
-        monkeypatch.setattr(ReplyStore, "keep", refuse)
+        monkeypatch.setattr(ReplyStore, "record_reply", refuse)
         with pytest.raises(type(problem)):
             await here.ask(session, [user_message("Hi.")])
         told = await here.kinds(session)
         assert told.count("message.started") == told.count("message.ended") == 1
-        assert (await here.book.messages(session.id))[-1].cut == f"error: {type(problem).__name__}"
+        assert (await here.book.list_messages(session.id))[-1].cut == f"error: {type(problem).__name__}"

@@ -93,7 +93,7 @@ async def test_a_budget_that_is_spent_is_so_for_everybody_until_it_is_raised(tmp
             with pytest.raises(QuotaExceeded, match="200 of its 150"):
                 await here.ask(session, [user_message("Hi.")])
             changes = {"budget": 1000}
-            await here.store.write(lambda c: SessionStore.alter(c, session.id, changes, session.changed_at))
+            await here.store.write(lambda c: SessionStore.update_session(c, session.id, changes, session.changed_at))
             assert (await sandbox.ask()).status_code == 200
         await spending.close()
         found = await here.book.get(session.id)
@@ -149,7 +149,7 @@ async def test_what_could_not_be_written_counts_and_is_written_later(
 
         async with boxed(here, session.id) as sandbox:
             with monkeypatch.context() as full:
-                full.setattr(SessionStore, "alter", refuse)
+                full.setattr(SessionStore, "update_session", refuse)
                 assert [(await sandbox.ask()).status_code for _ in range(5)] == [200, 200, 200, 402, 402]
                 await spending.close()
             assert (await used(here, session)).requests == 0

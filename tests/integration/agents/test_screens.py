@@ -107,7 +107,7 @@ async def test_what_a_person_did_is_told_with_a_fresh_picture(bench: SandboxHarn
             await watching
     async with asyncio.timeout(30):
         await waiting
-    (note,) = [message for message in await bench.book.messages(session.id) if message.role == "note"]
+    (note,) = [message for message in await bench.book.list_messages(session.id) if message.role == "note"]
     assert "1 mouse click; 2 characters typed (not shown here)" in note.text
     assert "It looks like this now:" in note.text
     (picture,) = [part for part in note.content if isinstance(part, FileContent)]

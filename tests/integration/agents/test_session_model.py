@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paddock.agents import event_batcher
-from paddock.agents.engines.base import CallPiece, MessageWriter, ModelReply, TextPiece, ThoughtPiece, TurnLimit
+from paddock.agents.engines.base import CallPiece, MessageWriter, ModelReply, TextPiece, ThoughtPiece, TurnLimitReached
 from paddock.agents.model.model_requests import ModelError
 from paddock.errors import QuotaExceeded, Unauthorized
 from paddock.llm.formats.neutral import TokenUsage
@@ -58,7 +58,7 @@ async def test_an_answer_is_told_as_it_comes_and_kept_at_its_end(tmp_path: Path)
         assert all(call.id.startswith("call_") for call in calls) and calls[0].id != calls[1].id
         assert (reply.input_tokens, reply.output_tokens) == (11, 7)
         assert here.parked == 1
-        (kept,) = await here.book.messages(session.id)
+        (kept,) = await here.book.list_messages(session.id)
         assert kept == reply.message and kept.number == 1 and kept.cut is None
         assert (kept.text, kept.thought, kept.calls) == ("I look.", "I should look.", tuple(calls))
         assert await here.kinds(session, "call.delta", "message.delta", "thought.delta") == [
@@ -169,7 +169,7 @@ async def test_what_was_said_before_a_cancellation_is_kept(tmp_path: Path, way: 
                 task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         assert task.cancelled() == (way == "cancel")
-        (kept,) = await here.book.messages(session.id)
+        (kept,) = await here.book.list_messages(session.id)
         assert kept.cut == "cancelled" and kept.text == "".join(heard)
         ended = [each.data for each in await here.told(session) if each.type == "message.ended"]
         assert [(each["text"], each["cut"]) for each in ended] == [(kept.text, "cancelled")]
@@ -188,7 +188,7 @@ async def test_a_refusal_of_the_proxy_ends_the_question(tmp_path: Path) -> None:
             await here.ask(session, [user_message("Hi.")])
         assert caught.value.status == 429 and caught.value.code == "MODEL_ERROR"
         assert await here.kinds(session, "usage.changed") == ["step.started", "step.ended"]
-        assert await here.book.messages(session.id) == []
+        assert await here.book.list_messages(session.id) == []
         unknown = await here.session("nobody", id="session-2")
         with pytest.raises(ModelError, match="no model"):
             await here.ask(unknown, [user_message("Hi.")])
@@ -201,7 +201,7 @@ async def test_an_answer_that_breaks_off_is_kept_as_cut(tmp_path: Path, trouble:
         session = await here.session("m")
         with pytest.raises(ModelError):
             await here.ask(session, [user_message("Hi.")])
-        (kept,) = await here.book.messages(session.id)
+        (kept,) = await here.book.list_messages(session.id)
         assert kept.text == "I begin, and" and kept.cut is not None and kept.cut.startswith("error: ")
         ended = [each.data for each in await here.told(session) if each.type == "message.ended"]
         assert [each["cut"] for each in ended] == [kept.cut]
@@ -267,19 +267,19 @@ async def test_a_turn_has_so_many_steps(tmp_path: Path) -> None:
         session = await here.session("m")
         for number in range(3):
             await here.ask(session, [user_message(f"Question {number}.")])
-        with pytest.raises(TurnLimit):
+        with pytest.raises(TurnLimitReached):
             await here.ask(session, [user_message("One more.")])
         here.voice, before = here.another_voice(), here.voice
         await before.close()
         await here.voice.open()
-        with pytest.raises(TurnLimit):
+        with pytest.raises(TurnLimitReached):
             await here.ask(session, [user_message("One more.")])
         # An engine that starts anew may ask all of it again, one that never gets on may not go on for ever.
         for number in range(3):
             assert (await here.reply(session, [user_message(f"Question {number}.")])).from_records
         for _ in range(2):
             await here.ask(session, [user_message("Question 0.")])
-        with pytest.raises(TurnLimit):
+        with pytest.raises(TurnLimitReached):
             await here.ask(session, [user_message("Question 0.")])
         assert not (await here.reply(session, [user_message("Question 0.")], turn=2)).from_records
 
@@ -310,7 +310,7 @@ async def test_an_agent_program_is_told_of_in_the_same_way(tmp_path: Path) -> No
             await _break_off(here.voice.start_message(session, 1))
         async with here.voice.start_message(session, 1):
             pass
-        messages = await here.book.messages(session.id)
+        messages = await here.book.list_messages(session.id)
         assert [message.cut for message in messages] == [None, "unfinished", "error: it broke"]
         steps = [each.data["step"] for each in await here.told(session) if each.type == "step.started"]
         assert steps == [1, 2, 3, 4]

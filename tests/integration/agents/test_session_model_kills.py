@@ -71,7 +71,7 @@ async def test_killed_while_the_model_answers(tmp_path: Path, kind: str, times: 
         session = await here.book.get("session-1")
         before: list[Any] = await here.told(session)
         reply = await here.reply(session, [user_message("Count.")], tools=[SHELL_TOOL])
-        (kept,) = await here.book.messages(session.id)
+        (kept,) = await here.book.list_messages(session.id)
         assert reply.message == kept and kept.text == TEXT
         assert len(kept.calls) == 1 and reply.from_records == (kind == "ModelReply")
         told = await here.told(session)

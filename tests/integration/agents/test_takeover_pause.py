@@ -50,7 +50,7 @@ async def parked(bench: SandboxHarness, session: Session) -> asyncio.Task[None]:
 
 
 async def notes(bench: SandboxHarness, session: Session) -> list[SessionMessage]:
-    return [message for message in await bench.book.messages(session.id) if message.role == "note"]
+    return [message for message in await bench.book.list_messages(session.id) if message.role == "note"]
 
 
 async def take(bench: SandboxHarness, sandbox: str, viewer: str = ADA, name: str = "Ada") -> None:
@@ -178,7 +178,7 @@ async def test_taking_and_handing_back_are_told_at_once_whatever_the_agent_does(
 ) -> None:
     session = await working(bench)
     await bench.store.write(
-        lambda connection: bench.book.alter(connection, session.id, {"state": before}, session.created_at)
+        lambda connection: bench.book.update_session(connection, session.id, {"state": before}, session.created_at)
     )
     sandbox = await bench.sandbox(session)
 
@@ -238,7 +238,7 @@ async def test_a_session_that_waits_for_decisions_goes_on_waiting_for_them(bench
     session = await working(bench)
     sandbox = await bench.sandbox(session)
     await bench.store.write(
-        lambda connection: bench.book.alter(connection, session.id, {"state": "waiting"}, session.created_at)
+        lambda connection: bench.book.update_session(connection, session.id, {"state": "waiting"}, session.created_at)
     )
     await take(bench, sandbox)
     waiting = asyncio.create_task(bench.parking.wait_for_release(session))
@@ -263,7 +263,9 @@ async def test_a_turn_cancelled_while_it_is_parked_lets_go_and_the_next_is_told(
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await bench.store.write(
-        lambda connection: bench.book.alter(connection, session.id, {"state": "running", "turn": 2}, session.created_at)
+        lambda connection: bench.book.update_session(
+            connection, session.id, {"state": "running", "turn": 2}, session.created_at
+        )
     )
     waiting = await parked(bench, session)
     await bench.live.leases.release_input(TENANT, sandbox, ADA)
@@ -295,7 +297,7 @@ async def test_after_a_restart_a_lease_that_is_gone_counts_as_handed_back(tmp_pa
 
 async def test_a_session_that_is_deleted_is_not_waited_for(bench: SandboxHarness) -> None:
     session = await working(bench)
-    await bench.store.write(lambda connection: bench.book.remove(connection, session.id))
+    await bench.store.write(lambda connection: bench.book.delete_session(connection, session.id))
     async with asyncio.timeout(5):
         await bench.parking.wait_for_release(session)
 

@@ -60,7 +60,9 @@ async def test_a_session_shared_while_its_sandbox_is_made_shares_the_sandbox(
 
     async def shared_before(tenant: str, request: SandboxRequest) -> Sandbox:
         changes = {"visibility": Visibility.TENANT}
-        altered = await bench.store.write(lambda connection: SessionStore.alter(connection, session.id, changes, now))
+        altered = await bench.store.write(
+            lambda connection: SessionStore.update_session(connection, session.id, changes, now)
+        )
         await bench.toolbox.share_sandboxes(altered)
         return await create(tenant, request)
 
@@ -275,7 +277,7 @@ async def test_a_file_is_kept_for_the_user_and_attachments_come_in_by_name(bench
     message = SessionMessage(
         id="m1", session=session.id, turn=1, role="user", content=(TextContent(text="?"), kept), at=session.created_at
     )
-    await bench.store.write(lambda connection: bench.book.keep(connection, message))
+    await bench.store.write(lambda connection: bench.book.store_message(connection, message))
     into = {"to_kind": "code", "to_path": "/workspace/again.csv"}
     assert not (await bench.call(session, "session_file_to_sandbox", file="report.csv", **into)).failed
     assert "a,b" in (await bench.call(session, "code_read_file", path="/workspace/again.csv")).text
@@ -387,7 +389,7 @@ async def test_a_session_deleted_meanwhile_leaves_no_sandbox(bench: SandboxHarne
         return (await bench.fleet.list(TENANT))[1] == 1
 
     await until(starting)
-    await bench.store.write(lambda connection: bench.book.remove(connection, session.id))
+    await bench.store.write(lambda connection: bench.book.delete_session(connection, session.id))
     assert (await running).failed
     assert (await bench.fleet.list(TENANT))[1] == 0
 
@@ -402,7 +404,7 @@ async def test_after_a_restart_the_same_sandbox_is_used(tmp_path: Path) -> None:
         assert await bench.sandbox(session) == sandbox
         # A server that died before it could say so has made one that is not in the books.
         await bench.store.write(
-            lambda connection: bench.book.alter(connection, session.id, {"sandboxes": {}}, session.created_at)
+            lambda connection: bench.book.update_session(connection, session.id, {"sandboxes": {}}, session.created_at)
         )
         assert "still here" in (await bench.call(session, "code_read_file", path="/tmp/a")).text
         assert await bench.sandbox(session) == sandbox

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from paddock.agents.approvals.tool_calls import ToolCalls
+from paddock.agents.approvals.tool_call_service import ToolCallService
 from paddock.agents.engines.base import ToolSpec
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
@@ -36,8 +36,8 @@ TEXT = {"type": "string"}
 
 def make_spec(name: str, kind: str | None = "linux", effect: Any = "command", **properties: Any) -> ToolSpec:
     schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
-    full = name if kind is None else f"{kind}_{name}"
-    return ToolSpec(name=full, description="", input_schema=schema, kind=kind, tool=name, effect=effect)
+    qualified_name = name if kind is None else f"{kind}_{name}"
+    return ToolSpec(name=qualified_name, description="", input_schema=schema, kind=kind, tool=name, effect=effect)
 
 
 SPECS = {
@@ -60,9 +60,9 @@ SPECS = {
 
 
 def make_session(session_id: str = "session-1", **fields: Any) -> Session:
-    given = {"tenant": "t", "agent": "langgraph", "engine": "langgraph", "model": "m", "turn": 1}
-    given |= {"state": SessionState.RUNNING, "created_at": START, "changed_at": START, "id": session_id}
-    return Session.model_validate(given | fields)
+    defaults = {"tenant": "t", "agent": "langgraph", "engine": "langgraph", "model": "m", "turn": 1}
+    defaults |= {"state": SessionState.RUNNING, "created_at": START, "changed_at": START, "id": session_id}
+    return Session.model_validate(defaults | fields)
 
 
 def shell_call(command: str = "make", call_id: str = "c1") -> ToolCall:
@@ -73,41 +73,41 @@ def make_decision(approval: Approval, action: Any = "approve", **fields: Any) ->
     return ApprovalDecision(approval=approval.id, digest=approval.digest, action=action, **fields)
 
 
-def text_result(text: str) -> CallResult:
+def text_tool_result(text: str) -> CallResult:
     return CallResult(content=(TextContent(text=text),))
 
 
 async def run_forever(call: ToolCall) -> CallResult:
-    """A call that goes on until it is broken off."""
+    """Run a call until it is cancelled."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
 class RecordingTools:
-    """Runs calls, and counts what it did."""
+    """Runs calls and records them."""
 
-    def __init__(self, then: Callable[[ToolCall], Awaitable[CallResult]] | None = None) -> None:
-        self.did: list[ToolCall] = []
-        self.then = then
+    def __init__(self, behavior: Callable[[ToolCall], Awaitable[CallResult]] | None = None) -> None:
+        self.calls_run: list[ToolCall] = []
+        self.behavior = behavior
 
     async def __call__(self, session: Session, turn: int, call: ToolCall, spec: ToolSpec) -> CallResult:
-        self.did.append(call)
-        return await self.then(call) if self.then else text_result(f"did {call.id}")
+        self.calls_run.append(call)
+        return await self.behavior(call) if self.behavior else text_tool_result(f"did {call.id}")
 
 
 class CallHarness:
-    """Calls over a store, as a server has them. `again` is what a server started anew has."""
+    """The tool call service on a real store; `restart` returns the harness of a restarted server."""
 
     def __init__(self, store: Store, events: EventLog, tools: RecordingTools, chat: Mapping[str, Any]) -> None:
         self.store = store
         self.events = events
         self.tools = tools
         self.chat = dict(chat)
-        self.book = SessionStore(store)
+        self.session_store = SessionStore(store)
         self.session = make_session()
-        self.calls = ToolCalls(store, events, Config.model_validate({"chat": self.chat}), tools)
-        self.heard: list[str] = []
-        self.calls.on_decided = self.heard.append
+        self.calls = ToolCallService(store, events, Config.model_validate({"chat": self.chat}), tools)
+        self.decided_sessions: list[str] = []
+        self.calls.on_decided = self.decided_sessions.append
 
     @classmethod
     async def open(
@@ -115,53 +115,53 @@ class CallHarness:
     ) -> CallHarness:
         harness = cls(store, await EventLog.open(store), tools or RecordingTools(), chat)
         harness.session = make_session(policy=policy or Policy())
-        await harness.keep(harness.session)
-        await harness.tell(TurnStarted(turn=1, cause="message"))
+        await harness.insert_session(harness.session)
+        await harness.emit(TurnStarted(turn=1, cause="message"))
         return harness
 
-    async def again(self, **chat: Any) -> CallHarness:
+    async def restart(self, **chat: Any) -> CallHarness:
         return type(self)(self.store, await EventLog.open(self.store), self.tools, self.chat | chat)
 
-    async def keep(self, session: Session) -> None:
+    async def insert_session(self, session: Session) -> None:
         await self.store.write(lambda connection: connection.execute(insert(sessions), session_row(session)))
 
-    async def say(self, *calls: ToolCall) -> SessionMessage:
+    async def store_calls(self, *calls: ToolCall) -> SessionMessage:
         message = SessionMessage(
             id=f"m-{calls[0].id}", session="session-1", turn=1, role="assistant", calls=calls, at=START
         )
-        return await self.store.write(lambda connection: SessionStore.keep(connection, message))
+        return await self.store.write(lambda connection: SessionStore.store_message(connection, message))
 
-    async def tell(self, event: SessionEvent) -> None:
+    async def emit(self, event: SessionEvent) -> None:
         await self.events.append("session/session-1", event.event, event.data(), tenant="t")
 
-    async def perform(self, call: ToolCall, *, wait: bool = True, turn: int = 1) -> CallResult:
+    async def run_call(self, call: ToolCall, *, wait: bool = True, turn: int = 1) -> CallResult:
         return await self.calls.run_call(self.session, turn, call, SPECS, wait=wait)
 
     async def decide(self, *decisions: ApprovalDecision, by: str = "ann") -> Sequence[Approval]:
-        return await self.calls.decide("t", "session-1", decisions, by)
+        return await self.calls.decide_approvals("t", "session-1", decisions, by)
 
     async def pending(self) -> Sequence[Approval]:
-        return await self.calls.list_pending("session-1")
+        return await self.calls.list_pending_approvals("session-1")
 
-    async def asked(self, count: int = 1) -> Sequence[Approval]:
+    async def wait_for_approvals(self, count: int = 1) -> Sequence[Approval]:
         """Wait until so many approvals are pending."""
         async with asyncio.timeout(10):
-            while len(found := await self.pending()) < count:
+            while len(approvals := await self.pending()) < count:
                 await asyncio.sleep(0)
-        return found
+        return approvals
 
-    async def only(self) -> Approval:
+    async def only_pending(self) -> Approval:
         (approval,) = await self.pending()
         return approval
 
-    async def now(self) -> Session:
-        return await self.book.get("session-1")
+    async def load_session(self) -> Session:
+        return await self.session_store.get("session-1")
 
-    async def told(self, *kinds: EventType) -> list[Mapping[str, Any]]:
-        found = await self.events.read("session/session-1", limit=10_000)
-        return [event.data for event in found if event.type in kinds]
+    async def events_of(self, *kinds: EventType) -> list[Mapping[str, Any]]:
+        events = await self.events.read("session/session-1", limit=10_000)
+        return [event.data for event in events if event.type in kinds]
 
-    async def order(self) -> list[EventType]:
-        """What was told, without the turn's own beginning."""
-        found = await self.events.read("session/session-1", limit=10_000)
-        return [event.type for event in found if event.type is not EventType.TURN_STARTED]
+    async def event_types(self) -> list[EventType]:
+        """Return the types of all events except the start of the turn."""
+        events = await self.events.read("session/session-1", limit=10_000)
+        return [event.type for event in events if event.type is not EventType.TURN_STARTED]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paddock.agents.engines.base import CallPiece, Engine, ModelReply, Turn, TurnDone, TurnInput, TurnOutcome
-from paddock.agents.model.openai_messages import message_content, to_openai_messages, tool_call_object
+from paddock.agents.model.openai_messages import to_openai_content, to_openai_messages, tool_call_object
 from paddock.model.sessions import CallResult, SessionMessage, ToolCall
 
 
@@ -17,45 +17,45 @@ class PlainEngine(Engine):
 
     name = "plain"
 
-    async def run(self, turn: Turn, given: TurnInput) -> TurnOutcome:
+    async def run(self, turn: Turn, turn_input: TurnInput) -> TurnOutcome:
         saved = json.loads(await turn.load_state() or b"null")
         if saved is None or saved["turn"] != turn.number:
-            saved = {"turn": turn.number, "read": [], "asking": False, "said": await self.begin(turn)}
+            saved = {"turn": turn.number, "read": [], "asking": False, "said": await self.start_conversation(turn)}
         while saved["asking"] or await self.read(turn, saved):
-            await self.step(turn, saved)
+            await self.ask_and_run(turn, saved)
         await turn.save_state(json.dumps(saved).encode())
         return TurnDone()
 
-    async def begin(self, turn: Turn) -> list[dict[str, Any]]:
+    async def start_conversation(self, turn: Turn) -> list[dict[str, Any]]:
         return to_openai_messages(await turn.system_prompt(), await turn.history())
 
-    async def read(self, turn: Turn, place: dict[str, Any]) -> bool:
+    async def read(self, turn: Turn, saved: dict[str, Any]) -> bool:
         """Return whether there is anything to reply to."""
-        fresh = await self.unread(turn, place)
-        place["read"] += [message.id for message in fresh]
-        place["said"] += to_openai_messages("", fresh)
-        return bool(place["said"][-1]["role"] != "assistant")
+        unread = await self.unread(turn, saved)
+        saved["read"] += [message.id for message in unread]
+        saved["said"] += to_openai_messages("", unread)
+        return bool(saved["said"][-1]["role"] != "assistant")
 
-    async def unread(self, turn: Turn, place: dict[str, Any]) -> Sequence[SessionMessage]:
-        return await turn.unread_messages(place["read"])
+    async def unread(self, turn: Turn, saved: dict[str, Any]) -> Sequence[SessionMessage]:
+        return await turn.unread_messages(saved["read"])
 
-    async def step(self, turn: Turn, place: dict[str, Any]) -> None:
-        place["asking"] = True
-        await turn.save_state(json.dumps(place).encode())
+    async def ask_and_run(self, turn: Turn, saved: dict[str, Any]) -> None:
+        saved["asking"] = True
+        await turn.save_state(json.dumps(saved).encode())
         calls: list[ToolCall] = []
-        async for piece in turn.ask_model(place["said"], await turn.list_tools()):
+        async for piece in turn.ask_model(saved["said"], await turn.list_tools()):
             match piece:
                 case CallPiece():
                     calls.append(piece.call)
                 case ModelReply():
-                    answer: dict[str, Any] = {"role": "assistant", "content": piece.message.text or None}
+                    assistant_message: dict[str, Any] = {"role": "assistant", "content": piece.message.text or None}
         if calls:
-            answer["tool_calls"] = [tool_call_object(call) for call in calls]
-        results = await self.call(turn, calls)
-        place["said"] += [answer, *self.told(calls, results)]
-        place["asking"] = False
+            assistant_message["tool_calls"] = [tool_call_object(call) for call in calls]
+        results = await self.run_calls(turn, calls)
+        saved["said"] += [assistant_message, *self.result_messages(calls, results)]
+        saved["asking"] = False
 
-    async def call(self, turn: Turn, calls: Sequence[ToolCall]) -> list[CallResult]:
+    async def run_calls(self, turn: Turn, calls: Sequence[ToolCall]) -> list[CallResult]:
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(turn.call_tool(call)) for call in calls]
@@ -63,44 +63,44 @@ class PlainEngine(Engine):
             raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    def told(self, calls: Sequence[ToolCall], results: Sequence[CallResult]) -> list[dict[str, Any]]:
+    def result_messages(self, calls: Sequence[ToolCall], results: Sequence[CallResult]) -> list[dict[str, Any]]:
         return [
-            {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": message_content(result.content)}
+            {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": to_openai_content(result.content)}
             for call, result in zip(calls, results, strict=True)
         ]
 
 
 class SequentialEngine(PlainEngine):
-    async def call(self, turn: Turn, calls: Sequence[ToolCall]) -> list[CallResult]:
+    async def run_calls(self, turn: Turn, calls: Sequence[ToolCall]) -> list[CallResult]:
         return [await turn.call_tool(call) for call in calls]
 
 
 class NeverReadsEngine(PlainEngine):
     """Reads the first message only."""
 
-    async def unread(self, turn: Turn, place: dict[str, Any]) -> Sequence[SessionMessage]:
-        return [] if place["read"] else await turn.unread_messages(())
+    async def unread(self, turn: Turn, saved: dict[str, Any]) -> Sequence[SessionMessage]:
+        return [] if saved["read"] else await turn.unread_messages(())
 
 
 class ForgetsHistoryEngine(PlainEngine):
-    async def begin(self, turn: Turn) -> list[dict[str, Any]]:
+    async def start_conversation(self, turn: Turn) -> list[dict[str, Any]]:
         return to_openai_messages(await turn.system_prompt(), ())
 
 
 class SavesTooLateEngine(PlainEngine):
     """Reads new messages before it repeats a question."""
 
-    async def step(self, turn: Turn, place: dict[str, Any]) -> None:
-        if place["asking"]:
-            await self.read(turn, place)
-        await super().step(turn, place)
+    async def ask_and_run(self, turn: Turn, saved: dict[str, Any]) -> None:
+        if saved["asking"]:
+            await self.read(turn, saved)
+        await super().ask_and_run(turn, saved)
 
 
 class NeverSavesEngine(PlainEngine):
     """Saves its state only at the end."""
 
-    async def step(self, turn: Turn, place: dict[str, Any]) -> None:
-        await super().step(_NonSavingTurn(turn), place)
+    async def ask_and_run(self, turn: Turn, saved: dict[str, Any]) -> None:
+        await super().ask_and_run(_NonSavingTurn(turn), saved)
 
 
 class _NonSavingTurn:
@@ -117,9 +117,9 @@ class _NonSavingTurn:
 class SwallowsKillEngine(PlainEngine):
     """Catches its own cancellation."""
 
-    async def run(self, turn: Turn, given: TurnInput) -> TurnOutcome:
+    async def run(self, turn: Turn, turn_input: TurnInput) -> TurnOutcome:
         try:
-            return await super().run(turn, given)
+            return await super().run(turn, turn_input)
         except BaseException:
             return TurnDone()
 
@@ -127,17 +127,19 @@ class SwallowsKillEngine(PlainEngine):
 class RenamesCallsEngine(PlainEngine):
     """Gives calls new ids each time."""
 
-    made = 0
+    attempts = 0
 
-    async def call(self, turn: Turn, calls: Sequence[ToolCall]) -> list[CallResult]:
-        self.made += 1
-        return await super().call(turn, [call.model_copy(update={"id": f"{call.id}/{self.made}"}) for call in calls])
+    async def run_calls(self, turn: Turn, calls: Sequence[ToolCall]) -> list[CallResult]:
+        self.attempts += 1
+        return await super().run_calls(
+            turn, [call.model_copy(update={"id": f"{call.id}/{self.attempts}"}) for call in calls]
+        )
 
 
 class IgnoresImagesEngine(PlainEngine):
     """Sends only the text of results to the model."""
 
-    def told(self, calls: Sequence[ToolCall], results: Sequence[CallResult]) -> list[dict[str, Any]]:
+    def result_messages(self, calls: Sequence[ToolCall], results: Sequence[CallResult]) -> list[dict[str, Any]]:
         return [
             {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": result.text}
             for call, result in zip(calls, results, strict=True)
@@ -147,19 +149,19 @@ class IgnoresImagesEngine(PlainEngine):
 class ReportsFailuresOnlyEngine(PlainEngine):
     """Sends only failed results to the model."""
 
-    def told(self, calls: Sequence[ToolCall], results: Sequence[CallResult]) -> list[dict[str, Any]]:
-        told = super().told(calls, results)
-        return [message for message, result in zip(told, results, strict=True) if result.failed]
+    def result_messages(self, calls: Sequence[ToolCall], results: Sequence[CallResult]) -> list[dict[str, Any]]:
+        messages = super().result_messages(calls, results)
+        return [message for message, result in zip(messages, results, strict=True) if result.failed]
 
 
 class GivesUpCallsEngine(PlainEngine):
     """Continues without a call that needs approval."""
 
-    async def call(self, turn: Turn, calls: Sequence[ToolCall]) -> list[CallResult]:
-        async def one(call: ToolCall) -> CallResult:
+    async def run_calls(self, turn: Turn, calls: Sequence[ToolCall]) -> list[CallResult]:
+        async def run_or_give_up(call: ToolCall) -> CallResult:
             try:
                 return await turn.call_tool(call, wait=False)
             except Exception:
                 return CallResult()
 
-        return [await one(call) for call in calls]
+        return [await run_or_give_up(call) for call in calls]

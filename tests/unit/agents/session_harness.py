@@ -10,11 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from paddock.agents.approvals.tool_calls import ToolCalls
+from paddock.agents.approvals.tool_call_service import ToolCallService
 from paddock.agents.engines.base import Engine, ToolSpec, Turn, TurnDone, TurnInput, TurnOutcome
 from paddock.agents.session_files import SessionFiles
-from paddock.agents.sessions.agent_choice import SessionModels
-from paddock.agents.sessions.service import CreateSessionRequest, MessageRequest, SessionService
+from paddock.agents.sessions.agent_choice import AvailableModels
+from paddock.agents.sessions.session_service import CreateSessionRequest, MessageRequest, SessionService
 from paddock.agents.turns.live_turn import LiveTurn, TurnFactory
 from paddock.agents.turns.message_cache import MessageCache
 from paddock.config.schema import Config
@@ -45,19 +45,19 @@ def make_config(data: Path, **chat: Any) -> Config:
 
 
 class ScriptedEngine(Engine):
-    """Does what a test has planned, one plan for each time it is run; the last one stays."""
+    """Runs the scripts of a test in order; the last one is repeated."""
 
     name = "planned"
 
-    def __init__(self, *plans: TurnScript) -> None:
-        self.plans = list(plans)
-        self.given: list[TurnInput] = []
+    def __init__(self, *scripts: TurnScript) -> None:
+        self.scripts = list(scripts)
+        self.inputs: list[TurnInput] = []
         self.released: list[str] = []
 
-    async def run(self, turn: Turn, given: TurnInput) -> TurnOutcome:
-        self.given.append(given)
-        plan = self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
-        return await plan(turn, given)
+    async def run(self, turn: Turn, turn_input: TurnInput) -> TurnOutcome:
+        self.inputs.append(turn_input)
+        script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+        return await script(turn, turn_input)
 
     async def release(self, session: Session) -> None:
         self.released.append(session.id)
@@ -74,14 +74,14 @@ class SingleEngineRegistry:
 
 
 class FakeToolbox:
-    """A toolbox whose tools only record that they were run."""
+    """A toolbox whose tools only record their calls."""
 
     def __init__(self) -> None:
-        self.ran: list[str] = []
-        self.released: list[tuple[str, str]] = []
-        self.forgotten: list[str] = []
-        self.attending: set[str] = set()
-        self.hold: asyncio.Event | None = None
+        self.calls_run: list[str] = []
+        self.released_sandboxes: list[tuple[str, str]] = []
+        self.deleted_sessions: list[str] = []
+        self.attended_sessions: set[str] = set()
+        self.run_gate: asyncio.Event | None = None
 
     async def list_tools(self, session: Session) -> tuple[ToolSpec, ...]:
         return TOOLS
@@ -90,31 +90,31 @@ class FakeToolbox:
         return "Be good."
 
     async def run_call(self, session: Session, turn: int, call: ToolCall, spec: ToolSpec) -> CallResult:
-        self.ran.append(call.id)
-        if self.hold is not None:
-            await self.hold.wait()
+        self.calls_run.append(call.id)
+        if self.run_gate is not None:
+            await self.run_gate.wait()
         return CallResult(content=(TextContent(text=f"ran {call.id}"),))
 
     async def release_sandboxes(self, session: Session, reason: str) -> None:
-        self.released.append((session.id, reason))
+        self.released_sandboxes.append((session.id, reason))
 
     async def is_attended(self, session: Session) -> bool:
-        return session.id in self.attending
+        return session.id in self.attended_sessions
 
     async def delete_sandboxes(self, session: Session) -> None:
-        self.forgotten.append(session.id)
+        self.deleted_sessions.append(session.id)
 
 
 class FakeSessionModel:
     def __init__(self) -> None:
-        self.recovered: list[str] = []
-        self.forgotten: list[str] = []
+        self.recovered_sessions: list[str] = []
+        self.revoked_keys: list[str] = []
 
     async def end_interrupted_messages(self, session: Session) -> None:
-        self.recovered.append(session.id)
+        self.recovered_sessions.append(session.id)
 
     async def revoke_key(self, session_id: str) -> None:
-        self.forgotten.append(session_id)
+        self.revoked_keys.append(session_id)
 
 
 class NeverPaused:
@@ -135,17 +135,17 @@ class SessionHarness:
         self.toolbox = FakeToolbox()
         self.session_model = FakeSessionModel()
         self.engines = SingleEngineRegistry(engine)
-        self.book = SessionStore(store)
+        self.session_store = SessionStore(store)
         self.files = SessionFiles(config.data / "sessions", config.chat.file_size)
-        self.calls = ToolCalls(store, events, config, self.toolbox.run_call)
+        self.calls = ToolCallService(store, events, config, self.toolbox.run_call)
         self.turn_factory = TurnFactory(
-            self.book,
+            self.session_store,
             events,
             self.calls,
             cast(Any, self.session_model),
             cast(Any, self.toolbox),
             cast(Any, NeverPaused()),
-            MessageCache(self.book),
+            MessageCache(self.session_store),
         )
         self.sessions = SessionService(
             config,
@@ -156,53 +156,55 @@ class SessionHarness:
             cast(Any, self.toolbox),
             cast(Any, self.session_model),
             self.files,
-            self.turn,
+            self.create_turn,
             archive,
-            SessionModels(self.routes(), self.default_model),
+            AvailableModels(self.create_routes(), self.default_model),
         )
 
-    def routes(self) -> ModelRoutes:
+    def create_routes(self) -> ModelRoutes:
         llm = self.config.llm
         return ModelRoutes(llm, {name: cast(Any, SimpleNamespace(name=name, kind="openai")) for name in llm.providers})
 
     async def default_model(self) -> str | None:
         return next((name for name in self.config.llm.models if "*" not in name), None)
 
-    def turn(self, session: Session, number: int, first: SessionMessage | None = None) -> LiveTurn:
-        return self.turn_factory.create_turn(session, number, first)
+    def create_turn(self, session: Session, number: int, first_message: SessionMessage | None = None) -> LiveTurn:
+        return self.turn_factory.create_turn(session, number, first_message)
 
-    async def begin(self, **settings: Any) -> Session:
+    async def create_session(self, **settings: Any) -> Session:
         return await self.sessions.create(TENANT, CreateSessionRequest(**settings), "ann")
 
-    async def say(self, session: Session, text: str, request_key: str | None = None) -> SessionMessage:
+    async def send_message(self, session: Session, text: str, request_key: str | None = None) -> SessionMessage:
         return (
             await self.sessions.send_message(TENANT, session.id, MessageRequest(text=text), "ann", request_key)
         ).message
 
-    async def now(self, session: Session) -> Session:
+    async def load_session(self, session: Session) -> Session:
         return await self.sessions.get(TENANT, session.id)
 
-    async def told(self, session: Session) -> list[EventRecord]:
+    async def list_events(self, session: Session) -> list[EventRecord]:
         return list(await self.events.read(f"session/{session.id}", limit=10_000))
 
-    async def turns(self, session: Session) -> list[str]:
+    async def turn_events(self, session: Session) -> list[str]:
         """Return starts and ends of turns: `started message`, `ended done`."""
         return [
             f"{event.type.value.removeprefix('turn.')} {event.data.get('cause') or event.data.get('state')}"
-            for event in await self.told(session)
+            for event in await self.list_events(session)
             if event.type in ("turn.started", "turn.ended")
         ]
 
-    async def until(self, session: Session, holds: Callable[[EventRecord], bool], seconds: float = 10.0) -> EventRecord:
+    async def wait_for_event(
+        self, session: Session, condition: Callable[[EventRecord], bool], seconds: float = 10.0
+    ) -> EventRecord:
         """Wait for the first event of the session that matches."""
         async with asyncio.timeout(seconds):
             async for event in self.events.follow(f"session/{session.id}"):
-                if holds(event):
+                if condition(event):
                     return event
         raise AssertionError("the stream ended")
 
-    async def ended(self, session: Session, state: str = "done", turn: int = 1) -> EventRecord:
-        return await self.until(
+    async def wait_for_turn_end(self, session: Session, state: str = "done", turn: int = 1) -> EventRecord:
+        return await self.wait_for_event(
             session,
             lambda event: event.type == "turn.ended" and event.data["state"] == state and event.data["turn"] == turn,
         )
@@ -227,25 +229,25 @@ async def open_session_harness(path: Path, engine: Engine, **chat: Any) -> Async
             events.close()
 
 
-async def write_reply(turn: Turn, text: str, parts: Sequence[ToolCall] = ()) -> SessionMessage:
-    """Store a reply of the agent, like `SessionModel`."""
-    live = cast(Any, turn)
-    dependencies = getattr(live, "_turn", live)._dependencies
+async def write_reply(turn: Turn, text: str, calls: Sequence[ToolCall] = ()) -> SessionMessage:
+    """Store a reply of the agent, like `SessionModelClient`."""
+    live_turn = cast(Any, turn)
+    dependencies = getattr(live_turn, "_turn", live_turn)._dependencies
     message = SessionMessage(
         id=f"msg-{turn.number}-{text[:20].replace(' ', '-')}",
         session=turn.session.id,
         turn=turn.number,
         role="assistant",
         content=(TextContent(text=text),),
-        calls=tuple(parts),
+        calls=tuple(calls),
         at=datetime.now(UTC),
     )
     stored: SessionMessage = await dependencies.events.write_with_events(
-        lambda connection: SessionStore.keep(connection, message), lambda _: []
+        lambda connection: SessionStore.store_message(connection, message), lambda _: []
     )
     return stored
 
 
-async def reply_done(turn: Turn, given: TurnInput) -> TurnOutcome:
+async def reply_done(turn: Turn, turn_input: TurnInput) -> TurnOutcome:
     await turn.unread_messages(())
     return TurnDone()

@@ -9,7 +9,7 @@ from agentscope.state import AgentState
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.agents.engines.agentscope.messages import to_agentscope_messages, to_model_question
+from paddock.agents.engines.agentscope.agentscope_messages import to_agentscope_messages, to_chat_messages
 from paddock.agents.engines.base import FILE_SCHEME
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -20,14 +20,14 @@ CONTENTS = TEXTS | st.lists(TEXTS, max_size=2).map(
 
 
 @st.composite
-def answers(draw: st.DrawFn, numbers: Any = None) -> list[dict[str, Any]]:
-    """An answer with its calls, and their results."""
+def assistant_messages(draw: st.DrawFn, numbers: Any = None) -> list[dict[str, Any]]:
+    """Generate a reply with its calls and their results."""
     names = draw(st.lists(TEXTS, max_size=3))
-    said = draw(TEXTS) if not names else draw(st.none() | TEXTS)
-    answer: dict[str, Any] = {"role": "assistant", "content": said}
+    text = draw(TEXTS) if not names else draw(st.none() | TEXTS)
+    assistant_message: dict[str, Any] = {"role": "assistant", "content": text}
     if not names:
-        return [answer]
-    answer["tool_calls"] = [
+        return [assistant_message]
+    assistant_message["tool_calls"] = [
         {"id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": json.dumps({"n": n})}}
         for n, name in enumerate(names)
     ]
@@ -35,11 +35,13 @@ def answers(draw: st.DrawFn, numbers: Any = None) -> list[dict[str, Any]]:
         {"role": "tool", "tool_call_id": f"call_{n}", "name": name, "content": draw(CONTENTS | st.just(""))}
         for n, name in enumerate(names)
     ]
-    return [answer, *results]
+    return [assistant_message, *results]
 
 
-@given(st.lists(answers() | CONTENTS.map(lambda content: [{"role": "user", "content": content}]), max_size=6))
-def test_there_and_back(spoken: list[list[dict[str, Any]]]) -> None:
-    messages = [message for each in spoken for message in each]
+@given(
+    st.lists(assistant_messages() | CONTENTS.map(lambda content: [{"role": "user", "content": content}]), max_size=6)
+)
+def test_messages_survive_conversion_and_storage(groups: list[list[dict[str, Any]]]) -> None:
+    messages = [message for each in groups for message in each]
     state = AgentState(context=to_agentscope_messages(messages))
-    assert to_model_question(AgentState.model_validate_json(state.model_dump_json()).context) == messages
+    assert to_chat_messages(AgentState.model_validate_json(state.model_dump_json()).context) == messages

@@ -47,7 +47,7 @@ async def harness(store: Store) -> CallHarness:
 
 async def ask(harness: CallHarness, call: ToolCall | None = None) -> Approval:
     with pytest.raises(ApprovalNeeded) as raised:
-        await harness.perform(call or shell_call(), wait=False)
+        await harness.run_call(call or shell_call(), wait=False)
     return raised.value.approval
 
 
@@ -57,61 +57,61 @@ async def make_due(harness: CallHarness) -> None:
     await harness.store.write(lambda connection: connection.execute(past).rowcount)
 
 
-async def test_an_approved_call_is_run(harness: CallHarness) -> None:
+async def test_approved_call_is_run(harness: CallHarness) -> None:
     approval = await ask(harness)
     (decided,) = await harness.decide(make_decision(approval, reason="fine"))
     assert (decided.state, decided.decided_by, decided.reason) == (ApprovalState.APPROVED, "ann", "fine")
     assert decided.decided_at is not None
-    assert harness.tools.did == []
-    assert (await harness.perform(shell_call(), wait=False)).text == "did c1"
-    assert harness.heard == ["session-1"]
-    (told,) = await harness.told(DECIDED)
-    assert told == {"approval_id": approval.id, "call_id": "c1", "state": "approved", "by": "ann", "reason": "fine"}
+    assert harness.tools.calls_run == []
+    assert (await harness.run_call(shell_call(), wait=False)).text == "did c1"
+    assert harness.decided_sessions == ["session-1"]
+    (event,) = await harness.events_of(DECIDED)
+    assert event == {"approval_id": approval.id, "call_id": "c1", "state": "approved", "by": "ann", "reason": "fine"}
 
 
-async def test_an_edited_call_is_run_with_other_arguments(harness: CallHarness) -> None:
+async def test_edited_call_runs_with_edited_arguments(harness: CallHarness) -> None:
     await harness.decide(make_decision(await ask(harness), "edit", arguments={"command": "make -n"}))
-    await harness.perform(shell_call())
-    assert harness.tools.did == [shell_call("make -n")]
-    (running,) = await harness.told(EventType.CALL_RUNNING)
+    await harness.run_call(shell_call())
+    assert harness.tools.calls_run == [shell_call("make -n")]
+    (running,) = await harness.events_of(EventType.CALL_RUNNING)
     assert running["arguments"] == {"command": "make -n"}
-    assert (await harness.told(DECIDED))[0]["arguments"] == {"command": "make -n"}
+    assert (await harness.events_of(DECIDED))[0]["arguments"] == {"command": "make -n"}
 
 
-async def test_a_rejected_call_is_not_run_and_the_model_is_told_why(harness: CallHarness) -> None:
+async def test_rejected_call_is_not_run_and_has_reason(harness: CallHarness) -> None:
     await harness.decide(make_decision(await ask(harness), "reject", reason="use the Makefile"))
-    result = await harness.perform(shell_call())
+    result = await harness.run_call(shell_call())
     assert result.refused and "use the Makefile" in result.text
-    assert harness.tools.did == []
-    assert (await harness.order())[-3:] == [DECIDED, RESULT, STATE]
+    assert harness.tools.calls_run == []
+    assert (await harness.event_types())[-3:] == [DECIDED, RESULT, STATE]
 
 
-async def test_an_answer_is_the_result(harness: CallHarness) -> None:
+async def test_answer_is_the_result(harness: CallHarness) -> None:
     await harness.decide(make_decision(await ask(harness), "answer", answer="it is built already"))
-    result = await harness.perform(shell_call())
+    result = await harness.run_call(shell_call())
     assert (result.text, result.refused, result.failed) == ("it is built already", False, False)
-    assert harness.tools.did == []
+    assert harness.tools.calls_run == []
 
 
-async def test_a_question_is_answered_by_a_person(harness: CallHarness) -> None:
+async def test_question_is_answered_or_rejected(harness: CallHarness) -> None:
     approval = await ask(harness, QUESTION)
     assert (approval.type, approval.question, approval.actions) == ("question", "Which?", ("answer", "reject"))
     assert [choice.label for choice in approval.choices] == ["red", "blue"]
     with pytest.raises(InvalidInput, match="answer or reject"):
         await harness.decide(make_decision(approval))
     await harness.decide(make_decision(approval, "answer", answer=approval.choices[1].id))
-    assert (await harness.perform(QUESTION)).text == "blue"
+    assert (await harness.run_call(QUESTION)).text == "blue"
     other = await ask(harness, QUESTION.model_copy(update={"id": "q2"}))
     await harness.decide(make_decision(other, "answer", answer="green"))
     third = await ask(harness, QUESTION.model_copy(update={"id": "q3"}))
     await harness.decide(make_decision(third, "reject"))
-    assert (await harness.perform(QUESTION.model_copy(update={"id": "q2"}))).text == "green"
-    assert (await harness.perform(QUESTION.model_copy(update={"id": "q3"}))).refused
-    assert harness.tools.did == []
+    assert (await harness.run_call(QUESTION.model_copy(update={"id": "q2"}))).text == "green"
+    assert (await harness.run_call(QUESTION.model_copy(update={"id": "q3"}))).refused
+    assert harness.tools.calls_run == []
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("decision", "error_text"),
     [
         ({"action": "edit"}, "needs the complete `arguments`"),
         ({"action": "edit", "arguments": {"command": 3}}, "`command` must be text"),
@@ -123,41 +123,43 @@ async def test_a_question_is_answered_by_a_person(harness: CallHarness) -> None:
         ({"action": "reject", "always": "tool"}, "belongs to `approve`"),
     ],
 )
-async def test_what_makes_no_sense_decides_nothing(harness: CallHarness, given: dict[str, Any], says: str) -> None:
+async def test_invalid_decision_changes_nothing(
+    harness: CallHarness, decision: dict[str, Any], error_text: str
+) -> None:
     approval = await ask(harness)
-    with pytest.raises(InvalidInput, match=says):
-        await harness.decide(make_decision(approval, **given))
-    assert await harness.only() == approval
-    assert harness.heard == []
-    assert await harness.told(DECIDED) == []
+    with pytest.raises(InvalidInput, match=error_text):
+        await harness.decide(make_decision(approval, **decision))
+    assert await harness.only_pending() == approval
+    assert harness.decided_sessions == []
+    assert await harness.events_of(DECIDED) == []
 
 
-async def test_nobody_edits_a_call_into_what_is_denied(store: Store) -> None:
+async def test_edit_into_denied_call_is_refused(store: Store) -> None:
     policy = Policy(rules=(PolicyRule(arguments={"command": "rm *"}, action=PolicyAction.DENY),))
     harness = await CallHarness.open(store, policy=policy)
     with pytest.raises(InvalidInput, match="denies"):
         await harness.decide(make_decision(await ask(harness), "edit", arguments={"command": "rm x"}))
 
 
-async def test_nobody_approves_what_they_have_not_seen(harness: CallHarness) -> None:
+async def test_approval_of_changed_call_is_refused(harness: CallHarness) -> None:
     approval = await ask(harness)
     with pytest.raises(Conflict, match="has changed since it was shown"):
         await harness.decide(make_decision(approval.model_copy(update={"digest": shell_call("other").digest})))
-    assert await harness.only() == approval
+    assert await harness.only_pending() == approval
 
 
-async def test_a_decision_counts_once_and_the_second_hears_who_was_first(harness: CallHarness) -> None:
+async def test_second_decision_is_refused_and_names_the_first(harness: CallHarness) -> None:
     approval = await ask(harness)
-    both = await asyncio.gather(
+    results = await asyncio.gather(
         harness.decide(make_decision(approval), by="ann"),
         harness.decide(make_decision(approval, "reject"), by="bob"),
         return_exceptions=True,
     )
-    assert not isinstance(both[0], BaseException)
-    assert isinstance(both[1], Conflict) and "already approved by ann at 20" in str(both[1])
+    assert not isinstance(results[0], BaseException)
+    assert isinstance(results[1], Conflict) and "already approved by ann at 20" in str(results[1])
     with pytest.raises(Conflict, match="cannot be decided again"):
         await harness.decide(make_decision(approval), by="ann")
-    assert len(await harness.told(DECIDED)) == 1
+    assert len(await harness.events_of(DECIDED)) == 1
 
 
 async def test_several_decisions_are_all_or_nothing(harness: CallHarness) -> None:
@@ -172,61 +174,59 @@ async def test_several_decisions_are_all_or_nothing(harness: CallHarness) -> Non
     assert list(await harness.pending()) == [one, two]
     await harness.decide(make_decision(one), make_decision(two, "reject"))
     assert await harness.pending() == []
-    assert harness.heard == ["session-1"]
+    assert harness.decided_sessions == ["session-1"]
 
 
-async def test_other_tenants_and_sessions_see_nothing(harness: CallHarness) -> None:
+async def test_approval_is_invisible_to_other_tenants_and_sessions(harness: CallHarness) -> None:
     approval = await ask(harness)
-    await harness.keep(make_session("session-2"))
+    await harness.insert_session(make_session("session-2"))
     for tenant, session in (("u", "session-1"), ("t", "session-2"), ("t", "nobody")):
         with pytest.raises(NotFound):
-            await harness.calls.decide(tenant, session, [make_decision(approval)], "eve")
-    assert await harness.only() == approval
+            await harness.calls.decide_approvals(tenant, session, [make_decision(approval)], "eve")
+    assert await harness.only_pending() == approval
     assert await harness.calls.list_approvals("u") == []
 
 
-async def test_the_session_waits_until_the_last_is_decided(harness: CallHarness) -> None:
+async def test_session_waits_until_last_approval_is_decided(harness: CallHarness) -> None:
     one, two = await ask(harness), await ask(harness, shell_call(call_id="c2"))
     await harness.decide(make_decision(one))
-    assert (await harness.now()).state is SessionState.WAITING
+    assert (await harness.load_session()).state is SessionState.WAITING
     await harness.decide(make_decision(two))
-    assert (await harness.now()).state is SessionState.RUNNING
-    assert [each["state"] for each in await harness.told(STATE)] == ["waiting", "running"]
+    assert (await harness.load_session()).state is SessionState.RUNNING
+    assert [each["state"] for each in await harness.events_of(STATE)] == ["waiting", "running"]
 
 
 @pytest.mark.parametrize(
     ("end", "state"), [("waiting", SessionState.RUNNING), ("failed", SessionState.IDLE), ("done", SessionState.IDLE)]
 )
-async def test_after_the_last_decision_the_state_is_that_of_the_turn(
-    harness: CallHarness, end: Any, state: SessionState
-) -> None:
+async def test_state_after_last_decision_follows_the_turn(harness: CallHarness, end: Any, state: SessionState) -> None:
     approval = await ask(harness)
-    await harness.tell(TurnEnded(turn=1, state=end))
+    await harness.emit(TurnEnded(turn=1, state=end))
     await harness.decide(make_decision(approval))
-    assert (await harness.now()).state is state
+    assert (await harness.load_session()).state is state
 
 
-async def test_always_this_call(harness: CallHarness) -> None:
+async def test_always_for_a_call_adds_exact_rule(harness: CallHarness) -> None:
     await harness.decide(make_decision(await ask(harness, shell_call("rm *.o")), always="call"))
-    assert not (await harness.perform(shell_call("rm *.o", "c2"), wait=False)).refused
+    assert not (await harness.run_call(shell_call("rm *.o", "c2"), wait=False)).refused
     await ask(harness, shell_call("rm x.o", "c3"))
-    (changed,) = await harness.told(EventType.SESSION_CHANGED)
+    (changed,) = await harness.events_of(EventType.SESSION_CHANGED)
     assert changed["by"] == "ann"
-    (rule,) = (await harness.now()).policy.rules
+    (rule,) = (await harness.load_session()).policy.rules
     assert Policy.model_validate(changed["policy"]).rules == (rule,)
     assert (rule.tool, dict(rule.arguments), rule.exact) == ("linux_run_shell_command", {"command": "rm [*].o"}, True)
 
 
-async def test_always_this_tool(harness: CallHarness) -> None:
+async def test_always_for_a_tool_adds_tool_rule(harness: CallHarness) -> None:
     one, two = await ask(harness), await ask(harness, shell_call("ls", "c2"))
     await harness.decide(make_decision(one, always="tool"), make_decision(two, always="call"))
-    assert not (await harness.perform(shell_call("anything", "c3"), wait=False)).refused
-    assert len((await harness.now()).policy.rules) == 2
+    assert not (await harness.run_call(shell_call("anything", "c3"), wait=False)).refused
+    assert len((await harness.load_session()).policy.rules) == 2
     write = ToolCall(id="w", name="linux_write_file", arguments={"path": "/a", "content": "x"})
     await ask(harness, write)
 
 
-async def test_always_decides_what_waits_too(harness: CallHarness) -> None:
+async def test_always_rule_decides_pending_calls_of_the_tool(harness: CallHarness) -> None:
     one, two = await ask(harness), await ask(harness, shell_call("ls", "c2"))
     write = await ask(harness, ToolCall(id="w", name="linux_write_file", arguments={"path": "/a", "content": "x"}))
     question = await ask(harness, QUESTION)
@@ -236,74 +236,74 @@ async def test_always_decides_what_waits_too(harness: CallHarness) -> None:
         (two.id, ApprovalState.APPROVED, "ann", None),
     ]
     assert {each.id for each in await harness.pending()} == {write.id, question.id}
-    assert [each["approval_id"] for each in await harness.told(DECIDED)] == [one.id, two.id]
-    assert not (await harness.perform(shell_call("ls", "c2"), wait=False)).refused
+    assert [each["approval_id"] for each in await harness.events_of(DECIDED)] == [one.id, two.id]
+    assert not (await harness.run_call(shell_call("ls", "c2"), wait=False)).refused
 
 
-async def test_always_this_call_decides_the_same_that_waits(harness: CallHarness) -> None:
+async def test_always_rule_decides_identical_pending_calls(harness: CallHarness) -> None:
     one, same = await ask(harness), await ask(harness, shell_call(call_id="c2"))
     other = await ask(harness, shell_call("make clean", "c3"))
     decided = await harness.decide(make_decision(one, always="call"))
     assert [each.id for each in decided] == [one.id, same.id]
-    assert await harness.only() == other
+    assert await harness.only_pending() == other
 
 
-async def test_always_does_not_approve_what_is_denied_by_now(harness: CallHarness) -> None:
+async def test_always_rule_does_not_approve_denied_calls(harness: CallHarness) -> None:
     one, two = await ask(harness), await ask(harness, shell_call("rm -rf x", "c2"))
     denying = Policy(rules=(PolicyRule(tool="*", arguments={"command": "rm *"}, action=PolicyAction.DENY),))
     await harness.store.write(
-        lambda connection: SessionStore.alter(connection, "session-1", {"policy": denying}, START)
+        lambda connection: SessionStore.update_session(connection, "session-1", {"policy": denying}, START)
     )
     await harness.decide(make_decision(one, always="tool"))
-    assert await harness.only() == two
+    assert await harness.only_pending() == two
 
 
-async def test_always_with_too_much_in_it_decides_nothing(harness: CallHarness) -> None:
+async def test_always_rule_with_too_long_arguments_is_refused(harness: CallHarness) -> None:
     approval = await ask(harness, shell_call("x" * 2000))
     with pytest.raises(InvalidInput, match="without `always`"):
         await harness.decide(make_decision(approval, always="call"))
-    assert await harness.only() == approval
-    assert (await harness.now()).policy == Policy()
+    assert await harness.only_pending() == approval
+    assert (await harness.load_session()).policy == Policy()
 
 
-async def test_what_is_withdrawn_cannot_be_decided(harness: CallHarness) -> None:
-    waiting = asyncio.create_task(harness.perform(shell_call()))
-    (approval,) = await harness.asked()
+async def test_withdrawn_approval_cannot_be_decided(harness: CallHarness) -> None:
+    waiting = asyncio.create_task(harness.run_call(shell_call()))
+    (approval,) = await harness.wait_for_approvals()
     await harness.calls.withdraw_approvals("session-1", "cancelled by ann")
     result = await waiting
     assert result.refused and "cancelled by ann" in result.text
     with pytest.raises(Conflict, match="withdrawn"):
         await harness.decide(make_decision(approval))
     await harness.calls.withdraw_approvals("session-1", "again")
-    (told,) = await harness.told(DECIDED)
-    assert (told["state"], told["reason"]) == ("withdrawn", "cancelled by ann")
-    assert harness.heard == []
+    (event,) = await harness.events_of(DECIDED)
+    assert (event["state"], event["reason"]) == ("withdrawn", "cancelled by ann")
+    assert harness.decided_sessions == []
 
 
-async def test_who_decides_need_not_stay(harness: CallHarness) -> None:
+async def test_decision_survives_cancelled_caller(harness: CallHarness) -> None:
     approval = await ask(harness)
-    leaving = asyncio.create_task(harness.decide(make_decision(approval)))
+    decide_task = asyncio.create_task(harness.decide(make_decision(approval)))
     await asyncio.sleep(0)
-    leaving.cancel()
-    await asyncio.wait({leaving})
+    decide_task.cancel()
+    await asyncio.wait({decide_task})
     async with asyncio.timeout(10):
-        while not harness.heard:
+        while not harness.decided_sessions:
             await asyncio.sleep(0)
-    assert (await harness.perform(shell_call(), wait=False)).text == "did c1"
+    assert (await harness.run_call(shell_call(), wait=False)).text == "did c1"
 
 
 # Time
 
 
-async def test_approvals_have_the_time_that_is_configured(store: Store) -> None:
+async def test_approvals_expire_after_configured_time(store: Store) -> None:
     harness = await CallHarness.open(store, approval_time=60)
     approval = await ask(harness)
     assert approval.expires_at == approval.created_at + timedelta(seconds=60)
-    forever = await harness.again(approval_time=None)
+    forever = await harness.restart(approval_time=None)
     assert (await ask(forever, shell_call(call_id="c2"))).expires_at is None
 
 
-async def test_what_is_over_time_is_refused(harness: CallHarness) -> None:
+async def test_expired_call_is_refused(harness: CallHarness) -> None:
     approval = await ask(harness)
     assert await harness.calls.expire_approvals() == []
     await make_due(harness)
@@ -313,57 +313,60 @@ async def test_what_is_over_time_is_refused(harness: CallHarness) -> None:
     assert await harness.calls.expire_approvals() == []
     with pytest.raises(Conflict, match="expired"):
         await harness.decide(make_decision(approval))
-    result = await harness.perform(shell_call())
+    result = await harness.run_call(shell_call())
     assert result.refused and "in time" in result.text
-    assert harness.tools.did == []
-    assert harness.heard == ["session-1"]
-    assert (await harness.order())[-3:] == [EventType.APPROVAL_EXPIRED, RESULT, STATE]
-    assert (await harness.now()).state is SessionState.RUNNING
+    assert harness.tools.calls_run == []
+    assert harness.decided_sessions == ["session-1"]
+    assert (await harness.event_types())[-3:] == [EventType.APPROVAL_EXPIRED, RESULT, STATE]
+    assert (await harness.load_session()).state is SessionState.RUNNING
 
 
-async def test_it_expires_by_itself_and_wakes_who_waits(store: Store) -> None:
+async def test_expiry_wakes_waiting_callers(store: Store) -> None:
     harness = await CallHarness.open(store, approval_time=1)
     await harness.calls.open()
     try:
         async with asyncio.timeout(20):
-            assert (await harness.perform(shell_call())).refused
-        assert harness.heard == []
+            assert (await harness.run_call(shell_call())).refused
+        assert harness.decided_sessions == []
     finally:
         await harness.calls.close()
 
 
-async def test_what_expired_while_no_server_ran_expires_at_once(harness: CallHarness) -> None:
+async def test_approval_overdue_at_start_expires_at_once(harness: CallHarness) -> None:
     await ask(harness)
     await make_due(harness)
-    anew = await harness.again()
-    heard = asyncio.Event()
-    anew.calls.on_decided = lambda session_id: heard.set()
-    await anew.calls.open()
+    restarted = await harness.restart()
+    session_continued = asyncio.Event()
+    restarted.calls.on_decided = lambda session_id: session_continued.set()
+    await restarted.calls.open()
     try:
         async with asyncio.timeout(20):
-            await heard.wait()
-        assert await anew.pending() == []
+            await session_continued.wait()
+        assert await restarted.pending() == []
     finally:
-        await anew.calls.close()
+        await restarted.calls.close()
 
 
 # The list
 
 
-async def test_the_list_has_all_that_was_asked_newest_first(harness: CallHarness) -> None:
-    made = [await ask(harness, shell_call(call_id=f"c{number}")) for number in range(5)]
-    await harness.decide(make_decision(made[0]), make_decision(made[1], "reject", reason="no"))
-    found = await harness.calls.list_approvals("t")
-    assert [approval.id for approval in found] == [approval.id for approval in reversed(made)]
-    assert [each.id for each in await harness.calls.list_approvals("t", limit=2)] == [made[4].id, made[3].id]
-    assert [each.id for each in await harness.calls.list_approvals("t", limit=2, before=made[3].id)] == [
-        made[2].id,
-        made[1].id,
+async def test_approvals_are_listed_newest_first(harness: CallHarness) -> None:
+    approvals_made = [await ask(harness, shell_call(call_id=f"c{number}")) for number in range(5)]
+    await harness.decide(make_decision(approvals_made[0]), make_decision(approvals_made[1], "reject", reason="no"))
+    listed = await harness.calls.list_approvals("t")
+    assert [approval.id for approval in listed] == [approval.id for approval in reversed(approvals_made)]
+    assert [each.id for each in await harness.calls.list_approvals("t", limit=2)] == [
+        approvals_made[4].id,
+        approvals_made[3].id,
+    ]
+    assert [each.id for each in await harness.calls.list_approvals("t", limit=2, before=approvals_made[3].id)] == [
+        approvals_made[2].id,
+        approvals_made[1].id,
     ]
     (rejected,) = await harness.calls.list_approvals("t", state=ApprovalState.REJECTED)
-    assert (rejected.id, rejected.reason, rejected.decided_by) == (made[1].id, "no", "ann")
+    assert (rejected.id, rejected.reason, rejected.decided_by) == (approvals_made[1].id, "no", "ann")
     assert await harness.calls.list_approvals("t", session="other") == []
     with pytest.raises(InvalidInput, match="use the last id of an earlier page"):
         await harness.calls.list_approvals("t", before="nothing")
     with pytest.raises(InvalidInput, match="use the last id of an earlier page"):
-        await harness.calls.list_approvals("u", before=made[0].id)
+        await harness.calls.list_approvals("u", before=approvals_made[0].id)

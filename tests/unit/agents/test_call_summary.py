@@ -1,4 +1,4 @@
-"""Summaries of calls: one line for a person who decides, which never hides that there is more."""
+"""Summaries of calls: one line for the approver, which never hides further effects."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ END
 """
 
 
-def command(text: str, **more: Any) -> CallSummary:
-    return summarize_call("code_run_shell_command", "code", {"command": text, **more})
+def command(text: str, **arguments: Any) -> CallSummary:
+    return summarize_call("code_run_shell_command", "code", {"command": text, **arguments})
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def command(text: str, **more: Any) -> CallSummary:
         ),
     ],
 )
-def test_a_command_in_one_line(script: str, line: str, effects: tuple[str, ...]) -> None:
+def test_command_is_summarized_in_one_line(script: str, line: str, effects: tuple[str, ...]) -> None:
     summary = command(script)
     assert (summary.text, summary.effects, summary.opaque) == (line, effects, False)
 
@@ -96,7 +96,7 @@ def test_a_command_in_one_line(script: str, line: str, effects: tuple[str, ...])
         "case a in a) rm a;; esac",
     ],
 )
-def test_where_more_may_run_than_is_named_the_line_says_so(script: str) -> None:
+def test_opaque_command_is_marked(script: str) -> None:
     summary = command(script)
     assert summary.opaque and "runs" in summary.effects
     assert summary.text.endswith("It may run more than is named here.")
@@ -113,13 +113,13 @@ def test_many_paths_are_counted() -> None:
     assert len(summary.deletes) == 4 and summary.unnamed == 3 and "Touches 3 more" in summary.text
 
 
-def test_paths_are_where_the_command_runs() -> None:
+def test_paths_are_resolved_in_working_directory() -> None:
     assert command("touch a", cwd="/tmp").writes == ("/tmp/a",)
     assert command("cd sub && touch a; cd .. && touch b").writes == ("/workspace/sub/a", "/workspace/b")
     assert command("cd $WHERE && touch a /b").writes == ("$WHERE/a", "/b")
 
 
-def test_letters_that_cannot_be_seen_are_marked() -> None:
+def test_invisible_characters_are_marked() -> None:
     summary = command("touch '\u202egnp.exe\n\u200b'")
     assert summary.writes == ("/workspace/⟨U+202E⟩gnp.exe ⏎ ⟨U+200B⟩",)
     assert summary.text.isprintable()
@@ -177,27 +177,29 @@ def test_letters_that_cannot_be_seen_are_marked() -> None:
         ),
     ],
 )
-def test_other_tools(
+def test_calls_of_other_tools_are_summarized(
     name: str, kind: str | None, arguments: dict[str, Any], line: str, effects: tuple[str, ...]
 ) -> None:
     summary = summarize_call(name, kind, arguments)
     assert (summary.text, summary.effects) == (line, effects)
 
 
-def test_the_agents_own_words_are_kept_apart() -> None:
+def test_agent_description_is_separate_from_summary() -> None:
     summary = summarize_call("code_execute", "code", {"command": "rm -rf /", "description": "Only look around"})
     assert summary.agent_words == "Only look around" and "look around" not in summary.text
-    assert summarize_call("code_execute", "code", {"command": "ls"}, said="List files").agent_words == "List files"
+    assert (
+        summarize_call("code_execute", "code", {"command": "ls"}, agent_words="List files").agent_words == "List files"
+    )
 
 
 @given(st.text(alphabet="ab$(){}`'\"\\<>|&;\n\t #=!*?-c", max_size=80))
-def test_any_text_is_read_to_its_end(text: str) -> None:
+def test_parser_terminates_on_any_text(text: str) -> None:
     script = parse_shell_script(text)
     assert len(script.commands) <= len(text) + 1
 
 
 @given(st.text(max_size=60))
-def test_a_command_behind_any_other_is_never_left_out(before: str) -> None:
-    quiet = "".join(letter for letter in before if letter.isalnum())
-    script = parse_shell_script(f"echo {quiet}; rm -rf x")
+def test_second_command_is_never_left_out(prefix: str) -> None:
+    harmless = "".join(character for character in prefix if character.isalnum())
+    script = parse_shell_script(f"echo {harmless}; rm -rf x")
     assert [each.program for each in script.commands] == ["echo", "rm"] or script.opaque

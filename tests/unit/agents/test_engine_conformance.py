@@ -11,7 +11,7 @@ import pytest
 
 from paddock.agents.engines.base import Engine
 from paddock.testing.engines import EngineConformance, ScriptPlayer
-from paddock.testing.engines.harness import ConformanceHarness
+from paddock.testing.engines.conformance_harness import EngineConformanceHarness
 from tests.unit.agents import sample_engines
 from tests.unit.agents.sample_engines import PlainEngine
 
@@ -51,7 +51,7 @@ class TestPlainEngine(EngineConformance):
 
 
 @pytest.mark.parametrize(("broken", "check"), [(kind, check) for kind, checks in BROKEN for check in sorted(checks)])
-def test_a_broken_engine_fails(broken: Callable[[], PlainEngine], check: str) -> None:
+def test_broken_engine_fails(broken: Callable[[], PlainEngine], check: str) -> None:
     with pytest.raises((AssertionError, TimeoutError)):
         getattr(EngineConformance(), check)(broken())
 
@@ -63,7 +63,7 @@ class OwnToolsEngine(PlainEngine):
 def test_engines_with_own_tools_skip_checks_of_paddock_tools() -> None:
     skipped = [check for check in CHECKS if _skips(check, OwnToolsEngine())]
     assert "test_plain_reply" not in skipped
-    assert "test_session_released_twice" not in skipped
+    assert "test_release_is_idempotent" not in skipped
     assert len(skipped) > len(CHECKS) / 2
 
 
@@ -86,9 +86,9 @@ class EveryFifthKill(ScriptPlayer):
 
 
 def test_kill_points_can_be_fewer_and_differ_between_checks() -> None:
-    rare = ConformanceHarness(EveryFifthKill(PlainEngine()))
+    rare = EngineConformanceHarness(EveryFifthKill(PlainEngine()))
     assert [list(islice(rare.kill_points(shift), 3)) for shift in (0, 1, 6)] == [[1, 6, 11], [2, 7, 12], [2, 7, 12]]
-    assert list(islice(ConformanceHarness(ScriptPlayer(PlainEngine())).kill_points(4), 3)) == [1, 2, 3]
+    assert list(islice(EngineConformanceHarness(ScriptPlayer(PlainEngine())).kill_points(4), 3)) == [1, 2, 3]
 
 
 def _skips(check: str, engine: Engine | ScriptPlayer) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.agents.json_schema import find_schema_problems
+from paddock.agents.json_schema_validation import find_schema_problems
 
 SCHEMA = {
     "type": "object",
@@ -35,7 +35,7 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected_text"),
     [
         ({}, "`path` is missing"),
         ({"path": 1}, "`path` must be text, not a whole number"),
@@ -67,32 +67,36 @@ SCHEMA = {
         ({"pth": "a"}, "`pth` is not known; there is `path`, `count`"),
     ],
 )
-def test_what_does_not_fit_is_named(arguments: dict[str, Any], says: str) -> None:
-    found = find_schema_problems(SCHEMA, arguments if says == "`path` is missing" else {"path": "a", **arguments})
-    assert len(found) == 1 and says in found[0], found
+def test_problem_message_names_the_argument(arguments: dict[str, Any], expected_text: str) -> None:
+    problems = find_schema_problems(
+        SCHEMA, arguments if expected_text == "`path` is missing" else {"path": "a", **arguments}
+    )
+    assert len(problems) == 1 and expected_text in problems[0], problems
 
 
-def test_what_fits_passes() -> None:
+def test_valid_arguments_have_no_problems() -> None:
     arguments = {"path": "a", "count": 3.0, "ratio": 0.5, "mode": "a", "fast": False, "keys": ["a"], "either": None}
     assert (
         find_schema_problems(SCHEMA, {**arguments, "one": 4, "step": {"title": "x"}, "many": 3, "map": {"a": 1}}) == []
     )
 
 
-def test_a_few_problems_are_enough_and_none_is_endless() -> None:
+def test_number_of_problems_and_recursion_are_limited() -> None:
     assert len(find_schema_problems(SCHEMA, {f"x{number}": 1 for number in range(1000)})) == 5
     circle = {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}
     assert "too deeply" in find_schema_problems(circle, 1)[0]
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "unheard-of"}, {"$ref": "http://x/y"}, {"properties": 3}, {"type": 3}])
-def test_a_schema_that_says_nothing_known_lets_all_pass(schema: dict[str, Any]) -> None:
+def test_unknown_schema_keywords_allow_any_value(schema: dict[str, Any]) -> None:
     assert find_schema_problems(schema, {"a": 1}) == []
 
 
 PLAIN = st.none() | st.booleans() | st.integers(-3, 12) | st.floats(-1, 6, width=16) | st.sampled_from(["", "a", "abc"])
 VALUES = st.recursive(
-    PLAIN, lambda more: st.lists(more, max_size=3) | st.dictionaries(st.sampled_from("ab"), more), max_leaves=5
+    PLAIN,
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.sampled_from("ab"), children),
+    max_leaves=5,
 )
 TYPES = st.sampled_from(["string", "integer", "number", "boolean", "array", "object", "null"])
 LEAVES = st.fixed_dictionaries(
@@ -108,16 +112,16 @@ LEAVES = st.fixed_dictionaries(
 )
 SCHEMAS = st.recursive(
     LEAVES,
-    lambda more: st.fixed_dictionaries(
+    lambda children: st.fixed_dictionaries(
         {},
         optional={
-            "properties": st.dictionaries(st.sampled_from("ab"), more, max_size=2),
+            "properties": st.dictionaries(st.sampled_from("ab"), children, max_size=2),
             "required": st.lists(st.sampled_from("ab"), unique=True),
-            "additionalProperties": st.booleans() | more,
-            "items": more,
-            "anyOf": st.lists(more, min_size=1, max_size=2),
-            "oneOf": st.lists(more, min_size=1, max_size=2),
-            "allOf": st.lists(more, min_size=1, max_size=2),
+            "additionalProperties": st.booleans() | children,
+            "items": children,
+            "anyOf": st.lists(children, min_size=1, max_size=2),
+            "oneOf": st.lists(children, min_size=1, max_size=2),
+            "allOf": st.lists(children, min_size=1, max_size=2),
         },
     ),
     max_leaves=4,
@@ -125,5 +129,5 @@ SCHEMAS = st.recursive(
 
 
 @given(SCHEMAS, VALUES)
-def test_it_says_what_the_standard_says(schema: dict[str, Any], value: Any) -> None:
+def test_validation_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     assert (not find_schema_problems(schema, value)) == jsonschema.Draft202012Validator(schema).is_valid(value)

@@ -13,7 +13,7 @@ from paddock.agents.approvals.policy_rules import (
     add_always_rule,
     escape_pattern,
     evaluate_policy,
-    is_denied,
+    is_denied_by_policy,
 )
 from paddock.errors import InvalidInput
 from paddock.model.sessions import Policy, PolicyAction, PolicyRule
@@ -21,9 +21,9 @@ from paddock.model.sessions import Policy, PolicyAction, PolicyRule
 ALLOW, ASK, DENY = PolicyAction.ALLOW, PolicyAction.ASK, PolicyAction.DENY
 
 
-def shell(command: str = "ls", **more: Any) -> PolicySubject:
+def shell(command: str = "ls", **arguments: Any) -> PolicySubject:
     return PolicySubject(
-        "linux_run_shell_command", "run_shell_command", "linux", "command", {"command": command, **more}
+        "linux_run_shell_command", "run_shell_command", "linux", "command", {"command": command, **arguments}
     )
 
 
@@ -39,8 +39,10 @@ def own(tool: str, effect: str = "write") -> PolicySubject:
     return PolicySubject(tool, tool, None, effect, {})
 
 
-def rules(*given: tuple[PolicyAction, dict[str, Any]], allow_all: tuple[str, ...] = ()) -> Policy:
-    return Policy(rules=tuple(PolicyRule(action=action, **fields) for action, fields in given), allow_all=allow_all)
+def rules(*actions_and_fields: tuple[PolicyAction, dict[str, Any]], allow_all: tuple[str, ...] = ()) -> Policy:
+    return Policy(
+        rules=tuple(PolicyRule(action=action, **fields) for action, fields in actions_and_fields), allow_all=allow_all
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,11 +56,11 @@ def rules(*given: tuple[PolicyAction, dict[str, Any]], allow_all: tuple[str, ...
         (own("ask_user", "none"), ASK),
     ],
 )
-def test_without_rules_commands_and_writing_are_asked_about(subject: PolicySubject, action: PolicyAction) -> None:
+def test_without_rules_commands_and_writes_need_approval(subject: PolicySubject, action: PolicyAction) -> None:
     assert evaluate_policy(Policy(), subject) is action
 
 
-def test_the_first_rule_that_fits_decides() -> None:
+def test_first_matching_rule_decides() -> None:
     policy = rules((DENY, {"arguments": {"path": "/etc/*"}}), (ALLOW, {"tool": "write_file"}), (DENY, {}))
     assert evaluate_policy(policy, write("/etc/x")) is DENY
     assert evaluate_policy(policy, write("/tmp/x")) is ALLOW
@@ -68,28 +70,28 @@ def test_the_first_rule_that_fits_decides() -> None:
 @pytest.mark.parametrize(
     "tool", ["run_shell_command", "linux_run_shell_command", "*shell*", "linux_*", "run_shell_comman?"]
 )
-def test_tools_are_named_with_or_without_their_kind(tool: str) -> None:
+def test_rule_names_tools_with_or_without_kind(tool: str) -> None:
     assert evaluate_policy(rules((ALLOW, {"tool": tool})), shell()) is ALLOW
 
 
-def test_kinds_are_patterns_too_and_case_matters() -> None:
+def test_kinds_are_case_sensitive_patterns() -> None:
     assert evaluate_policy(rules((ALLOW, {"kind": "lin*"})), shell()) is ALLOW
     assert evaluate_policy(rules((ALLOW, {"kind": "Linux"})), shell()) is ASK
     assert evaluate_policy(rules((DENY, {"kind": "linux"})), own("update_plan")) is ALLOW
 
 
-def test_an_argument_that_a_rule_names_must_be_there() -> None:
+def test_arguments_named_by_rule_must_exist() -> None:
     assert evaluate_policy(rules((DENY, {"arguments": {"cwd": "*"}})), shell()) is ASK
     assert evaluate_policy(rules((DENY, {"arguments": {"cwd": "*"}})), shell(cwd="/")) is DENY
 
 
-def test_arguments_that_are_no_text_are_compared_as_json() -> None:
+def test_non_text_arguments_are_compared_as_json() -> None:
     policy = rules((DENY, {"arguments": {"keys": '*"ctrl",*'}}))
     assert evaluate_policy(policy, PolicySubject("a", "a", "linux", "other", {"keys": ["ctrl", "c"]})) is DENY
     assert evaluate_policy(policy, PolicySubject("a", "a", "linux", "other", {"keys": ["alt"]})) is ALLOW
 
 
-def test_where_all_is_allowed_nothing_is_asked_but_what_is_denied_stays_denied() -> None:
+def test_allow_all_skips_approval_but_not_deny_rules() -> None:
     for allow_all in (("linux",), ("*",)):
         policy = rules((ASK, {}), (DENY, {"arguments": {"command": "rm *"}}), allow_all=allow_all)
         assert evaluate_policy(policy, shell("make")) is ALLOW
@@ -98,7 +100,7 @@ def test_where_all_is_allowed_nothing_is_asked_but_what_is_denied_stays_denied()
     assert evaluate_policy(elsewhere, shell()) is ASK
 
 
-def test_a_question_is_asked_whatever_is_allowed_and_may_be_denied() -> None:
+def test_question_always_needs_answer_unless_denied() -> None:
     assert evaluate_policy(Policy(allow_all=("*",)), own("ask_user")) is ASK
     assert evaluate_policy(rules((ALLOW, {})), own("ask_user")) is ASK
     assert evaluate_policy(rules((DENY, {"tool": "ask_user"})), own("ask_user")) is DENY
@@ -123,14 +125,14 @@ def test_a_question_is_asked_whatever_is_allowed_and_may_be_denied() -> None:
         "ls '../x'",
     ],
 )
-def test_a_star_in_what_is_allowed_leads_on_to_nothing_else(command: str) -> None:
+def test_allow_wildcards_do_not_match_further_commands(command: str) -> None:
     for pattern in ("ls *", "ls*", "l[s] *", "ls ?*", "ls [!a]*"):
         assert evaluate_policy(rules((ALLOW, {"arguments": {"command": pattern}})), shell(command)) is ASK
     assert evaluate_policy(rules((ALLOW, {"arguments": {"command": "*"}})), shell(command)) is ALLOW
     assert evaluate_policy(rules((DENY, {"arguments": {"command": "ls*"}})), shell(command)) is DENY
 
 
-def test_what_leads_on_may_be_in_the_pattern_itself_as_often_as_it_is_there() -> None:
+def test_continuations_must_be_in_the_pattern_itself() -> None:
     policy = rules((ALLOW, {"arguments": {"command": "cd /workspace && make *"}}))
     assert evaluate_policy(policy, shell("cd /workspace && make all")) is ALLOW
     assert evaluate_policy(policy, shell("cd /workspace && make all && rm x")) is ASK
@@ -143,13 +145,13 @@ def test_what_leads_on_may_be_in_the_pattern_itself_as_often_as_it_is_there() ->
     assert evaluate_policy(rules((ALLOW, {"arguments": {"command": "cat ../*"}})), shell("cat ../a")) is ALLOW
 
 
-def test_plain_values_fit_what_is_allowed() -> None:
+def test_plain_values_match_allow_pattern() -> None:
     policy = rules((ALLOW, {"arguments": {"command": "ls *"}}))
     for command in ("ls -l", "ls /a/b..c", "ls $HOME 'a b' ...", "ls "):
         assert evaluate_policy(policy, shell(command)) is ALLOW
 
 
-def test_nobody_leaves_a_directory_by_dots() -> None:
+def test_dot_segments_do_not_leave_allowed_directory() -> None:
     policy = rules((ALLOW, {"arguments": {"path": "/workspace/*"}}), (DENY, {"arguments": {"path": "/etc/*"}}))
     assert evaluate_policy(policy, write("/workspace/a/b")) is ALLOW
     for path in ("/workspace/../root/x", "/workspace/a/..", "/workspace/..\\x"):
@@ -158,7 +160,7 @@ def test_nobody_leaves_a_directory_by_dots() -> None:
         assert evaluate_policy(policy, read(path)) is DENY, path
 
 
-def test_always_for_a_call_is_for_that_call_alone() -> None:
+def test_always_for_a_call_allows_only_that_call() -> None:
     policy = add_always_rule(Policy(), shell("rm *.[ch] ?; ls"), "call")
     assert evaluate_policy(policy, shell("rm *.[ch] ?; ls")) is ALLOW
     for other in ("rm a.c ?; ls", "rm *.[ch] x; ls", "rm *.c ?; ls", "rm *.[ch] ?; ls "):
@@ -179,14 +181,14 @@ def test_always_for_a_call_without_arguments_is_not_for_the_tool() -> None:
     assert evaluate_policy(policy, reset._replace(arguments={"force": True})) is ASK
 
 
-def test_always_for_a_tool_asks_no_more_and_still_denies() -> None:
-    given = rules(
+def test_always_for_a_tool_keeps_deny_rules() -> None:
+    policy_before = rules(
         (ASK, {"tool": "*shell*", "arguments": {"command": "git *"}}),
         (DENY, {"arguments": {"command": "rm *"}}),
         (ASK, {"kind": "linux"}),
         (DENY, {"tool": "write_file"}),
     )
-    policy = add_always_rule(given, shell("git push"), "tool")
+    policy = add_always_rule(policy_before, shell("git push"), "tool")
     for command in ("git push", "make"):
         assert evaluate_policy(policy, shell(command)) is ALLOW
     assert evaluate_policy(policy, shell("git log; rm x")) is ASK
@@ -202,7 +204,7 @@ def test_always_names_the_tool_literally() -> None:
     assert evaluate_policy(policy, star._replace(name="linux_ab", tool="ab")) is ASK
 
 
-def test_what_is_too_long_for_a_rule_is_refused() -> None:
+def test_too_long_arguments_and_too_many_rules_are_refused() -> None:
     with pytest.raises(InvalidInput, match="without `always`"):
         add_always_rule(Policy(), shell("x" * 1001), "call")
     full = Policy(rules=tuple(PolicyRule(tool=f"t{n}", action=ASK) for n in range(200)))
@@ -214,7 +216,7 @@ VALUES = st.text(st.sampled_from("ab*?[]!-;&|$(){}./\\\n`<> "), max_size=12)
 
 
 @given(VALUES, VALUES)
-def test_a_literal_pattern_fits_one_text_only(value: str, other: str) -> None:
+def test_escaped_pattern_matches_one_text_only(value: str, other: str) -> None:
     policy = Policy(rules=(PolicyRule(arguments={"command": escape_pattern(value)}, action=ALLOW),))
     assert evaluate_policy(policy, shell(value)) is ALLOW
     assume(other != value)
@@ -234,15 +236,15 @@ def test_a_literal_pattern_fits_one_text_only(value: str, other: str) -> None:
     VALUES,
     VALUES,
 )
-def test_always_for_a_tool_never_allows_what_was_denied(
-    given_rules: list[PolicyRule], approved: str, tried: str
+def test_always_for_a_tool_never_allows_denied_calls(
+    policy_rules: list[PolicyRule], approved: str, candidate: str
 ) -> None:
-    policy = Policy(rules=tuple(given_rules))
+    policy = Policy(rules=tuple(policy_rules))
     assume(evaluate_policy(policy, shell(approved)) is ASK)
-    wider = add_always_rule(policy, shell(approved), "tool")
-    if evaluate_policy(policy, shell(tried)) is DENY:
-        assert evaluate_policy(wider, shell(tried)) is DENY
+    extended = add_always_rule(policy, shell(approved), "tool")
+    if evaluate_policy(policy, shell(candidate)) is DENY:
+        assert evaluate_policy(extended, shell(candidate)) is DENY
     assert (
-        is_denied(policy, shell(tried)) == is_denied(wider, shell(tried))
-        or evaluate_policy(policy, shell(tried)) is ASK
+        is_denied_by_policy(policy, shell(candidate)) == is_denied_by_policy(extended, shell(candidate))
+        or evaluate_policy(policy, shell(candidate)) is ASK
     )

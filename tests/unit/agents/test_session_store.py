@@ -32,26 +32,26 @@ from paddock.model.sessions import (
     ToolCall,
 )
 from paddock.store import tables
-from paddock.store.chat_sessions.message_search import mark_function
+from paddock.store.chat_sessions.message_search import index_term_for_name
 from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.database import Store
 from paddock.store.key_store import ApiKeyStore
 
 pytestmark = pytest.mark.anyio
 START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-MANY = 100_000
+MESSAGE_COUNT = 100_000
 
 
-def a_session(number: int = 0, tenant: str = "default", **fields: Any) -> Session:
+def make_session(number: int = 0, tenant: str = "default", **fields: Any) -> Session:
     at = START + timedelta(seconds=number)
-    given = {"agent": "planned", "engine": "planned", "model": "small", "created_at": at, "changed_at": at}
-    return Session.model_validate(given | {"id": f"ses-{number}", "tenant": tenant} | fields)
+    defaults = {"agent": "planned", "engine": "planned", "model": "small", "created_at": at, "changed_at": at}
+    return Session.model_validate(defaults | {"id": f"ses-{number}", "tenant": tenant} | fields)
 
 
-def a_message(text: str, number: int = 0, session: str = "ses-0", **fields: Any) -> SessionMessage:
-    given = {"turn": 1, "role": "user", "at": START + timedelta(seconds=number)}
+def make_message(text: str, number: int = 0, session: str = "ses-0", **fields: Any) -> SessionMessage:
+    defaults = {"turn": 1, "role": "user", "at": START + timedelta(seconds=number)}
     return SessionMessage.model_validate(
-        given | {"id": f"msg-{number}", "session": session, "content": [TextContent(text=text)]} | fields
+        defaults | {"id": f"msg-{number}", "session": session, "content": [TextContent(text=text)]} | fields
     )
 
 
@@ -62,22 +62,22 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-def book(store: Store) -> SessionStore:
+def session_store(store: Store) -> SessionStore:
     return SessionStore(store)
 
 
-async def begin(store: Store, *some: Session) -> None:
-    for session in some:
-        assert await store.write(lambda c, s=session: SessionStore.begin(c, s)) == (session, True)  # type: ignore[misc]
+async def insert_sessions(store: Store, *new_sessions: Session) -> None:
+    for session in new_sessions:
+        assert await store.write(lambda c, s=session: SessionStore.insert_session(c, s)) == (session, True)  # type: ignore[misc]
 
 
-async def keep(store: Store, *some: SessionMessage) -> list[SessionMessage]:
-    return await store.write(lambda connection: [SessionStore.keep(connection, each) for each in some])
+async def store_messages(store: Store, *messages: SessionMessage) -> list[SessionMessage]:
+    return await store.write(lambda connection: [SessionStore.store_message(connection, each) for each in messages])
 
 
-async def test_a_session_comes_back_as_it_was(store: Store, book: SessionStore) -> None:
+async def test_stored_session_is_read_unchanged(store: Store, session_store: SessionStore) -> None:
     rule = PolicyRule(tool="linux_*", arguments={"path": "/etc/*"}, action=PolicyAction.DENY)
-    session = a_session(
+    session = make_session(
         title="Ünïcode",
         kinds=("code", "linux"),
         policy=Policy(rules=(rule,), allow_all=("code",)),
@@ -87,20 +87,20 @@ async def test_a_session_comes_back_as_it_was(store: Store, book: SessionStore) 
         origin=SessionOrigin(session="ses-9", message="msg-9"),
         budget=2**40,
     )
-    await begin(store, session)
-    assert await book.get("ses-0") == session == await book.get("ses-0", "default")
+    await insert_sessions(store, session)
+    assert await session_store.get("ses-0") == session == await session_store.get("ses-0", "default")
     for tenant in ("other", ""):
         with pytest.raises(SessionNotFound):
-            await book.get("ses-0", tenant)
+            await session_store.get("ses-0", tenant)
     later = START + timedelta(hours=1)
     changes = {"plan": (PlanStep(title="three"),), "state": SessionState.RUNNING, "usage": SessionUsage(requests=9)}
-    altered = await store.write(lambda connection: SessionStore.alter(connection, "ses-0", changes, later))
-    assert altered == session.model_copy(update=changes | {"changed_at": later}) == await book.get("ses-0")
+    updated = await store.write(lambda connection: SessionStore.update_session(connection, "ses-0", changes, later))
+    assert updated == session.model_copy(update=changes | {"changed_at": later}) == await session_store.get("ses-0")
     with pytest.raises(SessionNotFound):
-        await store.write(lambda connection: SessionStore.alter(connection, "ses-1", changes, later))
+        await store.write(lambda connection: SessionStore.update_session(connection, "ses-1", changes, later))
 
 
-async def test_messages_are_numbered_and_kept_once(store: Store, book: SessionStore) -> None:
+async def test_messages_are_numbered_and_stored_once(store: Store, session_store: SessionStore) -> None:
     parts: list[MessageContent] = [
         TextContent(text="see"),
         FileContent(type="image", file="a" * 64, mime="image/png", size=3),
@@ -109,61 +109,71 @@ async def test_messages_are_numbered_and_kept_once(store: Store, book: SessionSt
         ToolCall(id="c1", name="code_look", arguments={"deep": [1, {"a": None}]}),
         ToolCall(id="c2", name="x", malformed="{"),
     )
-    await begin(store, a_session(0), a_session(1))
-    whole = a_message("", 1, role="assistant", content=tuple(parts), thought="hm", calls=calls, cut="cancelled", by="b")
-    kept = await keep(
-        store, a_message("one"), whole, a_message("three", 2, turn=2), a_message("other", session="ses-1")
+    await insert_sessions(store, make_session(0), make_session(1))
+    full_message = make_message(
+        "", 1, role="assistant", content=tuple(parts), thought="hm", calls=calls, cut="cancelled", by="b"
     )
-    assert [message.number for message in kept] == [1, 2, 3, 1]
-    assert await book.messages("ses-0") == kept[:3]
-    assert await book.messages("ses-0", after=1, limit=1) == kept[1:2] == [await book.message("ses-0", "msg-1")]
-    assert await book.messages("ses-0", turn=2) == kept[2:3]
-    (again,) = await keep(store, a_message("something else"))
-    assert again == kept[0] and len(await book.messages("ses-0")) == 3
-    assert await book.search("default", "something") == []
-
-
-async def test_the_place_of_an_engine(book: SessionStore) -> None:
-    assert await book.state("ses-0") is None
-    for state in (b"one", b"\0two"):
-        await book.save_state("ses-0", state, START)
-        assert await book.state("ses-0") == state
-
-
-async def test_search_finds_parts_of_words_of_the_tenant_only(store: Store, book: SessionStore) -> None:
-    await begin(store, a_session(0, title="Birds"), a_session(1), a_session(2, "other"))
-    await keep(
+    stored = await store_messages(
         store,
-        a_message("The Pelican's beak holds more than its belly can"),
-        a_message("pelicans again, and their output: 日本語のテキスト", 1, "ses-1", role="tool", call_id="c"),
-        a_message("secret pelican", 2, "ses-2"),
-        a_message("nothing", 3, thought="of a pelican", role="assistant"),
-        a_message("", 4, content=[FileContent(file="b" * 64, name="pelican.csv")]),
+        make_message("one"),
+        full_message,
+        make_message("three", 2, turn=2),
+        make_message("other", session="ses-1"),
+    )
+    assert [message.number for message in stored] == [1, 2, 3, 1]
+    assert await session_store.list_messages("ses-0") == stored[:3]
+    assert (
+        await session_store.list_messages("ses-0", after=1, limit=1)
+        == stored[1:2]
+        == [await session_store.find_message("ses-0", "msg-1")]
+    )
+    assert await session_store.list_messages("ses-0", turn=2) == stored[2:3]
+    (repeated,) = await store_messages(store, make_message("something else"))
+    assert repeated == stored[0] and len(await session_store.list_messages("ses-0")) == 3
+    assert await session_store.search_messages("default", "something") == []
+
+
+async def test_engine_state_is_replaced(session_store: SessionStore) -> None:
+    assert await session_store.load_engine_state("ses-0") is None
+    for state in (b"one", b"\0two"):
+        await session_store.save_engine_state("ses-0", state, START)
+        assert await session_store.load_engine_state("ses-0") == state
+
+
+async def test_search_finds_word_parts_of_own_tenant_only(store: Store, session_store: SessionStore) -> None:
+    await insert_sessions(store, make_session(0, title="Birds"), make_session(1), make_session(2, "other"))
+    await store_messages(
+        store,
+        make_message("The Pelican's beak holds more than its belly can"),
+        make_message("pelicans again, and their output: 日本語のテキスト", 1, "ses-1", role="tool", call_id="c"),
+        make_message("secret pelican", 2, "ses-2"),
+        make_message("nothing", 3, thought="of a pelican", role="assistant"),
+        make_message("", 4, content=[FileContent(file="b" * 64, name="pelican.csv")]),
     )
 
-    async def found(words: str, **how: Any) -> list[str]:
-        return [hit.message for hit in await book.search("default", words, **how)]
+    async def search(words: str, **filters: Any) -> list[str]:
+        return [hit.message for hit in await session_store.search_messages("default", words, **filters)]
 
-    assert await found("pelican") == ["msg-4", "msg-1", "msg-0"]
-    assert await found("PELI beak") == await found("beak s m") == ["msg-0"]
-    assert await found("pelican", session="ses-1") == ["msg-1"]
-    assert await found("pelican", limit=1) == ["msg-4"]
-    assert await found("語のテ") == await found("日本") == ["msg-1"]
-    assert await found("secret") == await found("thought") == []
-    (hit,) = await book.search("default", "belly")
+    assert await search("pelican") == ["msg-4", "msg-1", "msg-0"]
+    assert await search("PELI beak") == await search("beak s m") == ["msg-0"]
+    assert await search("pelican", session="ses-1") == ["msg-1"]
+    assert await search("pelican", limit=1) == ["msg-4"]
+    assert await search("語のテ") == await search("日本") == ["msg-1"]
+    assert await search("secret") == await search("thought") == []
+    (hit,) = await session_store.search_messages("default", "belly")
     assert (hit.session, hit.title, hit.role, hit.number) == ("ses-0", "Birds", "user", 1) and "belly" in hit.excerpt
 
 
 @pytest.mark.parametrize(
     "words", ['"', "a AND", "pel* OR", "NEAR(a b)", "text:x", "-", "^a", "{x}", "(", "'; DROP", "%", "_", "\\"]
 )
-async def test_what_is_typed_is_never_syntax(store: Store, book: SessionStore, words: str) -> None:
-    await begin(store, a_session())
-    await keep(store, a_message(f"before {words} after", 0), a_message("nothing of it", 1))
-    assert [hit.message for hit in await book.search("default", words)] == ["msg-0"]
+async def test_query_text_is_never_syntax(store: Store, session_store: SessionStore, words: str) -> None:
+    await insert_sessions(store, make_session())
+    await store_messages(store, make_message(f"before {words} after", 0), make_message("nothing of it", 1))
+    assert [hit.message for hit in await session_store.search_messages("default", words)] == ["msg-0"]
 
 
-def with_old_names(connection: Any) -> None:
+def undo_plain_names(connection: Any) -> None:
     """Undo revision 0014."""
     for table in ("session_messages", "checkpoint_writes"):
         connection.exec_driver_sql(f"ALTER TABLE {table} RENAME COLUMN position TO place")
@@ -179,9 +189,9 @@ def with_old_names(connection: Any) -> None:
             )
 
 
-def without_owners(connection: Any) -> None:
+def undo_owners(connection: Any) -> None:
     """Undo revisions 0014 to 0011."""
-    with_old_names(connection)
+    undo_plain_names(connection)
     connection.exec_driver_sql("DROP TABLE client_tools")
     connection.exec_driver_sql("ALTER TABLE pools DROP COLUMN max_total")
     moments = {"sandboxes": "created_at", "snapshots": "created_at", "runs": "created_at", "sessions": "changed_at"}
@@ -202,108 +212,113 @@ async def test_sessions_of_an_older_server_stay_visible_and_get_their_owner(tmp_
     keys = {"key-1": "ann", "key-2": "twice", "key-3": "twice"}
     async with await Store.open(path) as store:
         for id, name in keys.items():
-            made = ApiKey(id=id, name=name, tenant="default", scopes=frozenset(), prefix=id, created_at=START)
-            await ApiKeyStore(store).insert(made, id)
+            key = ApiKey(id=id, name=name, tenant="default", scopes=frozenset(), prefix=id, created_at=START)
+            await ApiKeyStore(store).insert(key, id)
         names = ("ann", "twice", "nobody")
-        await begin(store, *(a_session(n).model_copy(update={"created_by": name}) for n, name in enumerate(names)))
+        await insert_sessions(
+            store, *(make_session(n).model_copy(update={"created_by": name}) for n, name in enumerate(names))
+        )
 
-        def age(connection: Any) -> None:
-            without_owners(connection)
+        def downgrade(connection: Any) -> None:
+            undo_owners(connection)
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0010'")
 
-        await store.write(age)
+        await store.write(downgrade)
     async with await Store.open(path) as store:
-        found = await SessionStore(store).list(TenantView("default", "key-9", sees_all=False))
-        assert {each.created_by: each.subject for each in found} == {"ann": "key-1", "twice": None, "nobody": None}
+        listed = await SessionStore(store).list(TenantView("default", "key-9", sees_all=False))
+        assert {each.created_by: each.subject for each in listed} == {"ann": "key-1", "twice": None, "nobody": None}
 
 
-async def test_what_was_said_before_the_index_knew_whose_it_is_stays_findable(tmp_path: Path) -> None:
+async def test_old_index_without_tenants_stays_searchable(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     async with await Store.open(path) as store:
-        await begin(store, a_session(0), a_session(1, "other"))
-        await keep(store, a_message("pelican one"), a_message("pelican two", 1, "ses-1"))
+        await insert_sessions(store, make_session(0), make_session(1, "other"))
+        await store_messages(store, make_message("pelican one"), make_message("pelican two", 1, "ses-1"))
 
-        def age(connection: Any) -> None:
+        def downgrade(connection: Any) -> None:
             connection.exec_driver_sql("CREATE VIRTUAL TABLE session_search USING fts5(said, tokenize='trigram')")
             connection.exec_driver_sql("INSERT INTO session_search (rowid, said) SELECT rowid, text FROM session_index")
             connection.exec_driver_sql("DROP TABLE session_index")
             connection.exec_driver_sql("DROP TABLE logins")
-            without_owners(connection)
+            undo_owners(connection)
             connection.exec_driver_sql("ALTER TABLE exchanges DROP COLUMN preview")
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0007'")
 
-        await store.write(age)
+        await store.write(downgrade)
     async with await Store.open(path) as store:
-        found = [await SessionStore(store).search(tenant, "pelican") for tenant in ("default", "other")]
-        assert [[hit.message for hit in hits] for hits in found] == [["msg-0"], ["msg-1"]]
+        results = [await SessionStore(store).search_messages(tenant, "pelican") for tenant in ("default", "other")]
+        assert [[hit.message for hit in hits] for hits in results] == [["msg-0"], ["msg-1"]]
 
 
-async def test_senseless_queries(book: SessionStore) -> None:
+async def test_invalid_queries_are_refused(session_store: SessionStore) -> None:
     for words in ("", " \0 ", "x" * 1001, "a " * 33):
         with pytest.raises(InvalidInput):
-            await book.search("default", words)
-    assert await book.search("default", "before anything was said") == []
+            await session_store.search_messages("default", words)
+    assert await session_store.search_messages("default", "before anything was said") == []
 
 
-async def test_what_is_removed_is_not_found(store: Store, book: SessionStore) -> None:
-    await begin(store, a_session(0), a_session(1))
-    await keep(store, a_message("pelican"), a_message("pelican", 1, "ses-1"))
-    await book.save_state("ses-0", b"x", START)
-    removed = await store.write(lambda connection: SessionStore.remove(connection, "ses-0"))
+async def test_deleted_session_is_not_found(store: Store, session_store: SessionStore) -> None:
+    await insert_sessions(store, make_session(0), make_session(1))
+    await store_messages(store, make_message("pelican"), make_message("pelican", 1, "ses-1"))
+    await session_store.save_engine_state("ses-0", b"x", START)
+    removed = await store.write(lambda connection: SessionStore.delete_session(connection, "ses-0"))
     assert removed is not None and removed.id == "ses-0"
-    assert [hit.session for hit in await book.search("default", "pelican")] == ["ses-1"]
-    assert await book.messages("ses-0") == [] and await book.state("ses-0") is None
-    assert await store.write(lambda connection: SessionStore.remove(connection, "ses-0")) is None
+    assert [hit.session for hit in await session_store.search_messages("default", "pelican")] == ["ses-1"]
+    assert await session_store.list_messages("ses-0") == [] and await session_store.load_engine_state("ses-0") is None
+    assert await store.write(lambda connection: SessionStore.delete_session(connection, "ses-0")) is None
 
 
-async def test_a_long_excerpt_is_cut_around_what_was_found(store: Store, book: SessionStore) -> None:
-    await begin(store, a_session())
-    await keep(store, a_message("x " * 5000 + "Pelican" + " y" * 5000))
-    (hit,) = await book.search("default", "pelican")
+async def test_long_excerpt_is_cut_around_the_match(store: Store, session_store: SessionStore) -> None:
+    await insert_sessions(store, make_session())
+    await store_messages(store, make_message("x " * 5000 + "Pelican" + " y" * 5000))
+    (hit,) = await session_store.search_messages("default", "pelican")
     assert "Pelican" in hit.excerpt and hit.excerpt.startswith("…") and hit.excerpt.endswith("…")
     assert len(hit.excerpt) < 300
 
 
 @pytest.mark.slow
-async def test_search_in_many_messages_is_quick(store: Store, book: SessionStore, capsys: Any) -> None:
+async def test_search_in_many_messages_is_quick(store: Store, session_store: SessionStore, capsys: Any) -> None:
     words = "alpha bravo charlie delta echo foxtrot golf hotel india juliett kilo lima mike november oscar papa".split()
-    await begin(store, *(a_session(number) for number in range(10)), a_session(10, "other"))
+    await insert_sessions(store, *(make_session(number) for number in range(10)), make_session(10, "other"))
 
-    said = [
+    texts = [
         " ".join(words[(number * step) % len(words)] for step in range(1, 40)) + f" number{number}"
-        for number in range(MANY)
+        for number in range(MESSAGE_COUNT)
     ]
 
     def fill(connection: Any) -> None:
-        # As `keep` writes them, but all at once.
-        SessionStore.keep(connection, a_message(said[0], 0))
-        row = (
+        # As `store_messages` writes them, but all at once.
+        SessionStore.store_message(connection, make_message(texts[0], 0))
+        insert_message = (
             "INSERT INTO session_messages (position, id, session, number, turn, role, content, thought, calls, at)"
             " VALUES (?, ?, ?, ?, 1, 'user', '[]', '', '[]', ?)"
         )
-        numbers = range(1, MANY)
+        numbers = range(1, MESSAGE_COUNT)
         at = START.isoformat(timespec="microseconds")
-        connection.exec_driver_sql(row, [(n + 1, f"msg-{n}", f"ses-{n % 10}", n + 1, at) for n in numbers])
+        connection.exec_driver_sql(insert_message, [(n + 1, f"msg-{n}", f"ses-{n % 10}", n + 1, at) for n in numbers])
         index = "INSERT INTO session_index (rowid, text, tenant, session) VALUES (?, ?, ?, ?)"
-        whose = mark_function("default")
-        connection.exec_driver_sql(index, [(n + 1, said[n], whose, mark_function(f"ses-{n % 10}")) for n in numbers])
+        tenant_term = index_term_for_name("default")
+        connection.exec_driver_sql(
+            index, [(n + 1, texts[n], tenant_term, index_term_for_name(f"ses-{n % 10}")) for n in numbers]
+        )
 
     await store.write(fill)
-    await keep(store, a_message("a needle, alpha", MANY, "ses-10"))
-    took = {}
+    await store_messages(store, make_message("a needle, alpha", MESSAGE_COUNT, "ses-10"))
+    milliseconds = {}
     for query in ("alpha bravo", "needle", "number99999", "lie del", "kilo zulu", "alpha number5"):
-        begun = time.perf_counter()
-        await book.search("default", query)
-        took[query] = (time.perf_counter() - begun) * 1000
-    begun = time.perf_counter()
-    assert len(await book.search("other", "alpha")) == 1
-    took["alpha (other tenant)"] = (time.perf_counter() - begun) * 1000
-    begun = time.perf_counter()
-    assert await book.search("default", "zz") == []
-    took["zz (short)"] = (time.perf_counter() - begun) * 1000
+        start_time = time.perf_counter()
+        await session_store.search_messages("default", query)
+        milliseconds[query] = (time.perf_counter() - start_time) * 1000
+    start_time = time.perf_counter()
+    assert len(await session_store.search_messages("other", "alpha")) == 1
+    milliseconds["alpha (other tenant)"] = (time.perf_counter() - start_time) * 1000
+    start_time = time.perf_counter()
+    assert await session_store.search_messages("default", "zz") == []
+    milliseconds["zz (short)"] = (time.perf_counter() - start_time) * 1000
     with capsys.disabled():
-        print(f"\nsearch in {MANY} messages, ms:", {query: round(each, 1) for query, each in took.items()})  # noqa: T201
-    assert max(each for query, each in took.items() if "short" not in query) < 100
+        rounded = {query: round(each, 1) for query, each in milliseconds.items()}
+        print(f"\nsearch in {MESSAGE_COUNT} messages, ms:", rounded)  # noqa: T201
+    assert max(each for query, each in milliseconds.items() if "short" not in query) < 100
 
 
 async def test_old_names_of_columns_and_stored_values_become_plain(tmp_path: Path) -> None:
@@ -313,14 +328,14 @@ async def test_old_names_of_columns_and_stored_values_become_plain(tmp_path: Pat
     broken = {"state": "lost", "ended_by": "box_silent", "evidence": {"box": sandbox, "sandbox": "it broke off"}}
     setup = {"state": "failed", "ended_by": "setup", "evidence": {"stage": "start", "sandbox": "sb-1"}}
     progress = {"over": end, "watch": {"told": 3, "verdict": {**end, "ended_by": "box_frozen"}}}
-    moment = START.isoformat()
+    timestamp = START.isoformat()
     async with await Store.open(path) as store:
         await EventLog.open(store)
-        await begin(store, a_session(0))
-        await keep(store, a_message("pelican one"))
+        await insert_sessions(store, make_session(0))
+        await store_messages(store, make_message("pelican one"))
 
-        def age(connection: Any) -> None:
-            for number, (result, noted) in enumerate(((end, {}), (broken, {}), (setup, {}), (None, progress))):
+        def downgrade(connection: Any) -> None:
+            for number, (result, run_progress) in enumerate(((end, {}), (broken, {}), (setup, {}), (None, progress))):
                 connection.execute(
                     insert(tables.runs).values(
                         id=f"run-{number}",
@@ -335,7 +350,7 @@ async def test_old_names_of_columns_and_stored_values_become_plain(tmp_path: Pat
                         hard=False,
                         scripted=False,
                         result=result,
-                        progress=noted,
+                        progress=run_progress,
                         created_at=START,
                         changed_at=START,
                     )
@@ -343,12 +358,12 @@ async def test_old_names_of_columns_and_stored_values_become_plain(tmp_path: Pat
             connection.exec_driver_sql(
                 "INSERT INTO events (stream, number, type, tenant, at, data) "
                 "VALUES ('run/run-0', 1, 'run.ended', 'default', ?, ?)",
-                (moment, json.dumps({"state": "lost", "ended_by": "box_frozen", "reason": "x"})),
+                (timestamp, json.dumps({"state": "lost", "ended_by": "box_frozen", "reason": "x"})),
             )
-            with_old_names(connection)
+            undo_plain_names(connection)
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0013'")
 
-        await store.write(age)
+        await store.write(downgrade)
     async with await Store.open(path) as store:
         rows = await store.read(
             lambda connection: connection.execute(select(tables.runs.c.result, tables.runs.c.progress)).all()
@@ -361,6 +376,6 @@ async def test_old_names_of_columns_and_stored_values_become_plain(tmp_path: Pat
         assert rows[3].progress["watch"] == {"told": 3, "verdict": {**rows[0].result, "ended_by": "sandbox_frozen"}}
         ended = await store.read(lambda connection: connection.execute(select(tables.events.c.data)).scalars().all())
         assert [each["ended_by"] for each in ended if "ended_by" in each] == ["sandbox_frozen"]
-        assert [hit.message for hit in await SessionStore(store).search("default", "pelican")] == ["msg-0"]
-        await keep(store, a_message("pelican two", 1))
-        assert len(await SessionStore(store).search("default", "pelican")) == 2
+        assert [hit.message for hit in await SessionStore(store).search_messages("default", "pelican")] == ["msg-0"]
+        await store_messages(store, make_message("pelican two", 1))
+        assert len(await SessionStore(store).search_messages("default", "pelican")) == 2

@@ -23,7 +23,7 @@ FIRST, LAST = 0, 24
 """Writes after which the disk gives up: from before the first one until after the last."""
 
 
-async def works(turn: Turn, given: TurnInput) -> TurnOutcome:
+async def run_both_calls(turn: Turn, turn_input: TurnInput) -> TurnOutcome:
     known: set[str] = set()
     known.update(message.id for message in await turn.unread_messages(known))
     await turn.call_tool(LOOK, wait=False)
@@ -51,125 +51,129 @@ def check_turns(events: Sequence[EventRecord]) -> None:
     assert not is_open
 
 
-async def approve_all(at: SessionHarness, session: Session) -> None:
-    while (await at.now(session)).state is not SessionState.IDLE:
-        for each in await at.calls.list_pending(session.id):
+async def approve_all(harness: SessionHarness, session: Session) -> None:
+    while (await harness.load_session(session)).state is not SessionState.IDLE:
+        for each in await harness.calls.list_pending_approvals(session.id):
             decision = ApprovalDecision(approval=each.id, digest=each.digest, action="approve")
             try:
-                await at.sessions.decide_approvals(TENANT, session.id, [decision], "ann")
+                await harness.sessions.decide_approvals(TENANT, session.id, [decision], "ann")
             except Conflict:
                 continue
         await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("writes", range(FIRST, LAST))
-async def test_nothing_that_was_acknowledged_is_lost(
+async def test_acknowledged_messages_survive_write_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
     acknowledged: list[str] = []
-    ran: list[str] = []
-    async with open_session_harness(tmp_path, ScriptedEngine(works)) as at:
-        session = await at.begin()
-        left, submit = writes, at.store.submit
+    calls_run: list[str] = []
+    async with open_session_harness(tmp_path, ScriptedEngine(run_both_calls)) as harness:
+        session = await harness.create_session()
+        writes_left, submit = writes, harness.store.submit
 
         def failing(work: Any, *, flush: bool = True) -> Future[Any]:
-            nonlocal left
-            left -= 1
-            if left < 0:
+            nonlocal writes_left
+            writes_left -= 1
+            if writes_left < 0:
                 raise Unavailable("the disk has given up")
             return submit(work, flush=flush)
 
-        monkeypatch.setattr(at.store, "submit", failing)
+        monkeypatch.setattr(harness.store, "submit", failing)
         try:
             async with asyncio.timeout(10):
-                acknowledged.append((await at.say(session, "one", "a")).id)
-                acknowledged.append((await at.say(session, "two", "b")).id)
-                while left >= 0 and (await at.now(session)).state is not SessionState.IDLE:
-                    for each in await at.calls.list_pending(session.id):
+                acknowledged.append((await harness.send_message(session, "one", "a")).id)
+                acknowledged.append((await harness.send_message(session, "two", "b")).id)
+                while writes_left >= 0 and (await harness.load_session(session)).state is not SessionState.IDLE:
+                    for each in await harness.calls.list_pending_approvals(session.id):
                         decision = ApprovalDecision(approval=each.id, digest=each.digest, action="approve")
-                        await at.sessions.decide_approvals(TENANT, session.id, [decision], "ann")
+                        await harness.sessions.decide_approvals(TENANT, session.id, [decision], "ann")
                     await asyncio.sleep(0.001)
         except PaddockError:
-            assert left < 0
-        ran += at.toolbox.ran
-        monkeypatch.setattr(at.store, "submit", submit)
-    async with open_session_harness(tmp_path, ScriptedEngine(works)) as at, asyncio.timeout(20):
-        await approve_all(at, session)
-        acknowledged += [(await at.say(session, text, key)).id for text, key in (("one", "a"), ("two", "b"))]
-        await approve_all(at, session)
-        said = [message for message in await at.sessions.list_messages(TENANT, session.id) if message.role == "user"]
-        assert len(said) == 2 and {message.id for message in said} == set(acknowledged)
-        ran += at.toolbox.ran
-        told = await at.told(session)
-        check_turns(told)
-        assert ran.count(DO.id) <= 1
-        results = [event.data["call_id"] for event in told if event.type == "call.result"]
+            assert writes_left < 0
+        calls_run += harness.toolbox.calls_run
+        monkeypatch.setattr(harness.store, "submit", submit)
+    async with open_session_harness(tmp_path, ScriptedEngine(run_both_calls)) as harness, asyncio.timeout(20):
+        await approve_all(harness, session)
+        acknowledged += [
+            (await harness.send_message(session, text, key)).id for text, key in (("one", "a"), ("two", "b"))
+        ]
+        await approve_all(harness, session)
+        user_messages = [
+            message for message in await harness.sessions.list_messages(TENANT, session.id) if message.role == "user"
+        ]
+        assert len(user_messages) == 2 and {message.id for message in user_messages} == set(acknowledged)
+        calls_run += harness.toolbox.calls_run
+        events = await harness.list_events(session)
+        check_turns(events)
+        assert calls_run.count(DO.id) <= 1
+        results = [event.data["call_id"] for event in events if event.type == "call.result"]
         assert sorted(results) == [LOOK.id, DO.id]
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_everybody_at_once(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    made = 0
-    heard: set[str] = set()
+async def test_concurrent_users_keep_session_consistent(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    call_count = 0
+    read_ids: set[str] = set()
 
-    async def restless(turn: Turn, given: TurnInput) -> TurnOutcome:
-        nonlocal made
-        for _ in range(chance.randrange(3)):
-            heard.update(message.id for message in await turn.unread_messages(()))
-            await asyncio.sleep(chance.choice((0, 0, 0.001)))
-        if chance.random() < 0.2:
+    async def act_at_random(turn: Turn, turn_input: TurnInput) -> TurnOutcome:
+        nonlocal call_count
+        for _ in range(rng.randrange(3)):
+            read_ids.update(message.id for message in await turn.unread_messages(()))
+            await asyncio.sleep(rng.choice((0, 0, 0.001)))
+        if rng.random() < 0.2:
             raise Unavailable("no luck")
-        made += 1
+        call_count += 1
         try:
             await turn.call_tool(
-                ToolCall(id=f"call-{made}", name="code_do", arguments={"n": made}), wait=chance.random() < 0.5
+                ToolCall(id=f"call-{call_count}", name="code_do", arguments={"n": call_count}), wait=rng.random() < 0.5
             )
         except ApprovalNeeded:
-            return TurnPaused() if chance.random() < 0.9 else TurnDone()
-        heard.update(message.id for message in await turn.unread_messages(()))
+            return TurnPaused() if rng.random() < 0.9 else TurnDone()
+        read_ids.update(message.id for message in await turn.unread_messages(()))
         return TurnDone()
 
-    async with open_session_harness(tmp_path, ScriptedEngine(restless)) as at, asyncio.timeout(60):
-        session = await at.begin()
+    async with open_session_harness(tmp_path, ScriptedEngine(act_at_random)) as harness, asyncio.timeout(60):
+        session = await harness.create_session()
 
         async def person(name: str) -> None:
             for number in range(12):
-                await asyncio.sleep(chance.choice((0, 0.001, 0.003)))
-                what = chance.random()
+                await asyncio.sleep(rng.choice((0, 0.001, 0.003)))
+                choice = rng.random()
                 try:
-                    if what < 0.4:
-                        await at.say(session, f"{name} {number}", f"{name}{number}")
-                    elif what < 0.8:
-                        for each in await at.calls.list_pending(session.id):
-                            action = chance.choice(("approve", "reject"))
+                    if choice < 0.4:
+                        await harness.send_message(session, f"{name} {number}", f"{name}{number}")
+                    elif choice < 0.8:
+                        for each in await harness.calls.list_pending_approvals(session.id):
+                            action = rng.choice(("approve", "reject"))
                             decision = ApprovalDecision.model_validate(
                                 {"approval": each.id, "digest": each.digest, "action": action}
                             )
-                            await at.sessions.decide_approvals(TENANT, session.id, [decision], name)
-                    elif what < 0.9:
-                        await at.sessions.cancel_turn(TENANT, session.id, name)
+                            await harness.sessions.decide_approvals(TENANT, session.id, [decision], name)
+                    elif choice < 0.9:
+                        await harness.sessions.cancel_turn(TENANT, session.id, name)
                     else:
-                        await at.sessions.continue_turn(TENANT, session.id, name)
+                        await harness.sessions.continue_turn(TENANT, session.id, name)
                 except Conflict:
                     continue
 
         await asyncio.gather(*(person(name) for name in ("ann", "bob", "eve")))
-        await approve_all(at, session)
-        told = await at.told(session)
-        check_turns(told)
-        assert await at.calls.list_pending(session.id) == []
-        messages = await at.sessions.list_messages(TENANT, session.id, limit=1000)
+        await approve_all(harness, session)
+        events = await harness.list_events(session)
+        check_turns(events)
+        assert await harness.calls.list_pending_approvals(session.id) == []
+        messages = await harness.sessions.list_messages(TENANT, session.id, limit=1000)
         assert [message.number for message in messages] == list(range(1, len(messages) + 1))
-        ends = {event.data["turn"]: event.data["state"] for event in told if event.type == "turn.ended"}
+        ends = {event.data["turn"]: event.data["state"] for event in events if event.type == "turn.ended"}
         begins = {
             event.data["message"]["id"]
-            for event in told
+            for event in events
             if event.type == "message.received" and not event.data["waits"]
         }
         for message in messages:
             if message.role == "user" and ends[message.turn] == "done" and message.id not in begins:
-                assert message.id in heard
-        while at.sessions._turn_runner.is_running(session.id):
+                assert message.id in read_ids
+        while harness.sessions._turn_runner.is_running(session.id):
             await asyncio.sleep(0.005)
-        assert len(await at.told(session)) == len(told), "somebody has worked on although the turn was over"
+        assert len(await harness.list_events(session)) == len(events), "events after the end of the turn"

@@ -29,18 +29,18 @@ from paddock.model.screens import SandboxTool
         ("code", "a.b", "code_a_b"),
     ],
 )
-def test_a_tool_has_its_kind_in_front_once(kind: str, tool: str, name: str) -> None:
+def test_tool_name_has_kind_prefix_once(kind: str, tool: str, name: str) -> None:
     assert qualified_tool_name(kind, tool) == name
 
 
-def test_names_too_long_for_models_are_cut_and_stay_different() -> None:
+def test_long_tool_names_are_cut_and_stay_unique() -> None:
     one, other = qualified_tool_name("linux", "x" * 100 + "1"), qualified_tool_name("linux", "x" * 100 + "2")
     assert len(one) == len(other) == MAX_NAME_LENGTH
     assert one != other
 
 
 @pytest.mark.parametrize("kind", [CODE, LINUX, BROWSER, WINDOWS, MOBILE], ids=lambda kind: kind.name)
-def test_the_tools_of_every_kind_are_known_without_a_sandbox(kind: object) -> None:
+def test_tools_of_every_kind_are_known_without_sandbox(kind: object) -> None:
     assert isinstance(kind, type(CODE))
     names = [spec.name for spec in build_tool_specs(kind.name, default_tools(kind))]
     assert len(names) == len(set(names))
@@ -48,7 +48,7 @@ def test_the_tools_of_every_kind_are_known_without_a_sandbox(kind: object) -> No
     assert all(name.startswith(f"{kind.name}_") for name in names)
 
 
-def test_effects_of_our_own_tools() -> None:
+def test_effects_of_builtin_tools() -> None:
     effects = {
         spec.tool: spec.effect for kind in (LINUX, BROWSER) for spec in build_tool_specs(kind.name, default_tools(kind))
     }
@@ -72,20 +72,20 @@ def test_effects_of_our_own_tools() -> None:
         ("frobnicate", "other"),
     ],
 )
-def test_a_tool_that_says_nothing_of_itself_is_judged_by_its_name(name: str, effect: str) -> None:
+def test_effect_of_tool_without_hints_follows_its_name(name: str, effect: str) -> None:
     assert tool_effect(SandboxTool(name=name)) == effect
 
 
-def test_what_a_tool_says_of_itself_counts_more_than_its_name() -> None:
+def test_hints_of_tool_take_precedence_over_its_name() -> None:
     assert tool_effect(SandboxTool(name="run_report", read_only=True)) == "none"
     assert tool_effect(SandboxTool(name="get_focus", input=True)) == "other"
 
 
-def test_a_session_without_sandboxes_has_only_what_needs_none() -> None:
+def test_session_without_sandboxes_has_tools_that_need_none() -> None:
     assert [spec.name for spec in session_tool_specs([])] == ["ask_user", "update_plan", "list_tools"]
 
 
-def test_moving_needs_two_kinds_and_desktops_a_screen() -> None:
+def test_moving_needs_two_kinds_and_desktop_tools_need_screen() -> None:
     one = {spec.name for spec in session_tool_specs([CODE])}
     assert "move_between_sandboxes" not in one and "start_desktop" not in one
     assert {"start_terminal", "keep_file", "session_file_to_sandbox"} <= one
@@ -95,14 +95,14 @@ def test_moving_needs_two_kinds_and_desktops_a_screen() -> None:
     assert all(spec.kind is None for spec in both.values())
 
 
-def test_schemas_of_own_tools_are_plain_and_name_the_kinds() -> None:
+def test_session_tool_schemas_are_simple_and_list_kinds() -> None:
     specs = {spec.name: spec.input_schema for spec in session_tool_specs([CODE, LINUX])}
     properties = specs["screenshot_to_sandbox"]["properties"]
     assert properties["from_kind"]["enum"] == ["linux"]
     assert properties["to_kind"]["enum"] == ["code", "linux"]
     assert specs["update_plan"]["properties"]["steps"]["items"]["properties"]["title"]["type"] == "string"
     assert specs["list_tools"]["properties"]["kind"]["type"] == "string"
-    written = json.dumps(specs)
-    assert "$ref" not in written and "anyOf" not in written
+    specs_json = json.dumps(specs)
+    assert "$ref" not in specs_json and "anyOf" not in specs_json
     for schema in specs.values():
         assert schema["type"] == "object" and schema["additionalProperties"] is False

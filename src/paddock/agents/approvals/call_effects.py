@@ -69,15 +69,15 @@ class CallFindings:
             self.hosts.update(dict.fromkeys(hosts))
 
 
-def analyze_command(command: ShellCommand, current: str | None, findings: CallFindings) -> None:
+def analyze_shell_command(command: ShellCommand, directory: str | None, findings: CallFindings) -> None:
     """Add the effects of one command."""
     program = program_name(command)
     words = [word for word in command.words[1:] if not word.startswith("-")]
     options = {word for word in command.words[1:] if word.startswith("-")}
-    paths = [resolve_path(current, word) for word in words]
+    paths = [resolve_path(directory, word) for word in words]
     written_paths = [each for each in command.writes if each not in ("/dev/null", "/dev/stdout", "/dev/stderr")]
     if written_paths:
-        findings.add_writes(*(resolve_path(current, each) for each in written_paths))
+        findings.add_writes(*(resolve_path(directory, each) for each in written_paths))
     if program not in _READERS and program not in _WRITERS and not has_inline_script(command):
         findings.add_hosts(" ".join(command.words))
     if program in _DELETERS:
@@ -91,11 +91,11 @@ def analyze_command(command: ShellCommand, current: str | None, findings: CallFi
             findings.add_writes(*(paths[-1:] if program in _LAST_WORD_IS_TARGET else ()))
     elif _PYTHON.fullmatch(program) and has_inline_script(command):
         findings.effects.add("runs")
-        analyze_python(_inline_script(command), current, findings)
+        analyze_python_code(_inline_script(command), directory, findings)
     elif program == "git" and words[:1] == ["clean"]:
-        findings.add_deletes(*(_below(current, word) for word in words[1:] or ["."]))
+        findings.add_deletes(*(_below(directory, word) for word in words[1:] or ["."]))
     elif program == "find" and "-delete" in options:
-        findings.add_deletes(*(_below(current, word) for word in _find_directories(command)))
+        findings.add_deletes(*(_below(directory, word) for word in _find_directories(command)))
     elif _only_reads(program, words, options):
         findings.effects.add("reads")
     else:
@@ -104,9 +104,9 @@ def analyze_command(command: ShellCommand, current: str | None, findings: CallFi
         findings.effects.add("network")
 
 
-def _below(current: str | None, directory: str) -> str:
-    """Return the pattern of what is in a directory; which of it a command selects is not said."""
-    return posixpath.join(resolve_path(current, directory), "**")
+def _below(base: str | None, directory: str) -> str:
+    """Return the pattern of what is in a directory; the command may select only a part of it."""
+    return posixpath.join(resolve_path(base, directory), "**")
 
 
 def _find_directories(command: ShellCommand) -> list[str]:
@@ -114,8 +114,8 @@ def _find_directories(command: ShellCommand) -> list[str]:
     words = list(command.words[1:])
     while words and re.match(r"-[HLPDO]", words[0]):
         words = words[2:] if words[0] == "-D" else words[1:]
-    expression = next((place for place, word in enumerate(words) if word.startswith(("-", "(", "!"))), len(words))
-    return words[:expression] or ["."]
+    expression_start = next((index for index, word in enumerate(words) if word.startswith(("-", "(", "!"))), len(words))
+    return words[:expression_start] or ["."]
 
 
 def _only_reads(program: str, words: list[str], options: set[str]) -> bool:
@@ -130,7 +130,7 @@ def _only_reads(program: str, words: list[str], options: set[str]) -> bool:
     return program in _READERS
 
 
-def analyze_python(code: str, current: str | None, findings: CallFindings) -> None:
+def analyze_python_code(code: str, directory: str | None, findings: CallFindings) -> None:
     """Add the files that Python code writes or deletes by name; it may touch more."""
     lines = ["" if line.startswith(("!", "%")) else line for line in code.splitlines()]
     try:
@@ -144,17 +144,17 @@ def analyze_python(code: str, current: str | None, findings: CallFindings) -> No
                 findings.effects.add("network")
                 findings.add_hosts(code)
         elif isinstance(node, ast.Call):
-            _analyze_python_call(node, current, findings)
+            _analyze_python_call(node, directory, findings)
 
 
-def _analyze_python_call(node: ast.Call, current: str | None, findings: CallFindings) -> None:
-    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    first = _constant_text(node.args[0]) if node.args else ""
-    if called in ("open", "fdopen"):
+def _analyze_python_call(node: ast.Call, directory: str | None, findings: CallFindings) -> None:
+    function_name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    first_argument = _constant_text(node.args[0]) if node.args else ""
+    if function_name in ("open", "fdopen"):
         mode = _constant_text(node.args[1]) if len(node.args) > 1 else ""
         mode = next((_constant_text(each.value) for each in node.keywords if each.arg == "mode"), mode)
         if set(mode) & set("wax+"):
-            findings.add_writes(resolve_path(current, first) if first else "")
+            findings.add_writes(resolve_path(directory, first_argument) if first_argument else "")
         return
     receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
     if (
@@ -162,22 +162,22 @@ def _analyze_python_call(node: ast.Call, current: str | None, findings: CallFind
         and getattr(receiver.func, "id", getattr(receiver.func, "attr", "")) == "Path"
         and receiver.args
     ):
-        first = _constant_text(receiver.args[0])
-    if called in _PYTHON_WRITES and isinstance(node.func, ast.Attribute) and first:
-        findings.add_writes(resolve_path(current, first))
-    elif called in _PYTHON_DELETES and isinstance(node.func, ast.Attribute) and first:
-        findings.add_deletes(resolve_path(current, first))
+        first_argument = _constant_text(receiver.args[0])
+    if function_name in _PYTHON_WRITES and isinstance(node.func, ast.Attribute) and first_argument:
+        findings.add_writes(resolve_path(directory, first_argument))
+    elif function_name in _PYTHON_DELETES and isinstance(node.func, ast.Attribute) and first_argument:
+        findings.add_deletes(resolve_path(directory, first_argument))
 
 
 def _constant_text(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def resolve_path(current: str | None, path: str) -> str:
+def resolve_path(directory: str | None, path: str) -> str:
     """Resolve a path against the working directory; paths that the shell expands stay unchanged."""
-    if not path or path.startswith(("/", "~", "$")) or current is None:
+    if not path or path.startswith(("/", "~", "$")) or directory is None:
         return path
-    return posixpath.normpath(posixpath.join(current, path))
+    return posixpath.normpath(posixpath.join(directory, path))
 
 
 def program_name(command: ShellCommand) -> str:
@@ -187,7 +187,7 @@ def program_name(command: ShellCommand) -> str:
     return name if directory in ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin") else program
 
 
-def command_weight(command: ShellCommand) -> int:
+def command_summary_rank(command: ShellCommand) -> int:
     """Rank a command, to choose the one that the summary names first."""
     program = program_name(command)
     if program in _READERS:

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 
-from paddock.agents.approvals.decisions import (
-    client_call_fields,
+from paddock.agents.approvals.approval_decisions import (
+    client_call_approval_fields,
     create_approval,
     is_user_question,
-    question_fields,
-    refused_result,
+    refused_call_result,
+    user_question_fields,
 )
 from paddock.agents.approvals.policy_rules import PolicySubject, evaluate_policy
 from paddock.agents.engines.base import ToolSpec
-from paddock.agents.json_schema import find_schema_problems
+from paddock.agents.json_schema_validation import find_schema_problems
 from paddock.config.chat import ChatConfig
 from paddock.model.sessions import PolicyAction, QuestionChoice, Session, ToolCall
-from paddock.store.chat_sessions.call_store import AllowCall, AskApproval, Judge, RefuseCall
+from paddock.store.chat_sessions.call_store import AllowCall, AskApproval, CallJudge, RefuseCall
 
 _MAX_SHOWN = 500
 DENIED_MESSAGE = "The session's policy denies this call, and it was not run. Do not repeat it; find another way."
@@ -31,24 +31,24 @@ class CallPolicy:
 
     config: ChatConfig
 
-    def judge_tool_call(self, turn: int, call: ToolCall, specs: Mapping[str, ToolSpec]) -> Judge:
+    def judge_tool_call(self, turn: int, call: ToolCall, specs: Mapping[str, ToolSpec]) -> CallJudge:
         """Return the judge of a call that Paddock runs."""
 
         def judge_call(session: Session, repeats: int, now: datetime) -> AllowCall | AskApproval | RefuseCall:
             spec = specs.get(call.name)
             if spec is None:
-                return RefuseCall(refused_result(_unknown_tool_message(call.name, specs)))
-            problems = self._describe_problem(call, spec, repeats)
-            if problems is not None:
-                return RefuseCall(refused_result(problems))
+                return RefuseCall(refused_call_result(_unknown_tool_message(call.name, specs)))
+            problem = self._describe_problem(call, spec, repeats)
+            if problem is not None:
+                return RefuseCall(refused_call_result(problem))
             subject = PolicySubject(spec.name, spec.tool, spec.kind, spec.effect, call.arguments)
             action = evaluate_policy(session.policy, subject)
             if action is PolicyAction.DENY:
-                return RefuseCall(refused_result(DENIED_MESSAGE))
+                return RefuseCall(refused_call_result(DENIED_MESSAGE))
             if action is PolicyAction.ALLOW and not spec.client:
                 return AllowCall()
-            fields = question_fields(call.arguments) if is_user_question(spec) else {}
-            fields = client_call_fields(call) if spec.client else fields
+            fields = user_question_fields(call.arguments) if is_user_question(spec) else {}
+            fields = client_call_approval_fields(call) if spec.client else fields
             seconds = self.config.approval_time
             return AskApproval(
                 create_approval(session, turn, call, spec.kind, now, seconds, **fields), spec.input_schema
@@ -58,13 +58,13 @@ class CallPolicy:
 
     def judge_external_call(
         self, turn: int, call: ToolCall, kind: str | None, effect: str, question: str, choices: Sequence[QuestionChoice]
-    ) -> Judge:
+    ) -> CallJudge:
         """Return the judge of a call that an agent program runs itself."""
 
         def judge_call(session: Session, repeats: int, now: datetime) -> AllowCall | AskApproval | RefuseCall:
             action = evaluate_policy(session.policy, PolicySubject(call.name, call.name, kind, effect, call.arguments))
             if action is not PolicyAction.ASK:
-                return AllowCall() if action is PolicyAction.ALLOW else RefuseCall(refused_result(DENIED_MESSAGE))
+                return AllowCall() if action is PolicyAction.ALLOW else RefuseCall(refused_call_result(DENIED_MESSAGE))
             # The program runs the call as it asked for it, so editing and answering are not possible.
             fields = {"question": question, "choices": tuple(choices), "actions": ("approve", "reject")}
             return AskApproval(create_approval(session, turn, call, kind, now, self.config.approval_time, **fields))

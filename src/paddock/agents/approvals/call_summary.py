@@ -15,9 +15,9 @@ from typing import Any
 
 from paddock.agents.approvals.call_effects import (
     CallFindings,
-    analyze_command,
-    analyze_python,
-    command_weight,
+    analyze_python_code,
+    analyze_shell_command,
+    command_summary_rank,
     has_inline_script,
     program_name,
     resolve_path,
@@ -39,15 +39,15 @@ _COMMON = (
 _SHELL = re.compile(r"(^|_)(run|exec|execute)(_|$)|shell|bash|^command$", re.IGNORECASE)
 
 
-def with_summary(approval: Approval) -> Approval:
+def add_call_summary(approval: Approval) -> Approval:
     """Add the summary to an approval of a call."""
     if approval.type != "call" or approval.summary is not None:
         return approval
-    summary = summarize_call(approval.name, approval.kind, approval.arguments, said=approval.question)
+    summary = summarize_call(approval.name, approval.kind, approval.arguments, agent_words=approval.question)
     return approval.model_copy(update={"summary": summary})
 
 
-def summarize_call(name: str, kind: str | None, arguments: Mapping[str, Any], *, said: str = "") -> CallSummary:
+def summarize_call(name: str, kind: str | None, arguments: Mapping[str, Any], *, agent_words: str = "") -> CallSummary:
     """Summarize a call; `agent_words` is the agent's own description."""
     tool = _tool_without_kind(name, kind)
     findings = CallFindings()
@@ -55,7 +55,7 @@ def summarize_call(name: str, kind: str | None, arguments: Mapping[str, Any], *,
     describe = _DESCRIBERS.get(tool) or (_describe_command if _SHELL.search(tool) else _describe_other)
     code = describe(arguments, findings, params)
     agent_description = next(
-        (str(arguments[each]) for each in _DESCRIPTIONS if isinstance(arguments.get(each), str)), said
+        (str(arguments[each]) for each in _DESCRIPTIONS if isinstance(arguments.get(each), str)), agent_words
     )
     order: tuple[CallEffect, ...] = ("deletes", "network", "runs", "writes", "reads", "unknown")
     summary = CallSummary(
@@ -72,10 +72,10 @@ def summarize_call(name: str, kind: str | None, arguments: Mapping[str, Any], *,
     return summary.model_copy(update={"text": _english_sentence(summary)})
 
 
-def visible_text(text: str, longest: int = _MAX_LENGTH) -> str:
+def visible_text(text: str, max_length: int = _MAX_LENGTH) -> str:
     """Return a text on one line, bounded, with invisible characters shown as escapes."""
-    shown = "".join(map(_visible_character, " ".join(text[: 2 * longest].split(" "))))
-    return shown if len(shown) <= longest and len(text) <= 2 * longest else shown[: longest - 1] + "…"
+    shown = "".join(map(_visible_character, " ".join(text[: 2 * max_length].split(" "))))
+    return shown if len(shown) <= max_length and len(text) <= 2 * max_length else shown[: max_length - 1] + "…"
 
 
 def _visible_character(character: str) -> str:
@@ -86,9 +86,9 @@ def _visible_character(character: str) -> str:
 
 
 def _tool_without_kind(name: str, kind: str | None) -> str:
-    rest = name.removeprefix(f"{kind}_") if kind else name
-    keep_kind = kind in ("browser", "mobile") and not re.fullmatch(_COMMON, rest)
-    return name if keep_kind else rest
+    tool = name.removeprefix(f"{kind}_") if kind else name
+    keep_kind = kind in ("browser", "mobile") and not re.fullmatch(_COMMON, tool)
+    return name if keep_kind else tool
 
 
 ToolDescriber = Callable[[Mapping[str, Any], CallFindings, dict[str, str | int]], str]
@@ -106,22 +106,22 @@ def _describe_command(arguments: Mapping[str, Any], findings: CallFindings, para
         findings.effects.add("unknown")
         return "use_tool"
     directory = arguments.get("cwd") or arguments.get("workdir") or WORKSPACE
-    current: str | None = posixpath.join(WORKSPACE, directory) if isinstance(directory, str) else None
+    current_directory: str | None = posixpath.join(WORKSPACE, directory) if isinstance(directory, str) else None
     main_commands: list[ShellCommand] = []
     directories: dict[int, str | None] = {}
     for command in script.commands:
         if command.program == "cd" and len(command.words) <= 2:
-            current = resolve_path(current, command.words[1]) if len(command.words) == 2 else None
+            current_directory = resolve_path(current_directory, command.words[1]) if len(command.words) == 2 else None
             continue
-        analyze_command(command, current, findings)
+        analyze_shell_command(command, current_directory, findings)
         main_commands.append(command)
-        directories[id(command)] = current
+        directories[id(command)] = current_directory
     if findings.opaque:
         findings.effects.add("runs")
     findings.effects = findings.effects or {"reads"}
     if len(findings.effects) > 1:
         findings.effects.discard("reads")
-    first = max(main_commands, key=command_weight, default=ShellCommand(("cd",)))
+    first = max(main_commands, key=command_summary_rank, default=ShellCommand(("cd",)))
     params["more"] = max(0, len(main_commands) - 1)
     others = [program_name(each) for each in main_commands if each is not first]
     names = [visible_text(each, 40) for each in dict.fromkeys(others)]
@@ -145,7 +145,7 @@ def _describe_python(arguments: Mapping[str, Any], findings: CallFindings, param
     if isinstance(code, str):
         # Such lines are IPython magics or shell commands.
         findings.opaque = any(line.lstrip().startswith(("!", "%")) for line in code.splitlines())
-        analyze_python(code, WORKSPACE, findings)
+        analyze_python_code(code, WORKSPACE, findings)
     return "run_script"
 
 
@@ -175,15 +175,15 @@ def _describe_look(arguments: Mapping[str, Any], findings: CallFindings, params:
 
 def _describe_move(arguments: Mapping[str, Any], findings: CallFindings, params: dict[str, str | int]) -> str:
     source = arguments.get("source", arguments.get("from_path", ""))
-    to = arguments.get("destination", arguments.get("to_path", ""))
+    target = arguments.get("destination", arguments.get("to_path", ""))
     params["path"], params["to"] = (
         visible_text(resolve_path(WORKSPACE, str(source))),
-        visible_text(resolve_path(WORKSPACE, str(to))),
+        visible_text(resolve_path(WORKSPACE, str(target))),
     )
     findings.effects.add("writes")
     if arguments.get("overwrite") is True:
         findings.effects.add("deletes")
-    return "move_file" if source and to else "use_tool"
+    return "move_file" if source and target else "use_tool"
 
 
 def _describe_delete(arguments: Mapping[str, Any], findings: CallFindings, params: dict[str, str | int]) -> str:
@@ -202,8 +202,8 @@ def _describe_transfer(arguments: Mapping[str, Any], findings: CallFindings, par
 
 
 def _describe_start(arguments: Mapping[str, Any], findings: CallFindings, params: dict[str, str | int]) -> str:
-    command_argument = arguments.get("app", arguments.get("name", ""))
-    params["program"] = visible_text(str(command_argument))
+    app = arguments.get("app", arguments.get("name", ""))
+    params["program"] = visible_text(str(app))
     findings.effects.add("runs")
     return "start_app"
 
@@ -287,9 +287,9 @@ def _english_sentence(summary: CallSummary) -> str:
     if isinstance(more, int) and more:
         line += f", and {more} more command{'s' if more > 1 else ''}: {params['others']}"
     parts = [line]
-    for verb, things in (("Writes", summary.writes), ("Deletes", summary.deletes), ("Contacts", summary.hosts)):
-        if things:
-            parts.append(f"{verb} {', '.join(things)}")
+    for verb, names in (("Writes", summary.writes), ("Deletes", summary.deletes), ("Contacts", summary.hosts)):
+        if names:
+            parts.append(f"{verb} {', '.join(names)}")
     if summary.unnamed:
         parts.append(f"Touches {summary.unnamed} more")
     if summary.opaque:
@@ -298,5 +298,5 @@ def _english_sentence(summary: CallSummary) -> str:
 
 
 def _path_argument(arguments: Mapping[str, Any]) -> str:
-    found = next((arguments[each] for each in _PATHS if isinstance(arguments.get(each), str)), "")
-    return resolve_path(WORKSPACE, str(found)) if found else ""
+    path = next((arguments[each] for each in _PATHS if isinstance(arguments.get(each), str)), "")
+    return resolve_path(WORKSPACE, str(path)) if path else ""

@@ -15,7 +15,7 @@ from paddock.errors import InvalidInput
 from paddock.model.sessions import Policy, PolicyAction, PolicyRule
 from paddock.model.task_fields import WORKSPACE
 
-ASK_USER = "ask_user"
+ASK_USER_TOOL = "ask_user"
 _EFFECTS_THAT_ASK = ("command", "write")
 _ANYTHING = "*"
 _MAX_PATH_LENGTH = 4096
@@ -41,8 +41,8 @@ class PolicySubject(NamedTuple):
 def evaluate_policy(policy: Policy, subject: PolicySubject) -> PolicyAction:
     """Apply the first matching rule, otherwise the effect of the call; `allow_all` kinds need no approval."""
     allows_all = _ANYTHING in policy.allow_all or subject.kind in policy.allow_all
-    if subject.kind is None and subject.tool == ASK_USER:
-        return PolicyAction.DENY if is_denied(policy, subject) else PolicyAction.ASK
+    if subject.kind is None and subject.tool == ASK_USER_TOOL:
+        return PolicyAction.DENY if is_denied_by_policy(policy, subject) else PolicyAction.ASK
     index = _first_matching_rule(policy, subject, include_ask=not allows_all)
     if index is not None:
         return policy.rules[index].action
@@ -50,13 +50,13 @@ def evaluate_policy(policy: Policy, subject: PolicySubject) -> PolicyAction:
     return PolicyAction.ASK if needs_approval else PolicyAction.ALLOW
 
 
-def is_denied(policy: Policy, subject: PolicySubject) -> bool:
+def is_denied_by_policy(policy: Policy, subject: PolicySubject) -> bool:
     """Return whether a rule denies the call, regardless of approvals."""
     index = _first_matching_rule(policy, subject, include_ask=False)
     return index is not None and policy.rules[index].action is PolicyAction.DENY
 
 
-def is_allowed(policy: Policy, subject: PolicySubject) -> bool:
+def is_allowed_by_policy(policy: Policy, subject: PolicySubject) -> bool:
     """Return whether a rule allows the call without approval."""
     index = _first_matching_rule(policy, subject, include_ask=True)
     return index is not None and policy.rules[index].action is PolicyAction.ALLOW
@@ -70,9 +70,9 @@ def add_always_rule(policy: Policy, subject: PolicySubject, scope: Literal["call
     rules = list(policy.rules)
     try:
         if scope == "call":
-            written = {name: escape_pattern(argument_text(value)) for name, value in subject.arguments.items()}
+            patterns = {name: escape_pattern(argument_text(value)) for name, value in subject.arguments.items()}
             index = _first_matching_rule(policy, subject, include_ask=True)
-            rules.insert(len(rules) if index is None else index, _allow_rule(subject, written, exact=True))
+            rules.insert(len(rules) if index is None else index, _allow_rule(subject, patterns, exact=True))
         else:
             rules = [each for rule in rules for each in (*_allow_rules_before(rule, subject), rule)]
             rules.append(_allow_rule(subject, {}))
@@ -137,35 +137,35 @@ def _rule_names_tool(rule: PolicyRule, subject: PolicySubject) -> bool:
     return fnmatchcase(subject.name, rule.tool) or fnmatchcase(subject.tool, rule.tool)
 
 
-def _allow_pattern_matches(given: Any, pattern: str) -> bool:
+def _allow_pattern_matches(argument: Any, pattern: str) -> bool:
     """Match for allow rules, where wildcards do not match continuations: `ls *` does not match `ls; rm -rf /`.
 
     Every continuation must be in the pattern itself, as often as in the value; only a lone `*` matches everything.
     """
     if pattern == _ANYTHING:
         return True
-    value = argument_text(given)
-    written = _PATTERN_CONTINUATIONS.findall(_SET.sub(_literal_part_of_set, pattern))
-    return _CONTINUATIONS.findall(value) == written and fnmatchcase(value, pattern)
+    value = argument_text(argument)
+    continuations = _PATTERN_CONTINUATIONS.findall(_SET.sub(_literal_part_of_set, pattern))
+    return _CONTINUATIONS.findall(value) == continuations and fnmatchcase(value, pattern)
 
 
 def _literal_part_of_set(match: re.Match[str]) -> str:
     """Return the character that a one-character set stands for; other sets stand for no known character."""
-    inside = match[0][1:-1]
-    if inside in ("*", "?"):
+    characters = match[0][1:-1]
+    if characters in ("*", "?"):
         return "\1"
-    return inside if len(inside) == 1 else "\0"
+    return characters if len(characters) == 1 else "\0"
 
 
-def _deny_pattern_matches(given: Any, pattern: str) -> bool:
+def _deny_pattern_matches(argument: Any, pattern: str) -> bool:
     """Match for deny and ask rules: the value itself, its normalized path, or an item of a list."""
-    if fnmatchcase(argument_text(given), pattern):
+    if fnmatchcase(argument_text(argument), pattern):
         return True
-    if isinstance(given, list | tuple):
-        return any(_deny_pattern_matches(each, pattern) for each in given)
-    if not isinstance(given, str) or "\n" in given or len(given) > _MAX_PATH_LENGTH:
+    if isinstance(argument, list | tuple):
+        return any(_deny_pattern_matches(each, pattern) for each in argument)
+    if not isinstance(argument, str) or "\n" in argument or len(argument) > _MAX_PATH_LENGTH:
         return False
-    return any(fnmatchcase(path, pattern) for path in _possible_paths(given))
+    return any(fnmatchcase(path, pattern) for path in _possible_paths(argument))
 
 
 def _possible_paths(value: str) -> list[str]:

@@ -64,30 +64,30 @@ class _Parser:
         self._text = text
         self._script = script
         self._depth = depth
-        self._at = 0
+        self._position = 0
         self._documents: list[tuple[str, bool, bool, int]] = []
         """Pending here-documents: delimiter, strip tabs, literal, index of the command."""
 
     def parse(self) -> None:
-        while self._at < len(self._text):
-            self._command()
+        while self._position < len(self._text):
+            self._parse_command()
 
-    def _command(self) -> None:
+    def _parse_command(self) -> None:
         words: list[str] = []
         writes: list[str] = []
         reads: list[str] = []
         documents: list[tuple[str, bool, bool]] = []
         inline = ""
-        while self._at < len(self._text):
+        while self._position < len(self._text):
             self._skip_blanks()
-            if self._at >= len(self._text) or self._operator():
+            if self._position >= len(self._text) or self._peek_operator():
                 break
-            if match := _REDIRECTION.match(self._text, self._at):
-                self._at = match.end()
+            if match := _REDIRECTION.match(self._text, self._position):
+                self._position = match.end()
                 operator = match[0].lstrip("0123456789&")
                 self._skip_blanks()
-                quoted = self._text.startswith(("'", '"', "\\"), self._at)
-                target = self._word()
+                quoted = self._text.startswith(("'", '"', "\\"), self._position)
+                target = self._read_word()
                 if operator in ("<<", "<<-"):
                     documents.append((target, operator == "<<-", quoted))
                 elif operator == "<<<":
@@ -99,23 +99,23 @@ class _Parser:
                 else:
                     reads.append(target)
             else:
-                begin = self._at
-                word = self._word()
-                if self._at > begin:
+                begin = self._position
+                word = self._read_word()
+                if self._position > begin:
                     words.append(word)
                 else:
-                    self._at += 1
+                    self._position += 1
                     self._script.opaque = True
-        number = self._add(words, writes, reads, inline)
+        number = self._add_command(words, writes, reads, inline)
         self._documents += [(*each, number) for each in documents]
-        if self._at < len(self._text):
-            if self._text[self._at] == "\n":
-                self._at += 1
+        if self._position < len(self._text):
+            if self._text[self._position] == "\n":
+                self._position += 1
                 self._read_documents()
             else:
-                self._at += len(self._operator())
+                self._position += len(self._peek_operator())
 
-    def _add(self, words: list[str], writes: list[str], reads: list[str], document: str) -> int:
+    def _add_command(self, words: list[str], writes: list[str], reads: list[str], document: str) -> int:
         """Add a command without keywords and wrappers; return its index, or -1 if nothing is left."""
         while words and words[0] in _KEYWORDS:
             words = words[1:]
@@ -130,7 +130,7 @@ class _Parser:
                 break
             words = inner
         if len(words) > 2 and _base_name(words[0]) in _SHELLS and _INLINE.fullmatch(words[1]):
-            self._nested(words[2])
+            self._parse_nested(words[2])
             words = []
         self._script.opaque |= changes_behaviour
         if not words and not writes:
@@ -138,7 +138,7 @@ class _Parser:
         command = ShellCommand(tuple(words), tuple(writes), tuple(reads), document)
         program = _base_name(command.program)
         runs_text = program in _SHELLS or program in _OPAQUE or _UNKNOWN.search(command.program) is not None
-        defines_function = len(words) == 1 and self._text.startswith("(", self._at)
+        defines_function = len(words) == 1 and self._text.startswith("(", self._position)
         runs_nested = any(word in ("-exec", "-execdir", "-ok", "-okdir") for word in words)
         self._script.opaque |= runs_text or defines_function or runs_nested
         self._script.commands.append(command)
@@ -150,11 +150,11 @@ class _Parser:
         for end, strip, literal, number in documents:
             lines: list[str] = []
             closed = False
-            while self._at < len(self._text):
-                stop = self._text.find("\n", self._at)
-                stop = len(self._text) if stop < 0 else stop
-                line = self._text[self._at : stop]
-                self._at = min(stop + 1, len(self._text))
+            while self._position < len(self._text):
+                line_end = self._text.find("\n", self._position)
+                line_end = len(self._text) if line_end < 0 else line_end
+                line = self._text[self._position : line_end]
+                self._position = min(line_end + 1, len(self._text))
                 line = line.lstrip("\t") if strip else line
                 if line == end:
                     closed = True
@@ -163,93 +163,93 @@ class _Parser:
             body = "\n".join(lines)
             self._script.opaque |= not closed
             if number >= 0:
-                known = self._script.commands[number]
-                self._script.commands[number] = ShellCommand(known.words, known.writes, known.reads, body)
+                command = self._script.commands[number]
+                self._script.commands[number] = ShellCommand(command.words, command.writes, command.reads, body)
             if not literal:
                 self._script.opaque |= "`" in body
                 for inner in _substitutions(body):
-                    self._nested(inner)
+                    self._parse_nested(inner)
 
     def _skip_blanks(self) -> None:
-        while self._at < len(self._text) and self._text[self._at] in " \t\r\f\v":
-            self._at += 1
-        if self._at < len(self._text) and self._text[self._at] == "#":
-            stop = self._text.find("\n", self._at)
-            self._at = len(self._text) if stop < 0 else stop
+        while self._position < len(self._text) and self._text[self._position] in " \t\r\f\v":
+            self._position += 1
+        if self._position < len(self._text) and self._text[self._position] == "#":
+            line_end = self._text.find("\n", self._position)
+            self._position = len(self._text) if line_end < 0 else line_end
 
-    def _operator(self) -> str:
-        if self._text.startswith(("&>", "<(", ">("), self._at):
+    def _peek_operator(self) -> str:
+        if self._text.startswith(("&>", "<(", ">("), self._position):
             return ""
-        return next((each for each in _OPERATORS if self._text.startswith(each, self._at)), "")
+        return next((each for each in _OPERATORS if self._text.startswith(each, self._position)), "")
 
-    def _word(self) -> str:
+    def _read_word(self) -> str:
         """Read one word without its quotes; command substitutions in it are parsed too."""
-        found: list[str] = []
+        pieces: list[str] = []
         text = self._text
-        while self._at < len(text):
-            character = text[self._at]
-            if character in " \t\n\r\f\v;&|)" or (character in "<>" and found) or (character == "(" and not found):
+        while self._position < len(text):
+            character = text[self._position]
+            if character in " \t\n\r\f\v;&|)" or (character in "<>" and pieces) or (character == "(" and not pieces):
                 break
-            if character in "<>" and not text.startswith("(", self._at + 1):
+            if character in "<>" and not text.startswith("(", self._position + 1):
                 break
             if character == "'":
-                found.append(self._until("'"))
+                pieces.append(self._read_until("'"))
             elif character == '"':
-                found.append(self._double_quoted())
+                pieces.append(self._read_double_quoted())
             elif character == "\\":
-                found.append(text[self._at + 1 : self._at + 2])
-                self._at += 2
-            elif character == "`" or text.startswith(("$(", "<(", ">("), self._at):
-                found.append(self._substitution())
+                pieces.append(text[self._position + 1 : self._position + 2])
+                self._position += 2
+            elif character == "`" or text.startswith(("$(", "<(", ">("), self._position):
+                pieces.append(self._parse_substitution())
             elif character == "(":
                 break
             else:
-                found.append(character)
-                self._at += 1
-        return "".join(found)
+                pieces.append(character)
+                self._position += 1
+        return "".join(pieces)
 
-    def _until(self, end: str) -> str:
-        stop = self._text.find(end, self._at + 1)
-        if stop < 0:
+    def _read_until(self, end: str) -> str:
+        end_index = self._text.find(end, self._position + 1)
+        if end_index < 0:
             self._script.opaque = True
-            stop = len(self._text)
-        inner = self._text[self._at + 1 : stop]
-        self._at = min(stop + 1, len(self._text))
+            end_index = len(self._text)
+        inner = self._text[self._position + 1 : end_index]
+        self._position = min(end_index + 1, len(self._text))
         return inner
 
-    def _double_quoted(self) -> str:
-        found: list[str] = []
-        self._at += 1
-        while self._at < len(self._text) and self._text[self._at] != '"':
-            if self._text[self._at] == "\\":
-                found.append(self._text[self._at + 1 : self._at + 2])
-                self._at += 2
-            elif self._text[self._at] == "`" or self._text.startswith("$(", self._at):
-                found.append(self._substitution())
+    def _read_double_quoted(self) -> str:
+        pieces: list[str] = []
+        self._position += 1
+        while self._position < len(self._text) and self._text[self._position] != '"':
+            if self._text[self._position] == "\\":
+                pieces.append(self._text[self._position + 1 : self._position + 2])
+                self._position += 2
+            elif self._text[self._position] == "`" or self._text.startswith("$(", self._position):
+                pieces.append(self._parse_substitution())
             else:
-                found.append(self._text[self._at])
-                self._at += 1
-        self._script.opaque |= self._at >= len(self._text)
-        self._at += 1
-        return "".join(found)
+                pieces.append(self._text[self._position])
+                self._position += 1
+        self._script.opaque |= self._position >= len(self._text)
+        self._position += 1
+        return "".join(pieces)
 
-    def _substitution(self) -> str:
+    def _parse_substitution(self) -> str:
         """Parse the commands of a substitution, and return its text."""
-        begin = self._at
-        if self._text[self._at] == "`":
-            inner = self._until("`")
+        start = self._position
+        if self._text[self._position] == "`":
+            inner = self._read_until("`")
         else:
-            arithmetic = self._text.startswith("$((", self._at)
-            stop = _find_closing(self._text, self._at + 1)
-            self._script.opaque |= stop < 0
-            inner = self._text[self._at + 2 : stop if stop >= 0 else len(self._text)]
-            self._at = stop + 1 if stop >= 0 else len(self._text)
+            arithmetic = self._text.startswith("$((", self._position)
+            end_index = _find_closing(self._text, self._position + 1)
+            self._script.opaque |= end_index < 0
+            inner = self._text[self._position + 2 : end_index if end_index >= 0 else len(self._text)]
+            self._position = end_index + 1 if end_index >= 0 else len(self._text)
             if arithmetic and inner.endswith(")"):
-                return self._text[begin : self._at]
-        self._nested(inner)
-        return self._text[begin : self._at]
+                return self._text[start : self._position]
+        self._parse_nested(inner)
+        return self._text[start : self._position]
 
-    def _nested(self, text: str) -> None:
+    def _parse_nested(self, text: str) -> None:
         if self._depth >= _MAX_DEPTH:
             self._script.opaque = True
         else:
@@ -270,13 +270,13 @@ def _base_name(program: str) -> str:
     return program.rpartition("/")[2]
 
 
-def _find_closing(text: str, begin: int) -> int:
-    """Return the index that closes the parenthesis at `begin`, or -1; quoted parentheses are ignored."""
-    depth, quote, at = 0, "", begin
-    while at < len(text):
-        character = text[at]
+def _find_closing(text: str, start: int) -> int:
+    """Return the index that closes the parenthesis at `start`, or -1; quoted parentheses are ignored."""
+    depth, quote, index = 0, "", start
+    while index < len(text):
+        character = text[index]
         if character == "\\" and quote != "'":
-            at += 1
+            index += 1
         elif quote:
             quote = "" if character == quote else quote
         elif character in "'\"":
@@ -286,14 +286,14 @@ def _find_closing(text: str, begin: int) -> int:
         elif character == ")":
             depth -= 1
             if not depth:
-                return at
-        at += 1
+                return index
+        index += 1
     return -1
 
 
 def _substitutions(text: str) -> Iterator[str]:
-    at = 0
-    while (at := text.find("$(", at)) >= 0:
-        stop = _find_closing(text, at + 1)
-        yield text[at + 2 : stop if stop >= 0 else len(text)]
-        at = stop + 1 if stop >= 0 else len(text)
+    index = 0
+    while (index := text.find("$(", index)) >= 0:
+        end_index = _find_closing(text, index + 1)
+        yield text[index + 2 : end_index if end_index >= 0 else len(text)]
+        index = end_index + 1 if end_index >= 0 else len(text)

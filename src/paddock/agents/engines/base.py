@@ -68,7 +68,7 @@ class ApprovalNeeded(Exception):
         self.approval = approval
 
 
-class TurnLimit(PaddockError):
+class TurnLimitReached(PaddockError):
     """The turn has used up its steps; send a message to let the agent continue."""
 
     code = "TURN_LIMIT"
@@ -178,7 +178,8 @@ class Turn(Protocol):
         The last piece is the `ModelReply`; a caller that stops earlier closes the generator, which ends the message. A
         question repeated within the turn gets its recorded reply. Waits while a person controls a sandbox. Moves images
         of results into a message after them, replaces older images, and summarizes conversations that are too long.
-        Raises `TurnLimit`, `BudgetSpent` for the session's budget, and `ModelError` for failed or interrupted requests.
+        Raises `TurnLimitReached`, `BudgetSpent` for the session's budget, and `ModelError` for failed or interrupted
+        requests.
         """
         ...
 
@@ -231,7 +232,7 @@ class Turn(Protocol):
         ...
 
 
-async def ask_while_saving(
+async def stream_reply_after_save(
     save: Coroutine[Any, Any, None], pieces: AsyncGenerator[ReplyPiece, None]
 ) -> AsyncGenerator[ReplyPiece, None]:
     """Yield the pieces of a reply, none of them before the engine's state is saved.

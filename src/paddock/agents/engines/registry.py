@@ -23,7 +23,7 @@ _EXTRAS = {"agentscope": "agentscope"}
 """Engines that need an extra of the package, with the module that the extra installs."""
 
 
-def installed_engines() -> Mapping[str, str | None]:
+def list_installed_engines() -> Mapping[str, str | None]:
     """List engines, each with the install command if its packages are missing. Loads no engine, which is slow."""
     missing = {name: _install_command(name) for name, module in _EXTRAS.items() if not find_spec(module)}
     return {entry.name: missing.get(entry.name) for entry in sorted(entry_points(group=ENTRY_POINT_GROUP))}

@@ -23,15 +23,15 @@ def is_image_part(part: Any) -> bool:
 def image_url(part: Mapping[str, Any]) -> str:
     """Return the URL of an image part; also accepts a bare string."""
     image = part.get("image_url")
-    found = image.get("url") if isinstance(image, Mapping) else image
-    return found if isinstance(found, str) else ""
+    url = image.get("url") if isinstance(image, Mapping) else image
+    return url if isinstance(url, str) else ""
 
 
 def count_images(messages: Iterable[Mapping[str, Any]]) -> int:
-    return sum(is_image_part(part) for message in messages for part in content_parts(message))
+    return sum(is_image_part(part) for message in messages for part in message_content_parts(message))
 
 
-def content_parts(message: Mapping[str, Any]) -> Sequence[Any]:
+def message_content_parts(message: Mapping[str, Any]) -> Sequence[Any]:
     """Return the content parts of a message; plain text has none."""
     content = message.get("content")
     return content if isinstance(content, list | tuple) else ()
@@ -39,15 +39,15 @@ def content_parts(message: Mapping[str, Any]) -> Sequence[Any]:
 
 def keep_newest_images(messages: Sequence[Mapping[str, Any]], keep: int) -> list[ChatMessage]:
     """Keep the newest images; replace older ones with a note."""
-    too_many = max(0, count_images(messages) - keep)
+    surplus = max(0, count_images(messages) - keep)
     result: list[ChatMessage] = []
     for message in messages:
-        if too_many and any(is_image_part(part) for part in content_parts(message)):
+        if surplus and any(is_image_part(part) for part in message_content_parts(message)):
             parts: list[Any] = []
-            for part in content_parts(message):
-                old = too_many > 0 and is_image_part(part)
-                too_many -= old
-                parts.append(_image_note(part, "left out, there are newer ones") if old else part)
+            for part in message_content_parts(message):
+                is_old = surplus > 0 and is_image_part(part)
+                surplus -= is_old
+                parts.append(_image_note(part, "left out, there are newer ones") if is_old else part)
             message = {**message, "content": parts}
         result.append(dict(message))
     return result
@@ -66,13 +66,13 @@ def move_images_after_results(messages: Sequence[Mapping[str, Any]]) -> list[Cha
             images = []
             result.append(dict(message))
             continue
-        pictures = [part for part in content_parts(message) if is_image_part(part)]
-        if pictures:
+        result_images = [part for part in message_content_parts(message) if is_image_part(part)]
+        if result_images:
             name = message.get("name") or message.get("tool_call_id") or "a tool"
-            images += [{"type": "text", "text": f"<shown>by {name}</shown>"}, *pictures]
+            images += [{"type": "text", "text": f"<shown>by {name}</shown>"}, *result_images]
         # Providers do not use the name, and some reject unknown fields.
-        bare = {key: value for key, value in message.items() if key != "name"}
-        result.append({**bare, "content": _result_text(message)})
+        without_name = {key: value for key, value in message.items() if key != "name"}
+        result.append({**without_name, "content": _result_text(message)})
     return result + _image_messages(images)
 
 
@@ -91,22 +91,23 @@ def _result_text(message: Mapping[str, Any]) -> Any:
     return "\n".join(texts)
 
 
-async def inline_images(
-    messages: Sequence[Mapping[str, Any]], read: Callable[[str], Awaitable[bytes]]
+async def inline_session_images(
+    messages: Sequence[Mapping[str, Any]], read_image: Callable[[str], Awaitable[bytes]]
 ) -> list[ChatMessage]:
-    """Replace references to session images with data URLs; `read` returns an image by its SHA-256."""
+    """Replace references to session images with data URLs; `read_image` returns an image by its SHA-256."""
     result: list[ChatMessage] = []
     for message in messages:
-        if any(is_image_part(part) for part in content_parts(message)):
+        if any(is_image_part(part) for part in message_content_parts(message)):
             parts = [
-                await _inline_image(part, read) if is_image_part(part) else part for part in content_parts(message)
+                await _inline_image(part, read_image) if is_image_part(part) else part
+                for part in message_content_parts(message)
             ]
             message = {**message, "content": parts}
         result.append(dict(message))
     return result
 
 
-async def _inline_image(part: Mapping[str, Any], read: Callable[[str], Awaitable[bytes]]) -> Mapping[str, Any]:
+async def _inline_image(part: Mapping[str, Any], read_image: Callable[[str], Awaitable[bytes]]) -> Mapping[str, Any]:
     url = image_url(part)
     if not url.startswith(FILE_SCHEME):
         return part
@@ -114,7 +115,7 @@ async def _inline_image(part: Mapping[str, Any], read: Callable[[str], Awaitable
     if not _SHA.fullmatch(sha):
         return _image_note(part, "is no file of this session")
     try:
-        data = await read(sha)
+        data = await read_image(sha)
     except NotFound:
         return _image_note(part, "is no longer there")
     mime = detect_image_type(data[:16])
@@ -127,7 +128,7 @@ async def _inline_image(part: Mapping[str, Any], read: Callable[[str], Awaitable
     return {"type": "image_url", "image_url": {"url": url, **detail}}
 
 
-def _image_note(part: Mapping[str, Any], why: str) -> ChatMessage:
+def _image_note(part: Mapping[str, Any], reason: str) -> ChatMessage:
     url = image_url(part)
     name = f" {url.removeprefix(FILE_SCHEME)[:12]}" if url.startswith(FILE_SCHEME) else ""
-    return {"type": "text", "text": f"[picture{name} {why}]"}
+    return {"type": "text", "text": f"[picture{name} {reason}]"}

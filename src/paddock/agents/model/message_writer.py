@@ -12,7 +12,7 @@ from typing import Any, Self
 import structlog
 
 from paddock.agents.event_batcher import EventBatcher
-from paddock.agents.model.reply_journal import QuestionKey, ReplyJournal, RequestUsage, usage_changed
+from paddock.agents.model.reply_journal import QuestionKey, ReplyJournal, RequestUsage, usage_changed_event
 from paddock.errors import PaddockError
 from paddock.model.session_events import (
     CallDelta,
@@ -74,10 +74,10 @@ class StreamedMessage:
 
     def begin_call(self, call_id: str, name: str) -> None:
         """Emit that the agent began to write a call."""
-        first = not self.started
+        is_first = not self.started
         self._emit_start()
         self._end_thought()
-        self._batcher.add_event(CallStarted(message_id=self.message_id, call_id=call_id, name=name), at_once=first)
+        self._batcher.add_event(CallStarted(message_id=self.message_id, call_id=call_id, name=name), at_once=is_first)
 
     def write_arguments(self, call_id: str, piece: str) -> None:
         self._batcher.add_text(CallDelta, call_id, piece, at_once=False)
@@ -99,17 +99,17 @@ class StreamedMessage:
         assert stored is not None
         return stored
 
-    async def cut_off(self, why: str, spent: RequestUsage) -> None:
+    async def cut_off(self, reason: str, spent: RequestUsage) -> None:
         """Store the text so far and mark the message as cut off. Does nothing once it has ended."""
         if self._ending is not None:
             # A message that could not be stored has not ended.
             with suppress(Exception):
                 await asyncio.shield(self._ending)
                 return
-        message = self._message((), why) if self._text_pieces or self._thought_pieces else None
+        message = self._message((), reason) if self._text_pieces or self._thought_pieces else None
         self._end_thought()
         try:
-            await self._store_end(message, spent, None, (), why)
+            await self._store_end(message, spent, None, (), reason)
         except PaddockError as error:
             # The caller reports its own reason, and the session may be deleted.
             log.warning("could not store partial message", session=self._session.id, error=str(error))
@@ -129,8 +129,8 @@ class StreamedMessage:
         step = StepEnded(turn=self._turn, step=self._step, calls=len(calls))
 
         def closing_events(result: tuple[SessionMessage | None, SessionUsage]) -> Sequence[SessionEvent]:
-            changed = [usage_changed(result[1])] if spent != NO_USAGE else []
-            return [*ended, *changed, step]
+            usage_events = [usage_changed_event(result[1])] if spent != NO_USAGE else []
+            return [*ended, *usage_events, step]
 
         work = self._journal.message_work(self._session, message, spent, reply_record)
         ending = self._ending = self._batcher.commit_with_events(work, closing_events)
@@ -193,12 +193,12 @@ class ExternalMessageWriter:
             return
         error = exc[1] if len(exc) > 1 else None
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
-            why = "cancelled"
+            reason = "cancelled"
         elif error is not None:
-            why = f"error: {str(error)[:500] or type(error).__name__}"
+            reason = f"error: {str(error)[:500] or type(error).__name__}"
         else:
-            why = "unfinished"
-        await self._journal.run_to_completion(self._message.cut_off(why, NO_USAGE))
+            reason = "unfinished"
+        await self._journal.run_to_completion(self._message.cut_off(reason, NO_USAGE))
 
     async def write_text(self, piece: str) -> None:
         if piece:

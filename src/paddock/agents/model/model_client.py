@@ -54,8 +54,8 @@ class ModelError(PaddockError):
     @property
     def is_too_long(self) -> bool:
         """Return whether the conversation exceeds the model's context."""
-        body_json = f"{self.reason} {self.message}".lower()
-        return self.status in (400, 413) and any(words in body_json for words in _CONTEXT_ERRORS)
+        error_text = f"{self.reason} {self.message}".lower()
+        return self.status in (400, 413) and any(words in error_text for words in _CONTEXT_ERRORS)
 
 
 class UnknownModel(ModelError):
@@ -73,7 +73,7 @@ class RefusedProviderKey(ModelError):
 _ERRORS_BY_REASON = {"model_not_found": UnknownModel, PROVIDER_KEY_REFUSED: RefusedProviderKey}
 
 
-class ModelClient(HttpClient):
+class LlmProxyClient(HttpClient):
     """HTTP client over the proxy's Unix socket."""
 
     def __init__(self, path: Path) -> None:
@@ -85,7 +85,7 @@ class ModelClient(HttpClient):
     async def stream_reply(
         self, key: str, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = ()
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Stream the model's reply; the last event is `Finished`. Raises `ModelError`."""
+        """Stream the model's reply; the last event is `StreamFinished`. Raises `ModelError`."""
         body: dict[str, Any] = {
             "model": model,
             "messages": messages,
@@ -99,16 +99,16 @@ class ModelClient(HttpClient):
         payload = body_json.encode(errors="replace")
         headers = [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")]
         try:
-            answer = await self.send(_PROXY_ADDRESS, "POST", _TARGET, headers, payload, _TIMEOUTS)
+            response = await self.send(_PROXY_ADDRESS, "POST", _TARGET, headers, payload, _TIMEOUTS)
             try:
-                if answer.status != 200:
-                    raise _to_model_error(parse_provider_error(answer.status, await answer.read()))
-                async for event in _read_events(answer):
+                if response.status != 200:
+                    raise _to_model_error(parse_provider_error(response.status, await response.read()))
+                async for event in _read_events(response):
                     if isinstance(event, StreamFailed):
                         raise _to_model_error(event.failure)
                     yield event
             finally:
-                answer.close()
+                response.close()
         except UpstreamError as error:
             raise ModelError(f"the model's reply broke off: {error}") from error
         except BrokenStream as error:
@@ -120,7 +120,7 @@ class ModelClient(HttpClient):
         if cached is None or cached[0] is not tool:
             if len(self._json_by_tool) >= _MAX_CACHED_TOOLS:
                 self._json_by_tool.clear()
-            cached = self._json_by_tool[id(tool)] = tool, _json(tool_object(tool))
+            cached = self._json_by_tool[id(tool)] = tool, _json(tool_definition(tool))
         return cached[1]
 
     async def _connect(self, origin: UpstreamAddress, timeout: float) -> UpstreamConnection:
@@ -138,15 +138,15 @@ class ModelClient(HttpClient):
         return connection
 
 
-async def _read_events(answer: ConnectionResponse) -> AsyncIterator[StreamEvent]:
+async def _read_events(response: ConnectionResponse) -> AsyncIterator[StreamEvent]:
     reader = ChatStreamReader()
-    while data := await answer.read_piece():
+    while data := await response.read_piece():
         for event in reader.feed(data):
             yield _without_surrogates(event)
             if isinstance(event, StreamFinished | StreamFailed):
                 # Read the body to its end, so that the connection can be reused.
                 with suppress(UpstreamError):
-                    await answer.read()
+                    await response.read()
                 return
     for event in reader.close():
         yield _without_surrogates(event)
@@ -159,20 +159,20 @@ def _without_surrogates(event: StreamEvent) -> StreamEvent:
             return PartDelta(event.index, _replace_surrogates(event.text))
         case PartStarted(part=ModelToolCall() as part) if not _is_valid_unicode(part.name):
             return PartStarted(event.index, ModelToolCall(part.id, _replace_surrogates(part.name), part.arguments))
-        case PartStarted(part=ModelText() | ModelThinking() as words) if not _is_valid_unicode(words.text):
-            return PartStarted(event.index, type(words)(_replace_surrogates(words.text)))
+        case PartStarted(part=ModelText() | ModelThinking() as text_part) if not _is_valid_unicode(text_part.text):
+            return PartStarted(event.index, type(text_part)(_replace_surrogates(text_part.text)))
     return event
 
 
 def _is_valid_unicode(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _replace_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def tool_object(tool: ToolSpec) -> dict[str, Any]:
+def tool_definition(tool: ToolSpec) -> dict[str, Any]:
     """Return the tool definition for the model request."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}

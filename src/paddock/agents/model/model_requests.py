@@ -21,13 +21,13 @@ from paddock.agents.engines.base import (
     ThoughtPiece,
     ToolSpec,
 )
-from paddock.agents.json_schema import is_shallow
+from paddock.agents.json_schema_validation import is_shallow
 from paddock.agents.model import message_images
 from paddock.agents.model.compaction import ConversationCompactor, estimate_tokens
 from paddock.agents.model.message_writer import NO_USAGE, ExternalMessageWriter, StreamedMessage
-from paddock.agents.model.model_client import ModelClient, ModelError
+from paddock.agents.model.model_client import LlmProxyClient, ModelError
 from paddock.agents.model.reply_journal import QuestionKey, ReplyJournal, RequestUsage, question_digest
-from paddock.agents.model.sandbox_spending import check_budget
+from paddock.agents.model.sandbox_spending import check_session_budget
 from paddock.agents.session_files import SessionFiles
 from paddock.auth.api_keys import ApiKeys
 from paddock.config.schema import Config
@@ -50,7 +50,7 @@ from paddock.model.sessions import Session, ToolCall
 from paddock.store.chat_sessions.reply_store import RecordedReply
 from paddock.store.database import Store
 
-__all__ = ["ModelError", "SessionModel"]
+__all__ = ["ModelError", "SessionModelClient"]
 
 MAX_CALLS = 500
 """Maximum tool calls in one reply."""
@@ -60,7 +60,7 @@ _CONTEXT_SHARES = (1.0, 0.5)
 """Shares of the context window to fill: the first attempt, and the retry if the model finds it too long."""
 
 
-class SessionModel:
+class SessionModelClient:
     """Sends model requests of sessions through the LLM proxy, with one API key per session."""
 
     def __init__(
@@ -87,14 +87,14 @@ class SessionModel:
         self._directory: int | None = None
         self._socket: Path | None = None
         self._listener: HttpListener | None = None
-        self._client: ModelClient | None = None
+        self._client: LlmProxyClient | None = None
 
     async def open(self) -> None:
         """Open the socket and revoke session keys left by an earlier server."""
         await self._keys.revoke_for_sessions()
         self._socket = await asyncio.to_thread(self._open_socket_directory)
         self._listener = await self._http_server.listen_unix(self._socket)
-        self._client = ModelClient(self._socket)
+        self._client = LlmProxyClient(self._socket)
 
     async def close(self) -> None:
         """Close the socket after pending messages are stored. Idempotent."""
@@ -105,8 +105,10 @@ class SessionModel:
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener.close()
-        held, self._keys_by_session = self._keys_by_session, {}
-        await asyncio.gather(*(self._keys.revoke(key_id) for key_id, _ in held.values()), return_exceptions=True)
+        session_keys, self._keys_by_session = self._keys_by_session, {}
+        await asyncio.gather(
+            *(self._keys.revoke(key_id) for key_id, _ in session_keys.values()), return_exceptions=True
+        )
         directory, self._directory = self._directory, None
         if directory is not None:
             os.close(directory)
@@ -123,10 +125,10 @@ class SessionModel:
     async def revoke_key(self, session_id: str) -> None:
         """Revoke the key of a deleted session. Idempotent."""
         self._journal.forget_session(session_id)
-        held = self._keys_by_session.pop(session_id, None)
-        if held is not None:
+        session_key = self._keys_by_session.pop(session_id, None)
+        if session_key is not None:
             try:
-                await self._keys.revoke(held[0])
+                await self._keys.revoke(session_key[0])
             except NotFound:
                 pass
 
@@ -142,23 +144,23 @@ class SessionModel:
         tools: Sequence[ToolSpec] = (),
         *,
         by: str | None = None,
-        fresh: bool = False,
+        is_new_turn: bool = False,
     ) -> AsyncGenerator[ReplyPiece, None]:
         """Ask the model; implements `Turn.ask_model`.
 
         A question repeated within a turn is indistinguishable from one repeated after a restart and gets the recorded
-        reply; a `fresh` turn has no recorded replies. Raises `TurnLimit`, `BudgetSpent`, `ModelError`.
+        reply; a `is_new_turn` turn has no recorded replies. Raises `TurnLimitReached`, `BudgetSpent`, `ModelError`.
         """
         await self._journal.end_interrupted_messages(session)
         question = QuestionKey(turn, question_digest(by, messages, tools))
-        current, recorded = await self._journal.find_reply(session, question, fresh=fresh)
+        current, recorded = await self._journal.find_reply(session, question, is_new_turn=is_new_turn)
         await self._wait_while_paused(current)
-        await self._journal.check_step_limit(session, question, again=recorded is not None)
+        await self._journal.check_step_limit(session, question, is_repeated=recorded is not None)
         if recorded is not None:
             for piece in _recorded_pieces(recorded):
                 yield piece
             return
-        check_budget(current, self._config.chat.budget)
+        check_session_budget(current, self._config.chat.budget)
         key = await self._session_key(session)
         builder = _ReplyBuilder(
             StreamedMessage(self._journal, session, turn, await self._journal.count_step(session, turn), by)
@@ -174,8 +176,8 @@ class SessionModel:
                         self._open_client.stream_reply(key, current.model, messages_to_send, tools)
                     ) as events:
                         async for event in events:
-                            if (streamed := builder.take(event)) is not None:
-                                yield streamed
+                            if (new_piece := builder.add_event(event)) is not None:
+                                yield new_piece
                                 await builder.message.wait_for_space()
                     break
                 except ModelError as error:
@@ -224,17 +226,21 @@ class SessionModel:
         """Return the messages to send: compacted, with the newest images, in a form all providers accept."""
         chat = self._config.chat
         context = int(chat.contexts.get(current.model, chat.context) * share)
-        described = sum(len(self._open_client.tool_json(tool)) for tool in tools) // 4
-        room = max(context - described, context // 4)
+        tool_tokens = sum(len(self._open_client.tool_json(tool)) for tool in tools) // 4
+        max_tokens = max(context - tool_tokens, context // 4)
 
-        async def ask(messages_to_send: Sequence[Mapping[str, Any]]) -> tuple[str, RequestUsage]:
+        async def ask_silently(messages_to_send: Sequence[Mapping[str, Any]]) -> tuple[str, RequestUsage]:
             return await self._ask_silently(current, key, messages_to_send)
 
-        messages_to_send = await self._compactor.fit_messages(current, messages, ask, room=room, pictures=chat.pictures)
+        messages_to_send = await self._compactor.fit_messages(
+            current, messages, ask_silently, max_tokens=max_tokens, max_images=chat.pictures
+        )
         messages_to_send = message_images.move_images_after_results(
             message_images.keep_newest_images(messages_to_send, chat.pictures)
         )
-        return await message_images.inline_images(messages_to_send, lambda sha: self._files.read_file(session.id, sha))
+        return await message_images.inline_session_images(
+            messages_to_send, lambda sha: self._files.read_file(session.id, sha)
+        )
 
     async def _ask_silently(
         self, session: Session, key: str, messages_to_send: Sequence[Mapping[str, Any]]
@@ -271,17 +277,17 @@ class SessionModel:
         )
 
     @property
-    def _open_client(self) -> ModelClient:
+    def _open_client(self) -> LlmProxyClient:
         if self._client is None:
             raise ModelError("the server is stopping", 503)
         return self._client
 
     async def _session_key(self, session: Session) -> str:
-        held = self._keys_by_session.get(session.id)
-        if held is None:
+        session_key = self._keys_by_session.get(session.id)
+        if session_key is None:
             async with self._key_lock:
-                held = self._keys_by_session.get(session.id)
-                if held is None:
+                session_key = self._keys_by_session.get(session.id)
+                if session_key is None:
                     api_key, key = await self._keys.create(
                         SESSION_KEY + session.id,
                         session.tenant,
@@ -289,8 +295,8 @@ class SessionModel:
                         terms=ApiKeyTerms(session=session.id),
                         owner=session.subject,
                     )
-                    held = self._keys_by_session[session.id] = api_key.id, key
-        return held[1]
+                    session_key = self._keys_by_session[session.id] = api_key.id, key
+        return session_key[1]
 
     def _open_socket_directory(self) -> Path:
         """Return the socket path below /proc/self/fd, in a directory that only the server can access.
@@ -316,7 +322,7 @@ class _ReplyBuilder:
     _refused: bool = False
     _length: int = 0
 
-    def take(self, event: object) -> ReplyPiece | None:
+    def add_event(self, event: object) -> ReplyPiece | None:
         """Write an event to the message; return the piece for the engine, if any. Raises `ModelError`."""
         self._check_bounds(event)
         match event:
@@ -329,11 +335,11 @@ class _ReplyBuilder:
             case PartStarted(index=index, part=ModelText() | ModelThinking() | ModelRefusal() as part):
                 self._kinds[index] = type(part)
                 self._refused = self._refused or isinstance(part, ModelRefusal)
-                return self._add_words(type(part), part.text)
+                return self._add_text(type(part), part.text)
             case PartDelta(index=index, text=text) if index in self._calls:
                 self._add_arguments(index, text)
             case PartDelta(index=index, text=text) if index in self._kinds:
-                return self._add_words(self._kinds[index], text)
+                return self._add_text(self._kinds[index], text)
             case StreamFinished():
                 self.finish = write_chat_finish_reason(event.finish, refusal=self._refused)
                 self.token_usage = event.usage
@@ -358,15 +364,15 @@ class _ReplyBuilder:
 
     def usage(self, question_tokens: int) -> RequestUsage:
         """Return the usage that the provider reported, or an estimate."""
-        written = sum(len(piece) for _, _, pieces in self._calls.values() for piece in pieces)
-        return _count_usage(self.token_usage, question_tokens, self.message.size + written)
+        argument_characters = sum(len(piece) for _, _, pieces in self._calls.values() for piece in pieces)
+        return _count_usage(self.token_usage, question_tokens, self.message.size + argument_characters)
 
     def _add_arguments(self, index: int, piece: str) -> None:
         call_id, _, pieces = self._calls[index]
         pieces.append(piece)
         self.message.write_arguments(call_id, piece)
 
-    def _add_words(self, kind: type, text: str) -> ReplyPiece | None:
+    def _add_text(self, kind: type, text: str) -> ReplyPiece | None:
         if not text:
             return None
         if kind is ModelThinking:
@@ -376,16 +382,16 @@ class _ReplyBuilder:
         return TextPiece(text)
 
 
-def parse_tool_call(call_id: str, name: str, written: str) -> ToolCall:
+def parse_tool_call(call_id: str, name: str, arguments_json: str) -> ToolCall:
     """Parse the arguments that the model wrote; invalid JSON makes a malformed call."""
     try:
         # Encoded and decoded again to reject infinities and replace lone surrogates.
-        plain = json.dumps(json.loads(written or "{}"), ensure_ascii=False, allow_nan=False)
-        arguments = json.loads(plain.encode(errors="replace"))
+        clean_json = json.dumps(json.loads(arguments_json or "{}"), ensure_ascii=False, allow_nan=False)
+        arguments = json.loads(clean_json.encode(errors="replace"))
     except (ValueError, RecursionError):
-        return ToolCall(id=call_id, name=name, malformed=written)
+        return ToolCall(id=call_id, name=name, malformed=arguments_json)
     if not isinstance(arguments, dict) or not is_shallow(arguments):
-        return ToolCall(id=call_id, name=name, malformed=written)
+        return ToolCall(id=call_id, name=name, malformed=arguments_json)
     return ToolCall(id=call_id, name=name, arguments=arguments)
 
 

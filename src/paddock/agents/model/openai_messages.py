@@ -28,27 +28,27 @@ def to_openai_messages(prompt: str, history: Sequence[SessionMessage]) -> list[d
     for message in history:
         match message.role:
             case "user":
-                converted.append({"role": "user", "content": message_content(message.content)})
+                converted.append({"role": "user", "content": to_openai_content(message.content)})
             case "note":
                 note: list[MessageContent] = [
                     TextContent(text=NOTE_PREFIX + message.text),
                     *_file_parts(message.content),
                 ]
-                converted.append({"role": "user", "content": message_content(note)})
+                converted.append({"role": "user", "content": to_openai_content(note)})
             case "assistant" if message.by is None:
                 converted += _assistant_messages(message, results)
     return converted
 
 
-def message_content(content: Sequence[MessageContent]) -> str | list[dict[str, Any]]:
+def to_openai_content(content: Sequence[MessageContent]) -> str | list[dict[str, Any]]:
     """Return plain text, or content parts if there are images."""
-    parts = [content_part(each) for each in content]
+    parts = [to_openai_content_part(each) for each in content]
     if any(part["type"] != "text" for part in parts):
         return parts
     return "\n".join(part["text"] for part in parts)
 
 
-def content_part(content: MessageContent) -> dict[str, Any]:
+def to_openai_content_part(content: MessageContent) -> dict[str, Any]:
     """Convert one content part; images are referenced by `FILE_SCHEME` and their SHA-256."""
     if isinstance(content, TextContent):
         return {"type": "text", "text": content.text}
@@ -74,12 +74,12 @@ def _assistant_messages(message: SessionMessage, results: dict[str, SessionMessa
         text = f"{text}\n[cut off: {message.cut}]"
     if not text and not message.calls:
         return []
-    answer: dict[str, Any] = {"role": "assistant", "content": text or None}
+    assistant_message: dict[str, Any] = {"role": "assistant", "content": text or None}
     if message.calls:
-        answer["tool_calls"] = [tool_call_object(call) for call in message.calls]
-    return [answer, *(_tool_message(call, results.get(call.id)) for call in message.calls)]
+        assistant_message["tool_calls"] = [tool_call_object(call) for call in message.calls]
+    return [assistant_message, *(_tool_message(call, results.get(call.id)) for call in message.calls)]
 
 
 def _tool_message(call: ToolCall, message: SessionMessage | None) -> dict[str, Any]:
-    content = NO_RESULT if message is None else message_content(message.content)
+    content = NO_RESULT if message is None else to_openai_content(message.content)
     return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": content}

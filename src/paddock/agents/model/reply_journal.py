@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from paddock.agents.engines.base import ToolSpec, TurnLimit
+from paddock.agents.engines.base import ToolSpec, TurnLimitReached
 from paddock.events.event_log import EventLog
 from paddock.model.session_events import (
     MessageEnded,
@@ -56,8 +56,8 @@ class _TurnSteps:
     """Steps of a turn, and how often each question was asked."""
 
     turn: int
-    taken: int
-    asked: Counter[str] = field(default_factory=Counter)
+    count: int
+    question_counts: Counter[str] = field(default_factory=Counter)
 
 
 class ReplyJournal:
@@ -74,32 +74,36 @@ class ReplyJournal:
         self._endings: set[asyncio.Task[None]] = set()
 
     async def find_reply(
-        self, session: Session, question: QuestionKey, *, fresh: bool = False
+        self, session: Session, question: QuestionKey, *, is_new_turn: bool = False
     ) -> tuple[Session, RecordedReply | None]:
         """Return the current session and the reply recorded for the question; a fresh turn has none."""
-        if fresh:
+        if is_new_turn:
             self._remember_steps(session, question.turn, 0)
             return session, None
-        current, recorded, taken = await self.replies.find(session.id, question.turn, question.digest)
-        self._remember_steps(session, question.turn, taken)
+        current, recorded, step_count = await self.replies.find_reply(session.id, question.turn, question.digest)
+        self._remember_steps(session, question.turn, step_count)
         return current, recorded
 
     async def count_step(self, session: Session, turn: int) -> int:
         """Return the number of the turn's next step, including steps before a restart."""
         steps = await self._turn_steps(session, turn)
-        steps.taken += 1
-        return steps.taken
+        steps.count += 1
+        return steps.count
 
-    async def check_step_limit(self, session: Session, question: QuestionKey, *, again: bool) -> None:
-        """Raise `TurnLimit` once a turn has used up its steps.
+    async def check_step_limit(self, session: Session, question: QuestionKey, *, is_repeated: bool) -> None:
+        """Raise `TurnLimitReached` once a turn has used up its steps.
 
         Repeated questions are not counted as steps, because a restarted engine repeats all of them. Each question may
         be repeated as often as a turn may have steps, which stops an engine that loops.
         """
         steps = await self._turn_steps(session, question.turn)
-        if (not again and steps.taken >= self._max_steps) or steps.asked[question.digest] >= self._max_steps:
-            raise TurnLimit(f"the turn has taken {self._max_steps} steps; send a message to let the agent continue")
-        steps.asked[question.digest] += 1
+        if (not is_repeated and steps.count >= self._max_steps) or steps.question_counts[
+            question.digest
+        ] >= self._max_steps:
+            raise TurnLimitReached(
+                f"the turn has taken {self._max_steps} steps; send a message to let the agent continue"
+            )
+        steps.question_counts[question.digest] += 1
 
     async def end_interrupted_messages(self, session: Session) -> None:
         """Emit the end of messages that an earlier server began, once per session and server."""
@@ -109,11 +113,11 @@ class ReplyJournal:
             if session.id in self._recovered_sessions:
                 return
             events: list[SessionEvent] = []
-            for unended in await self.replies.unended(session.id):
-                if unended.thinking:
-                    events.append(ThoughtEnded(message_id=unended.message_id))
-                events.append(MessageEnded(message_id=unended.message_id, text=unended.text, cut="restart"))
-                events.append(StepEnded(turn=unended.turn, step=unended.step, calls=0))
+            for unfinished in await self.replies.list_unfinished_messages(session.id):
+                if unfinished.thinking:
+                    events.append(ThoughtEnded(message_id=unfinished.message_id))
+                events.append(MessageEnded(message_id=unfinished.message_id, text=unfinished.text, cut="restart"))
+                events.append(StepEnded(turn=unfinished.turn, step=unfinished.step, calls=0))
             if events:
                 await self.events.write_with_events(lambda _: None, lambda _: session_log_entries(session, *events))
             self._recovered_sessions.add(session.id)
@@ -128,11 +132,11 @@ class ReplyJournal:
         """Return the work that stores a message, if any, and adds its usage; `record` may store more."""
 
         def work(connection: Any) -> tuple[SessionMessage | None, SessionUsage]:
-            stored = SessionStore.keep(connection, message) if message is not None else None
+            stored = SessionStore.store_message(connection, message) if message is not None else None
             if record is not None:
                 record(connection)
-            usage = add_usage(SessionStore.current(connection, session.id).usage, spent)
-            SessionStore.alter(connection, session.id, {"usage": usage}, datetime.now(UTC))
+            usage = add_usage(SessionStore.load_session(connection, session.id).usage, spent)
+            SessionStore.update_session(connection, session.id, {"usage": usage}, datetime.now(UTC))
             return stored, usage
 
         return work
@@ -143,7 +147,7 @@ class ReplyJournal:
         """Return the part of a transaction that records the reply to a question."""
 
         def record(connection: Any) -> None:
-            ReplyStore.keep(
+            ReplyStore.record_reply(
                 connection,
                 session.id,
                 question.turn,
@@ -177,16 +181,16 @@ class ReplyJournal:
         self._recovered_sessions.discard(session_id)
 
     async def _turn_steps(self, session: Session, turn: int) -> _TurnSteps:
-        known = self._steps.get(session.id)
-        if known is None or known.turn != turn:
-            return self._remember_steps(session, turn, await self.replies.steps(session.id, turn))
-        return known
+        steps = self._steps.get(session.id)
+        if steps is None or steps.turn != turn:
+            return self._remember_steps(session, turn, await self.replies.count_steps(session.id, turn))
+        return steps
 
-    def _remember_steps(self, session: Session, turn: int, taken: int) -> _TurnSteps:
-        known = self._steps.get(session.id)
-        if known is None or known.turn != turn:
-            known = self._steps[session.id] = _TurnSteps(turn, taken)
-        return known
+    def _remember_steps(self, session: Session, turn: int, count: int) -> _TurnSteps:
+        steps = self._steps.get(session.id)
+        if steps is None or steps.turn != turn:
+            steps = self._steps[session.id] = _TurnSteps(turn, count)
+        return steps
 
 
 def add_usage(usage: SessionUsage, spent: RequestUsage) -> SessionUsage:
@@ -200,7 +204,7 @@ def add_usage(usage: SessionUsage, spent: RequestUsage) -> SessionUsage:
     )
 
 
-def usage_changed(usage: SessionUsage) -> UsageChanged:
+def usage_changed_event(usage: SessionUsage) -> UsageChanged:
     return UsageChanged(usage=usage)
 
 
@@ -211,8 +215,8 @@ def question_digest(by: str | None, messages: Sequence[Mapping[str, Any]], tools
 
 def json_digest(value: Any) -> str:
     """Return the SHA-256 of a value as JSON, independent of field order."""
-    written = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_json_default)
-    return hashlib.sha256(written.encode(errors="surrogatepass")).hexdigest()
+    serialized = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_json_default)
+    return hashlib.sha256(serialized.encode(errors="surrogatepass")).hexdigest()
 
 
 def _json_default(value: Any) -> Any:

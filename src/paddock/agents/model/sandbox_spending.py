@@ -1,6 +1,6 @@
 """Model usage of session sandboxes, charged to the session and limited by its budget.
 
-Requests of a session's engine go through `SessionModel`, which counts them itself.
+Requests of a session's engine go through `SessionModelClient`, which counts them itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from paddock.agents.model.reply_journal import RequestUsage, add_usage, usage_changed
+from paddock.agents.model.reply_journal import RequestUsage, add_usage, usage_changed_event
 from paddock.errors import SessionNotFound
 from paddock.events.event_log import EventLog
 from paddock.llm.exchange import MAX_TOKENS, Exchange, ModelCaller
@@ -23,7 +23,7 @@ from paddock.store.database import Store
 log = structlog.get_logger()
 
 
-def check_budget(session: Session, default: int | None, uncounted: int = 0) -> None:
+def check_session_budget(session: Session, default: int | None, uncounted: int = 0) -> None:
     """Raise `BudgetSpent` if the session has used up its budget; `uncounted` tokens are not in its usage yet."""
     budget = session.budget or default
     used = session.usage.input_tokens + session.usage.output_tokens + uncounted
@@ -40,7 +40,7 @@ class SandboxSpending:
         self._events = events
         self._budget = budget
         self._pending: dict[_SpendingKey, SessionUsage] = {}
-        self._being_written: dict[_SpendingKey, SessionUsage] = {}
+        self._writing_usage: dict[_SpendingKey, SessionUsage] = {}
         """Usage that is being written, and may not be in the database yet."""
         self._write_task: asyncio.Task[None] | None = None
 
@@ -53,7 +53,7 @@ class SandboxSpending:
         except SessionNotFound:
             return  # The session was deleted, or the request names a session that never existed.
         if key.sandbox in session.sandboxes.values():
-            check_budget(session, self._budget, self._uncounted_tokens(key))
+            check_session_budget(session, self._budget, self._uncounted_tokens(key))
 
     def count(self, exchange: Exchange) -> None:
         key, usage = _spending_key(exchange.caller), exchange.usage
@@ -73,13 +73,13 @@ class SandboxSpending:
 
     def _uncounted_tokens(self, key: _SpendingKey) -> int:
         """Return tokens of the session's sandboxes that its usage does not include yet."""
-        spent = (*self._pending.items(), *self._being_written.items())
+        spent = (*self._pending.items(), *self._writing_usage.items())
         return sum(used.input_tokens + used.output_tokens for other, used in spent if other[:2] == key[:2])
 
     async def _write_pending(self) -> None:
         while self._pending:
             key = next(iter(self._pending))
-            used = self._being_written[key] = self._pending.pop(key)
+            used = self._writing_usage[key] = self._pending.pop(key)
             try:
                 await self._add_usage(key, used)
             except SessionNotFound:
@@ -90,20 +90,20 @@ class SandboxSpending:
                 self._pending[key] = add_usage(self._pending.get(key, SessionUsage()), _to_request_usage(used))
                 return
             finally:
-                self._being_written.pop(key, None)
+                self._writing_usage.pop(key, None)
 
     async def _add_usage(self, key: _SpendingKey, used: SessionUsage) -> None:
         def work(connection: Any) -> tuple[Session, SessionUsage]:
-            session = SessionStore.current(connection, key.session)
+            session = SessionStore.load_session(connection, key.session)
             if session.tenant != key.tenant or key.sandbox not in session.sandboxes.values():
                 raise SessionNotFound(f"session {key.session} has no sandbox {key.sandbox}")
             usage = add_usage(session.usage, _to_request_usage(used))
             # `changed_at` stays, because usage does not make a session active.
-            SessionStore.alter(connection, session.id, {"usage": usage}, session.changed_at)
+            SessionStore.update_session(connection, session.id, {"usage": usage}, session.changed_at)
             return session, usage
 
         await self._events.write_with_events(
-            work, lambda result: session_log_entries(result[0], usage_changed(result[1]))
+            work, lambda result: session_log_entries(result[0], usage_changed_event(result[1]))
         )
 
 

@@ -26,9 +26,9 @@ def list_agent_names(engines: Collection[str]) -> Sequence[str]:
 
 def engine_for_agent(agent: str, engines: Collection[str]) -> str:
     """Return the engine of an agent. Raises `InvalidInput`, which lists the agents."""
-    known = list_agent_names(engines)
-    if agent not in known:
-        raise InvalidInput(f"there is no agent {agent[:80]!r}; there are {', '.join(known) or 'none'}")
+    agents = list_agent_names(engines)
+    if agent not in agents:
+        raise InvalidInput(f"there is no agent {agent[:80]!r}; there are {', '.join(agents) or 'none'}")
     return ACP_ENGINE if agent in AGENT_PROGRAM_NAMES else agent
 
 
@@ -46,7 +46,7 @@ class NoDefaultModel(InvalidInput):
 
 
 @dataclass(frozen=True)
-class SessionModels:
+class AvailableModels:
     """The models that sessions may use."""
 
     routes: ModelRoutes
@@ -58,9 +58,9 @@ class SessionModels:
         Raises `UnknownSessionModel`, `InvalidInput` for a pattern, `NoDefaultModel` for None.
         """
         if name is None:
-            known = self.routes.known_models()
-            advice = f"choose one of these: {known}" if known else self.routes.connect_advice("")
-            raise NoDefaultModel(f"There is no default model; {advice}.", params={"known": known})
+            known_models = self.routes.known_models()
+            advice = f"choose one of these: {known_models}" if known_models else self.routes.connect_advice("")
+            raise NoDefaultModel(f"There is no default model; {advice}.", params={"known": known_models})
         try:
             self.routes.resolve(name)
         except ModelNotFound as error:

@@ -29,7 +29,7 @@ _EXPORT_AGAIN = "export the session again"
 
 
 @dataclass(frozen=True)
-class ArchiveLimits:
+class BundleArchiveLimits:
     """Limits of the content of an archive."""
 
     part_names: Collection[str]
@@ -42,7 +42,7 @@ class ArchiveLimits:
     total_size: int
 
 
-class ArchiveWriter:
+class BundleArchiveWriter:
     """Writes an archive in chunks."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class ArchiveWriter:
         return self._compressor.compress(bytes(2 * BLOCK_SIZE)) + self._compressor.flush()
 
 
-def unpack_archive(archive: Path, directory: Path, limits: ArchiveLimits) -> None:
+def unpack_bundle_archive(archive: Path, directory: Path, limits: BundleArchiveLimits) -> None:
     """Unpack an archive below a directory; on error, written files stay. Raises `InvalidInput`, `TooLarge`."""
     try:
         with gzip.open(archive, "rb") as opened:
@@ -78,7 +78,7 @@ def unpack_archive(archive: Path, directory: Path, limits: ArchiveLimits) -> Non
 
 
 class _ArchiveReader:
-    def __init__(self, opened: BinaryIO, directory: Path, limits: ArchiveLimits) -> None:
+    def __init__(self, opened: BinaryIO, directory: Path, limits: BundleArchiveLimits) -> None:
         self._opened = opened
         self._directory = directory
         self._limits = limits

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from paddock.agents.json_schema import is_shallow
-from paddock.agents.sessions.agent_choice import SessionModels, engine_for_agent, list_agent_names
-from paddock.agents.sessions.unfinished_events import RESULT_UNKNOWN, WITHDRAWN_REASON, UnfinishedEvents
+from paddock.agents.json_schema_validation import is_shallow
+from paddock.agents.sessions.agent_choice import AvailableModels, engine_for_agent, list_agent_names
+from paddock.agents.sessions.unfinished_events import RESULT_UNKNOWN, WITHDRAWN_REASON, UnfinishedEventTracker
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput
 from paddock.fleet.fleet_requests import new_id
@@ -62,7 +62,7 @@ class BundleImporter:
         self,
         config: Config,
         engines: Collection[str],
-        models: SessionModels,
+        models: AvailableModels,
         session_id: str,
         tenant: str,
         by: str | None,
@@ -80,7 +80,7 @@ class BundleImporter:
         """New approval ids by the ids in the bundle."""
         self._files: Path | None = None
         self._turn = 0
-        self._unfinished = UnfinishedEvents()
+        self._unfinished = UnfinishedEventTracker()
 
     def read_session(self, path: Path) -> Session:
         """Read the session; it becomes idle, and its agent, model and kinds are limited to the available ones."""
@@ -88,17 +88,17 @@ class BundleImporter:
             document = json.loads(_read_lines(path, max_lines=1).__next__()[1])
             if document.get("version") not in _VERSIONS:
                 raise InvalidInput("the bundle was made by a newer Paddock; upgrade this one")
-            old = Session.model_validate(document.get("session"))
+            imported = Session.model_validate(document.get("session"))
         except (FileNotFoundError, StopIteration):
             raise InvalidInput("this is not a session bundle: it has no session.json") from None
         except (ValueError, AttributeError, RecursionError) as error:
             raise InvalidInput(f"session.json in the bundle is invalid: {_short_error(error)}") from None
-        _check_id(old.id, "session.json")
-        agent = old.agent if old.agent in list_agent_names(self._engines) else self._config.chat.agent
+        _check_id(imported.id, "session.json")
+        agent = imported.agent if imported.agent in list_agent_names(self._engines) else self._config.chat.agent
         kinds = {kind.name for kind in SandboxKinds.load_installed(self._config)}
         now = datetime.now(UTC)
-        rules = tuple(rule for rule in old.policy.rules if rule.action is not PolicyAction.ALLOW)
-        return old.model_copy(
+        rules = tuple(rule for rule in imported.policy.rules if rule.action is not PolicyAction.ALLOW)
+        return imported.model_copy(
             update={
                 "id": self._id,
                 "tenant": str(self._tenant),
@@ -106,36 +106,36 @@ class BundleImporter:
                 "visibility": self._owner.visibility,
                 "agent": agent,
                 "engine": engine_for_agent(agent, self._engines),
-                "model": self._choose_model(old.model),
-                "kinds": tuple(kind for kind in old.kinds if kind in kinds),
+                "model": self._choose_model(imported.model),
+                "kinds": tuple(kind for kind in imported.kinds if kind in kinds),
                 # Rules of a bundle must not allow calls here without approval.
-                "policy": old.policy.model_copy(update={"rules": rules, "allow_all": ()}),
+                "policy": imported.policy.model_copy(update={"rules": rules, "allow_all": ()}),
                 "state": SessionState.IDLE,
                 "error": None,
-                "budget": None if old.budget is None else min(old.budget, _MAX_USAGE),
-                "plan": old.plan[:_MAX_PLAN_STEPS],
-                "usage": _bounded_usage(old.usage),
+                "budget": None if imported.budget is None else min(imported.budget, _MAX_USAGE),
+                "plan": imported.plan[:_MAX_PLAN_STEPS],
+                "usage": _bounded_usage(imported.usage),
                 "sandboxes": {},
-                "origin": SessionOrigin(session=old.id),
+                "origin": SessionOrigin(session=imported.id),
                 "created_by": self._created_by,
                 "created_at": now,
                 "changed_at": now,
             }
         )
 
-    def _choose_model(self, old: str) -> str:
-        return old if self._models.has(old) else self._models.resolve(self._default_model)
+    def _choose_model(self, model: str) -> str:
+        return model if self._models.has(model) else self._models.resolve(self._default_model)
 
-    def read_records(self, place: Path) -> Iterator[ImportedRecord]:
+    def read_records(self, directory: Path) -> Iterator[ImportedRecord]:
         """Read all records except the session. Raises `InvalidInput` at the first invalid line."""
-        self._files = place / "files"
-        for where, line in _read_lines(place / "messages.jsonl"):
+        self._files = directory / "files"
+        for where, line in _read_lines(directory / "messages.jsonl"):
             yield self._read_message(where, line)
-        for where, line in _read_lines(place / "approvals.jsonl"):
+        for where, line in _read_lines(directory / "approvals.jsonl"):
             yield self._read_approval(where, line)
-        for where, line in _read_lines(place / "calls.jsonl"):
+        for where, line in _read_lines(directory / "calls.jsonl"):
             yield self._read_call(where, line)
-        for where, line in _read_lines(place / "events.jsonl"):
+        for where, line in _read_lines(directory / "events.jsonl"):
             yield self._read_event(where, line)
         for event in self._unfinished.closing_events():
             yield NewEvent(
@@ -205,8 +205,8 @@ class BundleImporter:
             changes["message"] = self._adopt_message(where, message)
         if isinstance(approval := getattr(event, "approval", None), Approval):
             changes["approval"] = self._adopt_approval(where, approval, withdraw_pending=False)
-        if isinstance(named := getattr(event, "approval_id", None), str):
-            changes["approval_id"] = self._map_approval_id(named)
+        if isinstance(approval_id := getattr(event, "approval_id", None), str):
+            changes["approval_id"] = self._map_approval_id(approval_id)
         event = event.model_copy(update=changes)
         self._unfinished.observe(event)
         return NewEvent(session_stream_name(self._id), kind, event.data(), self._tenant, at, self._owner.audience)
@@ -277,6 +277,6 @@ def _check_times(where: str, *moments: datetime | None) -> None:
 
 def _short_error(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(map(str, first['loc']))[:200]}: {first['msg'][:200]}"
+        first_error = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first_error['loc']))[:200]}: {first_error['msg'][:200]}"
     return ascii(str(error)[:200])

@@ -25,7 +25,7 @@ WITHDRAWN_REASON = "the session was exported before a decision"
 CUT_REASON = "the session was exported during a turn"
 
 
-class UnfinishedEvents:
+class UnfinishedEventTracker:
     """Tracks open messages, calls, approvals and turns while it observes events in order."""
 
     def __init__(self) -> None:

@@ -17,7 +17,9 @@ PROGRESS_INTERVAL = 2.0
 log = structlog.get_logger()
 
 
-async def ensure_image(images: ImageStore, name: str, emit: Callable[[ImageBuildProgress], Awaitable[object]]) -> None:
+async def ensure_image_built(
+    images: ImageStore, name: str, emit: Callable[[ImageBuildProgress], Awaitable[object]]
+) -> None:
     """Build an image if only its recipe exists, and emit progress. Raises `ImageNotFound`, `BuildError`."""
     try:
         await images.resolve_async(name)

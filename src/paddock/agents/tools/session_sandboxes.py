@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from paddock.agents.tools.image_builds import ensure_image
+from paddock.agents.tools.image_builds import ensure_image_built
 from paddock.config.schema import Config
 from paddock.errors import (
     Conflict,
@@ -91,52 +91,58 @@ class SessionSandboxes:
                 if kind not in current.kinds:
                     allowed = ", ".join(current.kinds) or "no kinds"
                     raise InvalidInput(f"this session may not use {kind}; it has {allowed}")
-                sandbox_id, why = current.sandboxes.get(kind), None
+                sandbox_id, reason = current.sandboxes.get(kind), None
                 if sandbox_id is not None:
-                    found, why = await self._find_usable(session.tenant, sandbox_id)
-                    if found is not None:
-                        return AcquiredSandbox(await self._renew_if_needed(found), why)
-                    await self._drop_sandbox(session, kind, sandbox_id, why or "lost")
-                creation = self._start_creation(session, kind, why)
+                    sandbox, reason = await self._find_usable(session.tenant, sandbox_id)
+                    if sandbox is not None:
+                        return AcquiredSandbox(await self._renew_if_needed(sandbox), reason)
+                    await self._drop_sandbox(session, kind, sandbox_id, reason or "lost")
+                creation = self._start_creation(session, kind, reason)
             # Creation continues even if the call that needs the sandbox is cancelled.
             return await asyncio.shield(creation)
 
     async def check_lost(self, session: Session, kind: str, sandbox: Sandbox) -> str | None:
         """Drop a sandbox that failed and does not recover; return the reason, or None if it is healthy."""
         async with self._lock(session.id, kind):
-            found, why = await self._find_usable(session.tenant, sandbox.id, patient=False)
-            if found is not None:
+            usable, reason = await self._find_usable(session.tenant, sandbox.id, patient=False)
+            if usable is not None:
                 return None
             if (await self._session_store.get(session.id)).sandboxes.get(kind) == sandbox.id:
-                await self._drop_sandbox(session, kind, sandbox.id, why or "lost")
-            return why or "lost"
+                await self._drop_sandbox(session, kind, sandbox.id, reason or "lost")
+            return reason or "lost"
 
     async def release_all(self, session: Session, reason: str) -> None:
         """Delete the session's sandboxes and emit the change; workspaces are kept. Idempotent."""
-        async with AsyncExitStack() as locked:
+        async with AsyncExitStack() as locks:
             for kind in sorted({*session.kinds, *session.sandboxes}):
-                await locked.enter_async_context(self._lock(session.id, kind))
+                await locks.enter_async_context(self._lock(session.id, kind))
             await self._wait_for_creation(session.id)
             try:
                 current = await self._session_store.get(session.id)
             except SessionNotFound:
                 current = session
-            listed, _ = await self._fleet.list(session.tenant, metadata={SESSION_KEY: session.id}, page_size=PAGE_SIZE)
-            made = [each.id for each in listed if (each.request_key or "").startswith(sandbox_request_key(session))]
-            for sandbox_id in dict.fromkeys([*current.sandboxes.values(), *made]):
+            sandboxes, _ = await self._fleet.list(
+                session.tenant, metadata={SESSION_KEY: session.id}, page_size=PAGE_SIZE
+            )
+            created_ids = [
+                each.id for each in sandboxes if (each.request_key or "").startswith(sandbox_request_key(session))
+            ]
+            for sandbox_id in dict.fromkeys([*current.sandboxes.values(), *created_ids]):
                 await self._delete_sandbox(session.tenant, sandbox_id)
             if current.sandboxes:
-                gone = [
+                released_events = [
                     SessionSandbox(kind=kind, sandbox_id=sandbox_id, state="released", reason=reason)
                     for kind, sandbox_id in current.sandboxes.items()
                 ]
-                await self._update_session(session, gone, drop=current.sandboxes)
+                await self._update_session(session, released_events, drop=current.sandboxes)
 
     async def delete_all(self, session: Session) -> None:
         """Delete the session's sandboxes and their workspaces. Idempotent."""
         await self.release_all(session, "deleted")
         volumes = self._fleet.volumes
-        for claim in await asyncio.to_thread(volumes.list_volume_names, session.tenant, workspace_volume(session, "")):
+        for claim in await asyncio.to_thread(
+            volumes.list_volume_names, session.tenant, workspace_volume_name(session, "")
+        ):
             await asyncio.to_thread(volumes.remove_volume, session.tenant, claim)
 
     async def extend_life(self, session: Session, sandbox_id: str) -> None:
@@ -152,11 +158,11 @@ class SessionSandboxes:
 
     async def _wait_for_creation(self, session_id: str | None) -> None:
         """Wait for sandboxes being created for a session, or for all; cancel image builds, which take minutes."""
-        for (owner_id, _), building in self._builds.items():
+        for (owner_id, _), build in self._builds.items():
             if session_id in (None, owner_id):
-                building.cancel()
-        creation = [task for (owner_id, _), task in self._creations.items() if session_id in (None, owner_id)]
-        await asyncio.gather(*creation, return_exceptions=True)
+                build.cancel()
+        creations = [task for (owner_id, _), task in self._creations.items() if session_id in (None, owner_id)]
+        await asyncio.gather(*creations, return_exceptions=True)
 
     async def emit(self, session: Session, *events: SessionEvent) -> None:
         """Emit events, unless the session was deleted."""
@@ -201,13 +207,13 @@ class SessionSandboxes:
 
     async def _renew_if_needed(self, sandbox: Sandbox) -> Sandbox:
         """Renew a sandbox in use when enough of its life is used up."""
-        wanted = datetime.now(UTC) + timedelta(seconds=self._sandbox_life())
-        if sandbox.expires_at is None or (wanted - sandbox.expires_at).total_seconds() < min(
+        expires_at = datetime.now(UTC) + timedelta(seconds=self._sandbox_life())
+        if sandbox.expires_at is None or (expires_at - sandbox.expires_at).total_seconds() < min(
             RENEW_AFTER, self._sandbox_life() / 4
         ):
             return sandbox
         try:
-            return await self._fleet.renew(sandbox.tenant, sandbox.id, wanted)
+            return await self._fleet.renew(sandbox.tenant, sandbox.id, expires_at)
         except (Conflict, NotFound, InvalidInput) as error:
             log.warning("could not renew sandbox in use", sandbox=sandbox.id, error=error.message)
             return sandbox
@@ -216,27 +222,27 @@ class SessionSandboxes:
         chat, sandboxes = self._config.chat, self._config.sandboxes
         return min(max(chat.idle_time, chat.call_timeout) + LIFE_MARGIN, sandboxes.max_timeout)
 
-    def _start_creation(self, session: Session, kind: str, why: str | None) -> asyncio.Task[AcquiredSandbox]:
+    def _start_creation(self, session: Session, kind: str, reason: str | None) -> asyncio.Task[AcquiredSandbox]:
         creation = asyncio.create_task(
-            self._create_and_register(session, kind, why), name=f"{kind} sandbox of {session.id}"
+            self._create_and_register(session, kind, reason), name=f"{kind} sandbox of {session.id}"
         )
         self._creations[session.id, kind] = creation
 
-        def done(task: asyncio.Task[AcquiredSandbox]) -> None:
+        def forget_creation(task: asyncio.Task[AcquiredSandbox]) -> None:
             self._creations.pop((session.id, kind), None)
             if not task.cancelled() and task.exception() is not None:
                 log.info("could not create sandbox of session", session=session.id, error=str(task.exception()))
 
-        creation.add_done_callback(done)
+        creation.add_done_callback(forget_creation)
         return creation
 
-    async def _create_and_register(self, session: Session, kind: str, why: str | None) -> AcquiredSandbox:
-        claim = workspace_volume(session, kind)
+    async def _create_and_register(self, session: Session, kind: str, reason: str | None) -> AcquiredSandbox:
+        claim = workspace_volume_name(session, kind)
         has_workspace = claim in await asyncio.to_thread(self._fleet.volumes.list_volume_names, session.tenant, claim)
-        await self.emit(session, SessionSandbox(kind=kind, sandbox_id="", state="starting", reason=why))
+        await self.emit(session, SessionSandbox(kind=kind, sandbox_id="", state="starting", reason=reason))
         try:
-            await self._ensure_image(session, kind)
-            began = datetime.now(UTC)
+            await self._ensure_kind_image(session, kind)
+            start_time = datetime.now(UTC)
             sandbox = await self._create_in_fleet(await self._session_store.get(session.id), kind)
         except PaddockError as error:
             await self.emit(
@@ -249,7 +255,7 @@ class SessionSandboxes:
             raise SessionNotFound(f"session {session.id} was deleted")
         await self._sync_visibility(session.id, sandbox)
         return AcquiredSandbox(
-            sandbox, _new_sandbox_note(kind, why) if has_workspace and sandbox.created_at >= began else None
+            sandbox, _new_sandbox_note(kind, reason) if has_workspace and sandbox.created_at >= start_time else None
         )
 
     async def _sync_visibility(self, session_id: str, sandbox: Sandbox) -> None:
@@ -272,7 +278,9 @@ class SessionSandboxes:
                     metadata={SESSION_KEY: session.id},
                     owner=session.ownership,
                     extensions={LLM_SESSION_EXTENSION: session.id},
-                    volumes=(VolumeRequest(name="workspace", claim=workspace_volume(session, kind), target=WORKSPACE),),
+                    volumes=(
+                        VolumeRequest(name="workspace", claim=workspace_volume_name(session, kind), target=WORKSPACE),
+                    ),
                     request_key=sandbox_request_key(session, kind, generation),
                 ),
             )
@@ -280,25 +288,27 @@ class SessionSandboxes:
                 return sandbox
         raise Unavailable(f"too many {kind} sandboxes were created for this session; try again later")
 
-    async def _ensure_image(self, session: Session, kind: str) -> None:
+    async def _ensure_kind_image(self, session: Session, kind: str) -> None:
         """Build the image of a kind if only its recipe exists."""
         images, name = self._fleet.images, self._fleet.kinds.get(kind).image
 
-        def tell(building: ImageBuildProgress) -> Awaitable[object]:
-            return self.emit(session, SessionSandbox(kind=kind, sandbox_id="", state="starting", building=building))
+        def emit_progress(build: ImageBuildProgress) -> Awaitable[object]:
+            return self.emit(session, SessionSandbox(kind=kind, sandbox_id="", state="starting", building=build))
 
         if not isinstance(images, ImageStore):
             return
-        building = asyncio.create_task(ensure_image(images, name, tell), name=f"image {name} for {session.id}")
-        self._builds[session.id, kind] = building
+        build = asyncio.create_task(
+            ensure_image_built(images, name, emit_progress), name=f"image {name} for {session.id}"
+        )
+        self._builds[session.id, kind] = build
         try:
-            await asyncio.wait([building])
+            await asyncio.wait([build])
         finally:
             del self._builds[session.id, kind]
-            building.cancel()
-        if building.cancelled():
+            build.cancel()
+        if build.cancelled():
             raise Unavailable(f"the build of image {name} was cancelled")
-        building.result()
+        build.result()
 
     async def _drop_sandbox(self, session: Session, kind: str, sandbox_id: str, reason: str) -> None:
         """Remove a broken sandbox from the session and delete it."""
@@ -328,17 +338,19 @@ class SessionSandboxes:
         """Change the session's sandboxes and emit events; return False if the session was deleted."""
 
         def work(connection: Any) -> Session:
-            current = SessionStore.current(connection, session.id)
-            gone = (drop or {}).items()
-            left = {
+            current = SessionStore.load_session(connection, session.id)
+            dropped = (drop or {}).items()
+            sandboxes = {
                 **{
-                    kind: sandbox_id for kind, sandbox_id in current.sandboxes.items() if (kind, sandbox_id) not in gone
+                    kind: sandbox_id
+                    for kind, sandbox_id in current.sandboxes.items()
+                    if (kind, sandbox_id) not in dropped
                 },
                 **(add or {}),
             }
-            if left == current.sandboxes:
+            if sandboxes == current.sandboxes:
                 return current
-            return SessionStore.alter(connection, session.id, {"sandboxes": left}, datetime.now(UTC))
+            return SessionStore.update_session(connection, session.id, {"sandboxes": sandboxes}, datetime.now(UTC))
 
         try:
             await self._events.write_with_events(work, lambda _: session_log_entries(session, *events))
@@ -350,22 +362,22 @@ class SessionSandboxes:
         return self._locks.setdefault((session_id, kind), asyncio.Lock())
 
 
-def workspace_volume(session: Session, kind: str) -> str:
+def workspace_volume_name(session: Session, kind: str) -> str:
     """Return the name of the workspace volume of a session's sandboxes of a kind."""
     return f"{re.sub('[^a-z0-9]+', '-', session.id.lower()).strip('-')}-{kind}"
 
 
-def sandbox_request_key(session: Session, *more: object) -> str:
+def sandbox_request_key(session: Session, *parts: object) -> str:
     """Return the fleet's request key of a sandbox of the session.
 
     The key contains a tab, which keys from outside cannot contain: otherwise a client could set up a sandbox under this
     key and have the agent work in it or delete it.
     """
-    return "/".join(["session\t" + session.id, *map(str, more)]) + ("" if more else "/")
+    return "/".join(["session\t" + session.id, *map(str, parts)]) + ("" if parts else "/")
 
 
-def _new_sandbox_note(kind: str, why: str | None) -> str:
-    cause = f" because the earlier one was lost ({why})" if why else ""
+def _new_sandbox_note(kind: str, reason: str | None) -> str:
+    cause = f" because the earlier one was lost ({reason})" if reason else ""
     return (
         f"A new {kind} sandbox was created{cause}. {WORKSPACE} is unchanged; files elsewhere, running programs, "
         "windows, variables and installed packages are gone."

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from paddock.agents.engines.base import ToolSpec
 from paddock.agents.session_files import SessionFiles
 from paddock.agents.tools.session_sandboxes import SessionSandboxes
-from paddock.agents.tools.tool_results import FETCH_TOOL, ToolResultFormatter, failed_result, text_result
+from paddock.agents.tools.tool_results import FETCH_TOOL, ToolResultFormatter, failed_tool_result, text_tool_result
 from paddock.errors import InvalidInput, NotFound
 from paddock.events.event_log import EventLog
 from paddock.fleet.file_mover import FileMover, SandboxFileLocation
@@ -29,7 +29,7 @@ from paddock.model.task_fields import WORKSPACE
 from paddock.store.chat_sessions.session_log_entries import session_log_entries
 from paddock.store.chat_sessions.session_store import SessionStore
 
-ASK_USER = "ask_user"
+ASK_USER_TOOL = "ask_user"
 AGENT_VIEWER = "agent"
 """Name of the agent as a terminal viewer."""
 MAX_PLAN_STEPS = 100
@@ -45,7 +45,7 @@ ScreenKind = Annotated[
 AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096, description=f"Absolute, such as {WORKSPACE}/a.txt.")]
 
 
-class _MoveArguments(FrozenModel):
+class _MoveFileArguments(FrozenModel):
     from_kind: AnyKind
     from_path: AbsolutePath
     to_kind: AnyKind
@@ -58,13 +58,13 @@ class _ScreenshotArguments(FrozenModel):
     to_path: AbsolutePath
 
 
-class _FetchArguments(FrozenModel):
+class _SessionFileArguments(FrozenModel):
     file: str = Field(min_length=1, max_length=255, description="Its SHA-256, or its name in the conversation.")
     to_kind: AnyKind
     to_path: AbsolutePath
 
 
-class _KeepArguments(FrozenModel):
+class _KeepFileArguments(FrozenModel):
     kind: AnyKind
     path: AbsolutePath
 
@@ -78,7 +78,7 @@ class _TerminalArguments(FrozenModel):
     name: str = Field(default="main", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Its name.")
 
 
-class _AskArguments(FrozenModel):
+class _AskUserArguments(FrozenModel):
     question: str = Field(min_length=1, max_length=10_000)
     choices: tuple[Annotated[str, Field(min_length=1, max_length=500)], ...] = Field(
         default=(), max_length=20, description="Answers to choose from, if there are some; another may be given too."
@@ -89,7 +89,7 @@ class _PlanArguments(FrozenModel):
     steps: tuple[PlanStep, ...] = Field(max_length=MAX_PLAN_STEPS, description="All steps, in order, as they are now.")
 
 
-class _ListArguments(FrozenModel):
+class _ListToolsArguments(FrozenModel):
     kind: str | None = Field(
         default=None, description="Only those of this kind of sandbox.", json_schema_extra=KIND_SCHEMA_EXTRA
     )
@@ -113,7 +113,7 @@ SESSION_TOOLS = (
     _SessionTool(
         "move_between_sandboxes",
         "Copy a file or a directory from one sandbox to another. The source stays.",
-        _MoveArguments,
+        _MoveFileArguments,
         "write",
         kinds=2,
     ),
@@ -129,7 +129,7 @@ SESSION_TOOLS = (
         FETCH_TOOL,
         "Write a stored file of this session to a sandbox: an attachment of the user, an image, or the whole of "
         "a result that was too long to be shown.",
-        _FetchArguments,
+        _SessionFileArguments,
         "write",
         kinds=1,
     ),
@@ -137,7 +137,7 @@ SESSION_TOOLS = (
         "keep_file",
         "Give the user a file of a sandbox: it is stored with this session, and can be opened and downloaded from the "
         "conversation. Use it for what the user has asked for.",
-        _KeepArguments,
+        _KeepFileArguments,
         kinds=1,
     ),
     _SessionTool(
@@ -155,37 +155,37 @@ SESSION_TOOLS = (
         kinds=1,
     ),
     _SessionTool(
-        ASK_USER,
+        ASK_USER_TOOL,
         "Ask the user something, and wait for the answer. For what only they can know or decide.",
-        _AskArguments,
+        _AskUserArguments,
     ),
     _SessionTool(
         "update_plan",
         "Show the user how you go about a longer piece of work, and how far you are. Give all steps each time.",
         _PlanArguments,
     ),
-    _SessionTool("list_tools", "List all tools that you have, with what they do.", _ListArguments),
+    _SessionTool("list_tools", "List all tools that you have, with what they do.", _ListToolsArguments),
 )
-_BY_NAME = {definition.name: definition for definition in SESSION_TOOLS}
+_TOOLS_BY_NAME = {definition.name: definition for definition in SESSION_TOOLS}
 
 
 def session_tool_specs(kinds: Sequence[SandboxKind]) -> list[ToolSpec]:
     """Return the session tools for the given kinds of sandbox."""
-    screens = any(kind.screen for kind in kinds)
+    has_screen = any(kind.screen for kind in kinds)
     return [
         ToolSpec(
             name=definition.name,
             description=definition.description,
-            input_schema=_schema(definition.arguments, kinds),
+            input_schema=_arguments_schema(definition.arguments, kinds),
             tool=definition.name,
             effect=definition.effect,
         )
         for definition in SESSION_TOOLS
-        if len(kinds) >= definition.kinds and (screens or not definition.screen)
+        if len(kinds) >= definition.kinds and (has_screen or not definition.screen)
     ]
 
 
-class SessionTools:
+class SessionToolRunner:
     """Runs session tools. Raises `PaddockError` if a call cannot be done."""
 
     def __init__(
@@ -224,21 +224,21 @@ class SessionTools:
         }
 
     async def run_tool(self, session: Session, call: ToolCall, tool: str) -> CallResult:
-        definition, handler = _BY_NAME.get(tool), self._handlers.get(tool)
+        definition, handler = _TOOLS_BY_NAME.get(tool), self._handlers.get(tool)
         if definition is None or handler is None:
             raise InvalidInput(f"{tool[:100]} cannot be run")
         try:
             arguments = definition.arguments.model_validate(dict(call.arguments))
         except ValidationError as error:
-            first = error.errors()[0]
-            field_path = ".".join(map(str, first["loc"])) or "arguments"
-            raise InvalidInput(f"{field_path}: {first['msg']}") from None
+            first_error = error.errors()[0]
+            field_path = ".".join(map(str, first_error["loc"])) or "arguments"
+            raise InvalidInput(f"{field_path}: {first_error['msg']}") from None
         return await handler(session, arguments)
 
-    async def _move_file(self, session: Session, arguments: _MoveArguments) -> CallResult:
+    async def _move_file(self, session: Session, arguments: _MoveFileArguments) -> CallResult:
         source, source_note = await self._acquire(session, arguments.from_kind)
         target, target_note = await self._acquire(session, arguments.to_kind)
-        moved = await self._mover.move(
+        copied = await self._mover.move(
             session.tenant,
             SandboxFileLocation(sandbox=source.id, path=arguments.from_path),
             SandboxFileLocation(sandbox=target.id, path=arguments.to_path),
@@ -247,61 +247,61 @@ class SessionTools:
             session,
             arguments.to_kind,
             target,
-            moved.destination_path,
+            copied.destination_path,
             f"{arguments.from_kind}:{arguments.from_path}",
-            moved.size,
+            copied.size,
         )
-        what = "directory" if moved.type == "directory" else "file"
-        text = f"the {what} was copied to {arguments.to_kind}:{moved.destination_path} ({moved.size} bytes)"
-        return _with_notes(text_result(text), source_note, target_note)
+        item_type = "directory" if copied.type == "directory" else "file"
+        text = f"the {item_type} was copied to {arguments.to_kind}:{copied.destination_path} ({copied.size} bytes)"
+        return _with_notes(text_tool_result(text), source_note, target_note)
 
     async def _save_screenshot(self, session: Session, arguments: _ScreenshotArguments) -> CallResult:
         source, source_note = await self._acquire(session, arguments.from_kind)
         target, target_note = await self._acquire(session, arguments.to_kind)
-        moved = await self._mover.save_screenshot(
+        copied = await self._mover.save_screenshot(
             session.tenant, source.id, SandboxFileLocation(sandbox=target.id, path=arguments.to_path)
         )
         await self._emit_file(
-            session, arguments.to_kind, target, moved.destination_path, f"{arguments.from_kind}:screen", moved.size
+            session, arguments.to_kind, target, copied.destination_path, f"{arguments.from_kind}:screen", copied.size
         )
-        text = f"the picture was written to {arguments.to_kind}:{moved.destination_path} ({moved.size} bytes)"
-        return _with_notes(text_result(text), source_note, target_note)
+        text = f"the picture was written to {arguments.to_kind}:{copied.destination_path} ({copied.size} bytes)"
+        return _with_notes(text_tool_result(text), source_note, target_note)
 
-    async def _write_session_file(self, session: Session, arguments: _FetchArguments) -> CallResult:
+    async def _write_session_file(self, session: Session, arguments: _SessionFileArguments) -> CallResult:
         sha = await self._resolve_file(session, arguments.file)
         data = await self._files.read_file(session.id, sha)
         target, note = await self._acquire(session, arguments.to_kind)
-        inside = await self._fleet.running_client(session.tenant, target.id)
-        await inside.write_file(arguments.to_path, _chunks(data))
+        daemon = await self._fleet.running_client(session.tenant, target.id)
+        await daemon.write_file(arguments.to_path, _chunks(data))
         await self._emit_file(session, arguments.to_kind, target, arguments.to_path, f"session:{sha}", len(data))
         return _with_notes(
-            text_result(f"{len(data)} bytes were written to {arguments.to_kind}:{arguments.to_path}"), note
+            text_tool_result(f"{len(data)} bytes were written to {arguments.to_kind}:{arguments.to_path}"), note
         )
 
-    async def _keep_file(self, session: Session, arguments: _KeepArguments) -> CallResult:
+    async def _keep_file(self, session: Session, arguments: _KeepFileArguments) -> CallResult:
         source, note = await self._acquire(session, arguments.kind)
-        inside = await self._fleet.running_client(session.tenant, source.id)
-        about = await inside.about(arguments.path)
-        if about.get("type") == "directory":
+        daemon = await self._fleet.running_client(session.tenant, source.id)
+        file_info = await daemon.about(arguments.path)
+        if file_info.get("type") == "directory":
             raise InvalidInput(f"{arguments.path} is a directory; pack it into one file first")
-        size = about.get("size")
+        size = file_info.get("size")
         if isinstance(size, int) and size > self._max_file_size:
             raise InvalidInput(
                 f"{arguments.path} has {size} bytes; the limit for session files is {self._max_file_size}"
             )
-        data = await inside.read_file(arguments.path, limit=self._max_file_size)
-        kept = await self._files.store_file(session.id, data, name=PurePosixPath(arguments.path).name)
+        data = await daemon.read_file(arguments.path, limit=self._max_file_size)
+        stored = await self._files.store_file(session.id, data, name=PurePosixPath(arguments.path).name)
         await self._sandboxes.emit(
-            session, SessionFile(path=kept.name, source=f"{arguments.kind}:{arguments.path}", size=len(data))
+            session, SessionFile(path=stored.name, source=f"{arguments.kind}:{arguments.path}", size=len(data))
         )
-        text = f"{kept.name} ({len(data)} bytes) is kept with the conversation as the file {kept.file}"
-        return _with_notes(text_result(text, kept), note)
+        text = f"{stored.name} ({len(data)} bytes) is kept with the conversation as the file {stored.file}"
+        return _with_notes(text_tool_result(text, stored), note)
 
     async def _start_desktop(self, session: Session, arguments: _DesktopArguments) -> CallResult:
         sandbox, note = await self._acquire_with_screen(session, arguments.kind)
         services = await self._live.tools.start_desktop(session.tenant, sandbox.id)
         await self._sandboxes.emit(session, SessionDesktop(kind=arguments.kind, sandbox_id=sandbox.id, state="started"))
-        return _with_notes(text_result(f"the desktop of {arguments.kind} runs: {_service_states(services)}"), note)
+        return _with_notes(text_tool_result(f"the desktop of {arguments.kind} runs: {_service_states(services)}"), note)
 
     async def _stop_desktop(self, session: Session, arguments: _DesktopArguments) -> CallResult:
         sandbox, note = await self._acquire_with_screen(session, arguments.kind)
@@ -311,7 +311,7 @@ class SessionTools:
         services = await self._live.tools.stop_desktop(session.tenant, sandbox.id)
         await self._sandboxes.emit(session, SessionDesktop(kind=arguments.kind, sandbox_id=sandbox.id, state="stopped"))
         return _with_notes(
-            text_result(f"the desktop of {arguments.kind} was stopped: {_service_states(services)}"), note
+            text_tool_result(f"the desktop of {arguments.kind} was stopped: {_service_states(services)}"), note
         )
 
     async def _start_terminal(self, session: Session, arguments: _TerminalArguments) -> CallResult:
@@ -323,21 +323,23 @@ class SessionTools:
         await self._sandboxes.emit(
             session, SessionTerminal(kind=arguments.kind, sandbox_id=sandbox.id, name=arguments.name, state="ready")
         )
-        return _with_notes(text_result(f"the terminal {arguments.name} of {arguments.kind} is open for the user"), note)
+        return _with_notes(
+            text_tool_result(f"the terminal {arguments.name} of {arguments.kind} is open for the user"), note
+        )
 
     async def _update_plan(self, session: Session, arguments: _PlanArguments) -> CallResult:
         event = PlanChanged(steps=arguments.steps)
 
         def work(connection: Any) -> Session:
-            return SessionStore.alter(connection, session.id, {"plan": arguments.steps}, datetime.now(UTC))
+            return SessionStore.update_session(connection, session.id, {"plan": arguments.steps}, datetime.now(UTC))
 
         await self._events.write_with_events(work, lambda _: session_log_entries(session, event))
         done = sum(step.state in ("done", "dropped") for step in arguments.steps)
-        return text_result(f"the plan is shown: {done} of {len(arguments.steps)} steps are done")
+        return text_tool_result(f"the plan is shown: {done} of {len(arguments.steps)} steps are done")
 
-    async def _list_tools(self, session: Session, arguments: _ListArguments) -> CallResult:
+    async def _list_tools(self, session: Session, arguments: _ListToolsArguments) -> CallResult:
         if arguments.kind is not None and arguments.kind not in session.kinds:
-            return failed_result(
+            return failed_tool_result(
                 f"there is no kind {arguments.kind[:80]!r} here; there are {', '.join(session.kinds) or 'none'}"
             )
         specs = [spec for spec in await self._list_all_tools(session) if arguments.kind in (None, spec.kind)]
@@ -348,15 +350,15 @@ class SessionTools:
         """Return the SHA-256 of a file by name; of several with that name, the newest."""
         if re.fullmatch("[0-9a-f]{64}", name):
             return name
-        for message in reversed(await self._session_store.messages(session.id)):
+        for message in reversed(await self._session_store.list_messages(session.id)):
             for part in reversed(message.content):
                 if isinstance(part, FileContent) and part.name == name:
                     return part.file
         raise NotFound(f"no message of this conversation has a file {name!r}")
 
     async def _acquire(self, session: Session, kind: str) -> tuple[Sandbox, str | None]:
-        held = await self._sandboxes.acquire(session, kind)
-        return held.sandbox, held.note
+        acquired = await self._sandboxes.acquire(session, kind)
+        return acquired.sandbox, acquired.note
 
     async def _acquire_with_screen(self, session: Session, kind: str) -> tuple[Sandbox, str | None]:
         if not self._fleet.kinds.get(kind).screen:
@@ -377,7 +379,7 @@ async def _chunks(data: bytes) -> AsyncIterator[bytes]:
 
 
 def _with_notes(result: CallResult, *notes: str | None) -> CallResult:
-    note_parts = failed_result("", *dict.fromkeys(notes)).content[:-1]
+    note_parts = failed_tool_result("", *dict.fromkeys(notes)).content[:-1]
     return result.model_copy(update={"content": (*note_parts, *result.content)})
 
 
@@ -386,7 +388,7 @@ def _service_states(services: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(listed) or "nothing belongs to it"
 
 
-def _schema(arguments: type[FrozenModel], kinds: Sequence[SandboxKind]) -> dict[str, Any]:
+def _arguments_schema(arguments: type[FrozenModel], kinds: Sequence[SandboxKind]) -> dict[str, Any]:
     """Return the simplified JSON schema of arguments, with the session's kinds as choices."""
     whole = arguments.model_json_schema()
     plain: dict[str, Any] = _simplify_schema(

@@ -21,7 +21,7 @@ _KIND_ADVICE = {
 }
 
 
-def write_system_prompt(session: Session, kinds: Sequence[SandboxKind]) -> str:
+def build_system_prompt(session: Session, kinds: Sequence[SandboxKind]) -> str:
     """Write the system prompt of a session with the given kinds of sandbox."""
     parts = [
         _ROLE,

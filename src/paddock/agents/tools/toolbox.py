@@ -11,10 +11,10 @@ from paddock.agents.session_files import SessionFiles
 from paddock.agents.tools.call_output import STREAMING_TOOLS, CallOutputStream
 from paddock.agents.tools.client_tools import client_tool_spec
 from paddock.agents.tools.session_sandboxes import AcquiredSandbox, SessionSandboxes
-from paddock.agents.tools.session_tools import SessionTools, session_tool_specs
-from paddock.agents.tools.system_prompt import write_system_prompt
+from paddock.agents.tools.session_tools import SessionToolRunner, session_tool_specs
+from paddock.agents.tools.system_prompt import build_system_prompt
 from paddock.agents.tools.tool_names import build_tool_specs, default_tools
-from paddock.agents.tools.tool_results import ToolResultFormatter, failed_result
+from paddock.agents.tools.tool_results import ToolResultFormatter, failed_tool_result
 from paddock.config.schema import Config
 from paddock.errors import Conflict, PaddockError, SandboxError, SandboxNotFound, SandboxTimeout, SessionNotFound
 from paddock.events.event_log import EventLog
@@ -54,7 +54,7 @@ class Toolbox:
             tuple[str, ...], tuple[list[SandboxKind], list[tuple[SandboxTool, ...]], tuple[ToolSpec, ...]]
         ] = {}
         """Cached tool specs by the session's kinds, with the kinds and tools they were built from."""
-        self._session_tools = SessionTools(
+        self._session_tools = SessionToolRunner(
             fleet=fleet,
             live=live,
             sandboxes=self._sandboxes,
@@ -71,25 +71,25 @@ class Toolbox:
 
         Tools of a kind are listed before its sandbox exists. The sandboxes are those of the given `Session` object.
         """
-        own = await self.list_server_tools(session)
-        client = await self._session_store.client_tools(session.id)
-        if not client:
-            return own
-        taken = {spec.name for spec in own}
-        return (*own, *(client_tool_spec(tool) for tool in client if tool.name not in taken))
+        server_tools = await self.list_server_tools(session)
+        client_tools = await self._session_store.list_client_tools(session.id)
+        if not client_tools:
+            return server_tools
+        taken_names = {spec.name for spec in server_tools}
+        return (*server_tools, *(client_tool_spec(tool) for tool in client_tools if tool.name not in taken_names))
 
     async def list_server_tools(self, session: Session) -> tuple[ToolSpec, ...]:
         """List all tools of the session except those that its client runs."""
         kinds = self._known_kinds(session)
-        usual = [await self._tools_of_kind(session, kind, session.sandboxes.get(kind.name)) for kind in kinds]
-        made = self._spec_cache.get(session.kinds)
-        if made is None or made[:2] != (kinds, usual):
-            found = {spec.name: spec for spec in session_tool_specs(kinds)}
-            for kind, tools in zip(kinds, usual, strict=True):
+        kind_tools = [await self._tools_of_kind(session, kind, session.sandboxes.get(kind.name)) for kind in kinds]
+        cached = self._spec_cache.get(session.kinds)
+        if cached is None or cached[:2] != (kinds, kind_tools):
+            specs = {spec.name: spec for spec in session_tool_specs(kinds)}
+            for kind, tools in zip(kinds, kind_tools, strict=True):
                 for spec in build_tool_specs(kind.name, tools):
-                    found.setdefault(spec.name, spec)
-            made = self._spec_cache[session.kinds] = kinds, usual, tuple(found.values())
-        return made[2]
+                    specs.setdefault(spec.name, spec)
+            cached = self._spec_cache[session.kinds] = kinds, kind_tools, tuple(specs.values())
+        return cached[2]
 
     async def _current_tools(self, session: Session) -> tuple[ToolSpec, ...]:
         try:
@@ -100,12 +100,12 @@ class Toolbox:
 
     async def system_prompt(self, session: Session) -> str:
         """Return the system prompt of the session."""
-        return write_system_prompt(session, self._known_kinds(session))
+        return build_system_prompt(session, self._known_kinds(session))
 
     async def run_call(self, session: Session, turn: int, call: ToolCall, spec: ToolSpec) -> CallResult:
         """Run a call; failures are returned as failed results."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        start_time = loop.time()
         try:
             if spec.kind is None:
                 async with asyncio.timeout(self._config.chat.call_timeout):
@@ -115,13 +115,13 @@ class Toolbox:
                     on_output = output.write if spec.tool in STREAMING_TOOLS else None
                     result = await self._run_in_sandbox(session, call, spec, spec.kind, on_output)
         except PaddockError as error:
-            result = failed_result(error.message)
+            result = failed_tool_result(error.message)
         except TimeoutError:
-            result = failed_result("The call timed out. It may have been done in part.")
+            result = failed_tool_result("The call timed out. It may have been done in part.")
         except Exception as error:
             log.exception("call failed unexpectedly", session=session.id, call=call.id)
-            result = failed_result(f"internal server error ({type(error).__name__}); see the server log")
-        return result.model_copy(update={"seconds": round(loop.time() - began, 3)})
+            result = failed_tool_result(f"internal server error ({type(error).__name__}); see the server log")
+        return result.model_copy(update={"seconds": round(loop.time() - start_time, 3)})
 
     async def release_sandboxes(self, session: Session, reason: str) -> None:
         """Delete the session's sandboxes and emit the change; their workspaces are kept. Idempotent."""
@@ -129,14 +129,14 @@ class Toolbox:
 
     async def is_attended(self, session: Session) -> bool:
         """Return whether a person controls or watches a sandbox of the session; extends its life."""
-        seen = [
+        attended = [
             sandbox_id
             for sandbox_id in session.sandboxes.values()
             if self._live.leases.has_holder_or_viewers(sandbox_id) or self._live.desktops.viewer_count(sandbox_id)
         ]
-        for sandbox_id in seen:
+        for sandbox_id in attended:
             await self._sandboxes.extend_life(session, sandbox_id)
-        return bool(seen)
+        return bool(attended)
 
     async def delete_sandboxes(self, session: Session) -> None:
         """Delete the session's sandboxes and workspaces. Idempotent."""
@@ -156,8 +156,8 @@ class Toolbox:
 
     def _known_kinds(self, session: Session) -> list[SandboxKind]:
         """Return the session's kinds that are still configured."""
-        known = {kind.name: kind for kind in self._fleet.kinds}
-        return [known[name] for name in session.kinds if name in known]
+        kinds_by_name = {kind.name: kind for kind in self._fleet.kinds}
+        return [kinds_by_name[name] for name in session.kinds if name in kinds_by_name]
 
     async def _tools_of_kind(
         self, session: Session, kind: SandboxKind, sandbox_id: str | None
@@ -165,11 +165,11 @@ class Toolbox:
         """Return the tools that the sandbox reports, or the defaults of its kind if it does not answer."""
         if sandbox_id is not None:
             try:
-                found = await self._live.tools.list_tools(session.tenant, sandbox_id)
+                reported_tools = await self._live.tools.list_tools(session.tenant, sandbox_id)
             except PaddockError:
-                found = ()
-            if found:
-                return found
+                reported_tools = ()
+            if reported_tools:
+                return reported_tools
         if kind.name not in self._default_tools:
             self._default_tools[kind.name] = await asyncio.to_thread(default_tools, kind)
         return self._default_tools[kind.name]
@@ -186,19 +186,19 @@ class Toolbox:
                     session.tenant, acquired.sandbox.id, spec.tool, call.arguments, timeout=limit, on_output=on_output
                 )
             except InputHeld as error:
-                return failed_result(f"Nothing was done: {error.message}.", *notes)
+                return failed_tool_result(f"Nothing was done: {error.message}.", *notes)
             except (SandboxError, SandboxNotFound, Conflict) as error:
                 may_have_run = isinstance(error, SandboxError)
-                why = await self._sandboxes.check_lost(session, kind, acquired.sandbox)
-                if why is None and may_have_run:
-                    return failed_result(_failed_in_sandbox(error, limit), *notes)
+                loss_reason = await self._sandboxes.check_lost(session, kind, acquired.sandbox)
+                if loss_reason is None and may_have_run:
+                    return failed_tool_result(_failed_in_sandbox(error, limit), *notes)
                 # Read-only calls are safe to repeat.
                 if not can_retry or (may_have_run and spec.effect != "none"):
-                    return failed_result(_lost_sandbox_message(kind, why or error.message, spec), *notes)
+                    return failed_tool_result(_lost_sandbox_message(kind, loss_reason or error.message, spec), *notes)
                 acquired = await self._sandboxes.acquire(session, kind)
                 notes.append(acquired.note)
             except PaddockError as error:
-                return failed_result(error.message, *notes)
+                return failed_tool_result(error.message, *notes)
             else:
                 await self._emit_changes(session, kind, acquired, spec, result)
                 return await self._result_formatter.format_result(session.id, spec.name, result, *notes)
@@ -206,10 +206,10 @@ class Toolbox:
 
     def _call_timeout(self, call: ToolCall) -> float:
         """Return the timeout of a call: its own `timeout` argument plus a margin, capped by the configuration."""
-        most, own = self._config.chat.call_timeout, call.arguments.get("timeout")
-        if isinstance(own, int | float) and not isinstance(own, bool) and own > 0:
-            return min(most, own + TIMEOUT_MARGIN)
-        return most
+        max_timeout, requested = self._config.chat.call_timeout, call.arguments.get("timeout")
+        if isinstance(requested, int | float) and not isinstance(requested, bool) and requested > 0:
+            return min(max_timeout, requested + TIMEOUT_MARGIN)
+        return max_timeout
 
     async def _emit_changes(
         self, session: Session, kind: str, acquired: AcquiredSandbox, spec: ToolSpec, result: ToolResult
@@ -239,9 +239,9 @@ def _failed_in_sandbox(error: PaddockError, limit: float) -> str:
     return f"The sandbox is running, but the call failed: {error.message}. It may or may not have been done."
 
 
-def _lost_sandbox_message(kind: str, why: str, spec: ToolSpec) -> str:
-    done = "" if spec.effect == "none" else " It may have been done in part; check before you repeat it."
+def _lost_sandbox_message(kind: str, loss_reason: str, spec: ToolSpec) -> str:
+    warning = "" if spec.effect == "none" else " It may have been done in part; check before you repeat it."
     return (
-        f"The {kind} sandbox was lost while {spec.name} was running: {why}.{done} The next call creates a new one, "
-        "with the same /workspace; everything else is gone."
+        f"The {kind} sandbox was lost while {spec.name} was running: {loss_reason}.{warning} "
+        "The next call creates a new one, with the same /workspace; everything else is gone."
     )

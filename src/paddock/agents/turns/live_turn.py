@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from paddock.agents.approvals.tool_calls import ToolCalls
+from paddock.agents.approvals.tool_call_service import ToolCallService
 from paddock.agents.engines.base import CallVerdict, MessageWriter, ReplyPiece, ToolSpec
-from paddock.agents.model.model_requests import SessionModel
+from paddock.agents.model.model_requests import SessionModelClient
 from paddock.agents.tools.toolbox import Toolbox
 from paddock.agents.turns.message_cache import MessageCache
 from paddock.agents.turns.takeover_pause import TakeoverPause
@@ -26,14 +26,14 @@ class TurnFactory:
 
     session_store: SessionStore
     events: EventLog
-    tool_calls: ToolCalls
-    model: SessionModel
+    tool_calls: ToolCallService
+    model: SessionModelClient
     toolbox: Toolbox
     takeover_pause: TakeoverPause
     message_cache: MessageCache
 
-    def create_turn(self, session: Session, number: int, first: SessionMessage | None = None) -> LiveTurn:
-        return LiveTurn(self, session, number, first)
+    def create_turn(self, session: Session, number: int, first_message: SessionMessage | None = None) -> LiveTurn:
+        return LiveTurn(self, session, number, first_message)
 
 
 class LiveTurn:
@@ -43,13 +43,13 @@ class LiveTurn:
     """
 
     def __init__(
-        self, dependencies: TurnFactory, session: Session, number: int, first: SessionMessage | None = None
+        self, dependencies: TurnFactory, session: Session, number: int, first_message: SessionMessage | None = None
     ) -> None:
         self.session = session
         self.number = number
         self._dependencies = dependencies
-        self._first = first
-        self._asked = first is None
+        self._first_message = first_message
+        self._may_have_replies = first_message is None
         self._specs: Mapping[str, ToolSpec] | None = None
 
     async def system_prompt(self) -> str:
@@ -65,8 +65,10 @@ class LiveTurn:
     def ask_model(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, by: str | None = None
     ) -> AsyncGenerator[ReplyPiece, None]:
-        is_fresh, self._asked = not self._asked, True
-        return self._dependencies.model.ask_model(self.session, self.number, messages, tools, by=by, fresh=is_fresh)
+        is_new_turn, self._may_have_replies = not self._may_have_replies, True
+        return self._dependencies.model.ask_model(
+            self.session, self.number, messages, tools, by=by, is_new_turn=is_new_turn
+        )
 
     async def call_tool(self, call: ToolCall, *, wait: bool = True) -> CallResult:
         return await self._dependencies.tool_calls.run_call(
@@ -90,13 +92,13 @@ class LiveTurn:
         await self._dependencies.tool_calls.record_result(self.session, self.number, call, result, kind=kind)
 
     async def unread_messages(self, known: Collection[str]) -> Sequence[SessionMessage]:
-        first, self._first = self._first, None
-        if first is not None and not await self._dependencies.takeover_pause.pause_if_held(self.session):
-            return [] if first.id in known else [first]
-        current, written = await self._dependencies.session_store.with_messages(self.session.id, self.number)
+        first_message, self._first_message = self._first_message, None
+        if first_message is not None and not await self._dependencies.takeover_pause.pause_if_held(self.session):
+            return [] if first_message.id in known else [first_message]
+        current, messages = await self._dependencies.session_store.get_with_turn_messages(self.session.id, self.number)
         if current is not None and await self._dependencies.takeover_pause.pause_if_held(current):
-            written = await self._dependencies.session_store.messages(self.session.id, turn=self.number)
-        return [message for message in written if message.role in ("user", "note") and message.id not in known]
+            messages = await self._dependencies.session_store.list_messages(self.session.id, turn=self.number)
+        return [message for message in messages if message.role in ("user", "note") and message.id not in known]
 
     def start_message(self) -> MessageWriter:
         return self._dependencies.model.start_message(self.session, self.number)
@@ -107,10 +109,10 @@ class LiveTurn:
         )
 
     async def load_state(self) -> bytes | None:
-        return await self._dependencies.session_store.state(self.session.id)
+        return await self._dependencies.session_store.load_engine_state(self.session.id)
 
     async def save_state(self, state: bytes) -> None:
-        await self._dependencies.session_store.save_state(self.session.id, state, datetime.now(UTC))
+        await self._dependencies.session_store.save_engine_state(self.session.id, state, datetime.now(UTC))
 
     async def _tools(self) -> Mapping[str, ToolSpec]:
         if self._specs is None:

@@ -15,15 +15,15 @@ MAX_CACHED_MESSAGES = 20_000
 class MessageCache:
     """Least-recently-used cache of session messages."""
 
-    def __init__(self, book: SessionStore, max_messages: int = MAX_CACHED_MESSAGES) -> None:
-        self._session_store = book
+    def __init__(self, session_store: SessionStore, max_messages: int = MAX_CACHED_MESSAGES) -> None:
+        self._session_store = session_store
         self._max_messages = max_messages
         self._cached: OrderedDict[str, tuple[SessionMessage, ...]] = OrderedDict()
 
     async def get_messages(self, session_id: str) -> Sequence[SessionMessage]:
         """Return all messages of a session, in order."""
         cached = self._cached.get(session_id, ())
-        new_messages = await self._session_store.messages(session_id, after=cached[-1].number if cached else 0)
+        new_messages = await self._session_store.list_messages(session_id, after=cached[-1].number if cached else 0)
         messages = (*cached, *new_messages)
         self._cached[session_id] = messages
         self._cached.move_to_end(session_id)

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from paddock.agents.approvals.tool_calls import YieldSlot
+from paddock.agents.approvals.tool_call_service import YieldSlot
 from paddock.agents.session_files import SessionFiles
 from paddock.errors import NotFound, PaddockError, SessionNotFound
 from paddock.events.event_log import EventLog
@@ -57,13 +57,13 @@ class TakeoverPause:
     """Pauses agents of all sessions during takeovers; turns wait within `yield_slot`."""
 
     def __init__(
-        self, live: LiveServices, events: EventLog, store: Store, files: SessionFiles, book: SessionStore
+        self, live: LiveServices, events: EventLog, store: Store, files: SessionFiles, session_store: SessionStore
     ) -> None:
         self.yield_slot: YieldSlot = lambda session_id: nullcontext()
         self._live = live
         self._events = events
         self._files = files
-        self._session_store = book
+        self._session_store = session_store
         self._takeovers: dict[str, dict[str, _Takeover]] = {}
         """Takeovers that the session's events report, by session and kind."""
         self._unreported: dict[str, dict[str, _Takeover]] = {}
@@ -72,15 +72,15 @@ class TakeoverPause:
         """Sessions whose events were searched for takeovers of an earlier server."""
         self._pause_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._update_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._notice_tasks: set[asyncio.Task[None]] = set()
+        self._change_tasks: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
         """Start emitting takeovers and hand-backs to sessions as they happen."""
-        self._live.leases.change_listeners.append(self._notice)
+        self._live.leases.change_listeners.append(self._on_control_change)
 
     async def close(self) -> None:
-        self._live.leases.change_listeners.remove(self._notice)
-        await asyncio.gather(*self._notice_tasks, return_exceptions=True)
+        self._live.leases.change_listeners.remove(self._on_control_change)
+        await asyncio.gather(*self._change_tasks, return_exceptions=True)
 
     async def wait_for_release(self, session: Session) -> None:
         """Wait until no person controls any sandbox of the session.
@@ -110,12 +110,12 @@ class TakeoverPause:
         self._unreported.pop(session_id, None)
         self._recovered_sessions.discard(session_id)
 
-    def _notice(self, tenant: str, sandbox_id: str) -> None:
-        task = asyncio.create_task(self._handle_control_change(tenant, sandbox_id), name=f"input of {sandbox_id}")
-        self._notice_tasks.add(task)
-        task.add_done_callback(self._notice_tasks.discard)
+    def _on_control_change(self, tenant: str, sandbox_id: str) -> None:
+        task = asyncio.create_task(self._emit_control_change(tenant, sandbox_id), name=f"input of {sandbox_id}")
+        self._change_tasks.add(task)
+        task.add_done_callback(self._change_tasks.discard)
 
-    async def _handle_control_change(self, tenant: str, sandbox_id: str) -> None:
+    async def _emit_control_change(self, tenant: str, sandbox_id: str) -> None:
         """Emit a change of control to the session that owns the sandbox, if any."""
         try:
             session_id = (await self._live.fleet.get(tenant, sandbox_id)).metadata.get(SESSION_KEY)
@@ -165,16 +165,20 @@ class TakeoverPause:
                 kind: _Takeover(kind, session.sandboxes[kind], holder.name)
                 for kind, holder in self._holders(session.sandboxes).items()
             }
-            handed_back = {kind: each for kind, each in before.items() if kind not in takeovers}
+            handed_back = {kind: takeover for kind, takeover in before.items() if kind not in takeovers}
             events: list[SessionEvent] = []
             for kind, sandbox_id in session.sandboxes.items():
                 activities = self._live.leases.takeovers.finished_takeovers(sandbox_id)
-                if activities and not any(kind in known for known in (before, unreported, takeovers)):
+                if activities and not any(kind in kinds for kinds in (before, unreported, takeovers)):
                     # The takeover ended before it was noticed.
                     handed_back[kind] = _Takeover(kind, sandbox_id, activities[-1].name)
                     events.append(_desktop_event(handed_back[kind], "taken"))
-            events += [_desktop_event(each, "handed_back") for each in handed_back.values()]
-            events += [_desktop_event(each, "taken") for kind, each in takeovers.items() if before.get(kind) != each]
+            events += [_desktop_event(takeover, "handed_back") for takeover in handed_back.values()]
+            events += [
+                _desktop_event(takeover, "taken")
+                for kind, takeover in takeovers.items()
+                if before.get(kind) != takeover
+            ]
             state = SessionState.PARKED if takeovers else SessionState.RUNNING
             if events or session.state is (SessionState.RUNNING if takeovers else SessionState.PARKED):
                 await self._update_session(session, state, events)
@@ -206,8 +210,8 @@ class TakeoverPause:
             for kind, each in self._unreported.get(session.id, {}).items()
             if unreported.get(kind) is not each
         }
-        for kind, done in activities.items():
-            takeover_log.forget_takeovers(unreported[kind].sandbox_id, done)
+        for kind, kind_activities in activities.items():
+            takeover_log.forget_takeovers(unreported[kind].sandbox_id, kind_activities)
 
     async def _describe_takeover(
         self, session: Session, takeover: _Takeover, activities: Sequence[Takeover]
@@ -221,23 +225,25 @@ class TakeoverPause:
         if session.sandboxes.get(takeover.kind) != takeover.sandbox_id:
             return [TextContent(text=f"{text} The sandbox itself no longer exists.")]
         windows = await self._list_windows(session, takeover)
-        screenshot = await self._screenshot(session, takeover)
+        screenshot = await self._take_screenshot(session, takeover)
         after = " It looks like this now:" if screenshot else " Look at how things are before you go on."
         return [TextContent(text=f"{text}{windows}{after}"), *screenshot]
 
-    async def _screenshot(self, session: Session, takeover: _Takeover) -> list[MessageContent]:
+    async def _take_screenshot(self, session: Session, takeover: _Takeover) -> list[MessageContent]:
         try:
             async with asyncio.timeout(SCREENSHOT_TIMEOUT):
                 if not self._live.fleet.kinds.get(takeover.kind).screen:
                     return []
-                shot = await self._live.tools.take_screenshot(
+                screenshot = await self._live.tools.take_screenshot(
                     session.tenant, takeover.sandbox_id, ScreenshotOptions(format="png")
                 )
-                if shot is None:
+                if screenshot is None:
                     return []
-                form = shot.mime.removeprefix("image/")
+                image_format = screenshot.mime.removeprefix("image/")
                 return [
-                    await self._files.store_file(session.id, shot.data, name=f"{takeover.kind}.{form}", mime=shot.mime)
+                    await self._files.store_file(
+                        session.id, screenshot.data, name=f"{takeover.kind}.{image_format}", mime=screenshot.mime
+                    )
                 ]
         except (PaddockError, TimeoutError) as error:
             log.info("could not take screenshot after takeover", sandbox=takeover.sandbox_id, error=str(error))
@@ -267,16 +273,16 @@ class TakeoverPause:
         note: SessionMessage | None = None,
     ) -> None:
         """Park or unpark the session and emit events; unchanged if it waits for approvals or is idle."""
-        before = SessionState.RUNNING if state is SessionState.PARKED else SessionState.PARKED
+        expected_state = SessionState.RUNNING if state is SessionState.PARKED else SessionState.PARKED
 
         def work(connection: Any) -> tuple[bool, SessionMessage | None]:
-            current = SessionStore.current(connection, session.id)
-            changes = state is not None and current.state is before
+            current = SessionStore.load_session(connection, session.id)
+            changes = state is not None and current.state is expected_state
             if changes:
-                SessionStore.alter(connection, session.id, {"state": state}, datetime.now(UTC))
-            return changes, SessionStore.keep(connection, note) if note is not None else None
+                SessionStore.update_session(connection, session.id, {"state": state}, datetime.now(UTC))
+            return changes, SessionStore.store_message(connection, note) if note is not None else None
 
-        def tell(result: tuple[bool, SessionMessage | None]) -> Sequence[NewEvent]:
+        def events_for(result: tuple[bool, SessionMessage | None]) -> Sequence[NewEvent]:
             changed, stored = result
             events_to_emit = [*events]
             if stored is not None:
@@ -285,7 +291,7 @@ class TakeoverPause:
                 events_to_emit.append(SessionStateChanged(state=state, reason=_state_reason(events)))
             return session_log_entries(session, *events_to_emit)
 
-        await self._events.write_with_events(work, tell)
+        await self._events.write_with_events(work, events_for)
 
     async def _recover_takeovers(self, session: Session) -> None:
         """Search the events once for takeovers of an earlier server that were not handed back or reported."""
@@ -340,11 +346,11 @@ def _desktop_event(takeover: _Takeover, state: Any) -> SessionDesktop:
 
 
 def _state_reason(events: Sequence[SessionEvent]) -> str | None:
-    events_to_emit = [event for event in events if isinstance(event, SessionDesktop)]
-    if not events_to_emit:
+    desktop_events = [event for event in events if isinstance(event, SessionDesktop)]
+    if not desktop_events:
         return None
-    done = "has" if events_to_emit[-1].state == "taken" else "has handed back"
-    return f"{events_to_emit[-1].by or 'a person'} {done} the {events_to_emit[-1].kind} sandbox"
+    action = "has" if desktop_events[-1].state == "taken" else "has handed back"
+    return f"{desktop_events[-1].by or 'a person'} {action} the {desktop_events[-1].kind} sandbox"
 
 
 def _is_takeover_note(message: Mapping[str, Any]) -> bool:

@@ -21,8 +21,8 @@ from paddock.agents.engines.base import (
     TurnPaused,
     UserMessage,
 )
-from paddock.agents.turns.concurrency import TurnSlot
 from paddock.agents.turns.read_tracking import ReadTrackingTurn
+from paddock.agents.turns.turn_slot import TurnSlot
 from paddock.errors import PaddockError, SessionNotFound, Unavailable
 from paddock.events.event_log import EventLog
 from paddock.model.session_events import SessionEvent, SessionStateChanged, TurnEnded, TurnError, TurnStarted
@@ -31,7 +31,7 @@ from paddock.store.chat_sessions.session_log_entries import session_log_entries
 from paddock.store.chat_sessions.session_store import SessionStore
 
 if TYPE_CHECKING:
-    from paddock.agents.approvals.tool_calls import ToolCalls
+    from paddock.agents.approvals.tool_call_service import ToolCallService
     from paddock.agents.engines.registry import EngineRegistry
 
 STOP_TIMEOUT = 30.0
@@ -63,14 +63,14 @@ class TurnRunner:
 
     def __init__(
         self,
-        book: SessionStore,
+        session_store: SessionStore,
         events: EventLog,
         engines: EngineRegistry,
-        calls: ToolCalls,
+        calls: ToolCallService,
         make_turn: Callable[[Session, int, SessionMessage | None], Turn],
         max_running: int,
     ) -> None:
-        self._session_store = book
+        self._session_store = session_store
         self._events = events
         self._engines = engines
         self._tool_calls = calls
@@ -121,8 +121,8 @@ class TurnRunner:
             running = self._running_turns.get(session_id)
             if running is not None and running.task is not None:
                 running.task.cancel()
-                _, slow = await asyncio.wait({running.task}, timeout=STOP_TIMEOUT)
-                if slow:
+                _, still_running = await asyncio.wait({running.task}, timeout=STOP_TIMEOUT)
+                if still_running:
                     log.error("engine does not stop", session=session_id)
             yield
         finally:
@@ -179,12 +179,12 @@ class TurnRunner:
         now = datetime.now(UTC)
         changes = {"state": SessionState.IDLE, "error": error}
         events = session_log_entries(session, *previous, ended, SessionStateChanged(state=SessionState.IDLE))
-        found, _ = await self._events.write_with_events(
+        session_after, _ = await self._events.write_with_events(
             lambda connection: SessionStore.close_turn(connection, session.id, session.turn, changes, now),
             lambda result: events if result[1] else [],
         )
         self.forget_approvals(session.id)
-        return found
+        return session_after
 
     async def _run_task(
         self,
@@ -232,7 +232,7 @@ class TurnRunner:
         number = session.turn
         read_ids: set[str] = set()
         last_unread: Sequence[str] = ()
-        restarted_idly = False
+        restarted_without_decision = False
         if turn_input is None:
             turn_input = await self._new_decisions(session, running, begins=True)
         while turn_input is not None:
@@ -246,13 +246,13 @@ class TurnRunner:
             read_ids = turn.read_ids
             start_cause = turn_input.cause if isinstance(turn_input, ContinueTurn) else "continue"
             if isinstance(outcome, TurnPaused):
-                turn_input, waits = await self._wait_for_decisions(session, running)
-                if turn_input is None and not waits:
-                    if restarted_idly:
+                turn_input, has_pending = await self._wait_for_decisions(session, running)
+                if turn_input is None and not has_pending:
+                    if restarted_without_decision:
                         raise Unavailable("the agent waits for a decision, but no approval is pending")
-                    restarted_idly, turn_input = True, ContinueTurn(cause="restart")
+                    restarted_without_decision, turn_input = True, ContinueTurn(cause="restart")
             else:
-                unread = await self._finish_turn(session, outcome, read_ids, given_up=last_unread)
+                unread = await self._finish_turn(session, outcome, read_ids, ignored_ids=last_unread)
                 turn_input = ContinueTurn(cause=start_cause) if unread else None
                 last_unread = unread
 
@@ -262,26 +262,26 @@ class TurnRunner:
         Nothing is awaited after the last check of `has_new_decision`: a later decision finds no running turn and
         starts one.
         """
-        waiting = session_log_entries(session, TurnEnded(turn=session.turn, state="waiting"))
-        events = False
+        waiting_events = session_log_entries(session, TurnEnded(turn=session.turn, state="waiting"))
+        waiting_emitted = False
         while True:
-            decisions = await self._new_decisions(session, running, begins=events)
+            decisions = await self._new_decisions(session, running, begins=waiting_emitted)
             if decisions is not None:
                 return decisions, False
             if not await self._has_pending_approvals(session.id):
                 # A decision between the two checks is found here.
-                return await self._new_decisions(session, running, begins=events), False
-            if events and not running.has_new_decision:
+                return await self._new_decisions(session, running, begins=waiting_emitted), False
+            if waiting_emitted and not running.has_new_decision:
                 return None, True
-            if not events:
+            if not waiting_emitted:
                 await self._events.write_with_events(
-                    lambda connection: SessionStore.current(connection, session.id),
-                    lambda current: waiting if current.state is not SessionState.IDLE else [],
+                    lambda connection: SessionStore.load_session(connection, session.id),
+                    lambda current: waiting_events if current.state is not SessionState.IDLE else [],
                 )
-                events = True
+                waiting_emitted = True
 
     async def _has_pending_approvals(self, session_id: str) -> bool:
-        return bool(await self._tool_calls.list_pending(session_id))
+        return bool(await self._tool_calls.list_pending_approvals(session_id))
 
     async def _new_decisions(self, session: Session, running: _RunningTurn, *, begins: bool) -> ApprovalsDecided | None:
         """Return decided approvals that the engine has not received; `begins` marks the turn as resumed."""
@@ -291,7 +291,7 @@ class TurnRunner:
             seen = self._seen_approvals[session.id] = _SeenApprovals(session.turn)
         decisions = [
             each
-            for each in await self._session_store.decided(session.id, session.turn)
+            for each in await self._session_store.list_decided_approvals(session.id, session.turn)
             if each.id not in seen.approvals
         ]
         if not decisions:
@@ -311,7 +311,7 @@ class TurnRunner:
         return ApprovalsDecided(approvals=tuple(decisions))
 
     async def _finish_turn(
-        self, session: Session, outcome: TurnDone, read_ids: set[str], given_up: Sequence[str]
+        self, session: Session, outcome: TurnDone, read_ids: set[str], ignored_ids: Sequence[str]
     ) -> Sequence[str]:
         """End the turn, unless there are unread messages; return their ids."""
         if await self._has_pending_approvals(session.id):
@@ -322,15 +322,20 @@ class TurnRunner:
         changes = {"state": SessionState.IDLE, "error": None}
 
         # A later message starts a new turn; an earlier one is among the unread ones.
-        found, is_over, unread = await self._events.write_with_events(
+        session_after, closed, unread = await self._events.write_with_events(
             lambda connection: SessionStore.finish_turn(
-                connection, session.id, session.turn, changes, now, heard=read_ids, given_up=given_up
+                connection, session.id, session.turn, changes, now, read_ids=read_ids, ignored_ids=ignored_ids
             ),
             lambda result: events if result[1] else [],
         )
-        if is_over and unread:
-            log.error("engine did not read all messages", session=found.id, engine=found.engine, left=len(unread))
-        if not unread or is_over:
+        if closed and unread:
+            log.error(
+                "engine did not read all messages",
+                session=session_after.id,
+                engine=session_after.engine,
+                left=len(unread),
+            )
+        if not unread or closed:
             self.forget_approvals(session.id)
             return ()
         return unread
@@ -346,5 +351,5 @@ class TurnRunner:
 
 
 def _state_change_events(result: tuple[Session, bool]) -> list[SessionEvent]:
-    session, moved = result
-    return [SessionStateChanged(state=session.state)] if moved else []
+    session, changed = result
+    return [SessionStateChanged(state=session.state)] if changed else []

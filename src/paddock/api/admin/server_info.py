@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from pydantic import AwareDatetime
 
 import paddock
-from paddock.agents.engines.registry import installed_engines
+from paddock.agents.engines.registry import list_installed_engines
 from paddock.agents.sessions.agent_choice import ACP_ENGINE, AGENT_PROGRAM_NAMES, list_agent_names
 from paddock.api.admin.web_console import WebConsole
 from paddock.api.http.authorization import AnyKey
@@ -207,7 +207,7 @@ def _models_state(services: ApiServices) -> Literal["ready", "key_refused", "not
 
 
 def _list_agents(services: ApiServices) -> AgentsResponse:
-    engines = installed_engines()
+    engines = list_installed_engines()
     chat = []
     for name in list_agent_names(engines):
         missing = engines[ACP_ENGINE if name in AGENT_PROGRAM_NAMES else name]

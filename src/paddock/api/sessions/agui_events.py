@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from paddock.agents.approvals.decisions import is_client_call
+from paddock.agents.approvals.approval_decisions import is_client_call
 from paddock.model.events import EventRecord, EventType
 from paddock.model.sessions import Approval, Session
 
@@ -24,7 +24,7 @@ class AguiEventTranslator:
         self, thread: str, run: str, session: Session, *, known_results: Collection[str] = frozenset()
     ) -> None:
         """`known_results` are ids of calls with results from the client itself."""
-        self._names = {"threadId": thread, "runId": run}
+        self._run_ids = {"threadId": thread, "runId": run}
         self._session = session
         self._known_results = known_results
         self.own_message: str | None = None
@@ -41,14 +41,14 @@ class AguiEventTranslator:
         self._turn_error: Mapping[str, Any] = {}
 
     def start(self) -> Iterator[AguiEvent]:
-        yield {"type": "RUN_STARTED", **self._names, "protocolVersion": PROTOCOL_VERSION}
+        yield {"type": "RUN_STARTED", **self._run_ids, "protocolVersion": PROTOCOL_VERSION}
         plan = [step.model_dump(mode="json") for step in self._session.plan]
         if self.ignored_tools:
-            about = f"the agent {self._session.agent} has only tools of its own"
+            reason = f"the agent {self._session.agent} has only tools of its own"
             yield {
                 "type": "CUSTOM",
                 "name": "tools.ignored",
-                "value": {"tools": [*self.ignored_tools], "reason": about},
+                "value": {"tools": [*self.ignored_tools], "reason": reason},
             }
         yield {"type": "STATE_SNAPSHOT", "snapshot": {"session": self._session.id, "plan": plan}}
 
@@ -80,10 +80,10 @@ class AguiEventTranslator:
                     yield {"type": "STEP_STARTED", "stepName": name}
             case EventType.STEP_ENDED:
                 # The end event lacks the agent's name.
-                found = next((name for name in self._steps if name.split(" ")[0] == _step_name(data)), None)
-                if found is not None:
-                    self._steps.remove(found)
-                    yield {"type": "STEP_FINISHED", "stepName": found}
+                step_name = next((name for name in self._steps if name.split(" ")[0] == _step_name(data)), None)
+                if step_name is not None:
+                    self._steps.remove(step_name)
+                    yield {"type": "STEP_FINISHED", "stepName": step_name}
             case EventType.PLAN_CHANGED:
                 yield {
                     "type": "STATE_DELTA",
@@ -99,17 +99,17 @@ class AguiEventTranslator:
 
     def finish(self) -> Iterator[AguiEvent]:
         yield from self._end_open_items()
-        yield {"type": "RUN_FINISHED", **self._names, "outcome": {"type": "success"}}
+        yield {"type": "RUN_FINISHED", **self._run_ids, "outcome": {"type": "success"}}
 
     def finish_cancelled(self) -> Iterator[AguiEvent]:
         yield from self._end_open_items()
-        yield {"type": "RUN_FINISHED", **self._names, "outcome": {"type": "cancelled"}}
+        yield {"type": "RUN_FINISHED", **self._run_ids, "outcome": {"type": "cancelled"}}
 
     def finish_interrupted(self, pending: Sequence[Approval]) -> Iterator[AguiEvent]:
         """Finish with interrupts, which the next run answers by id in its `resume`."""
         yield from self._end_open_items()
-        outcome = {"type": "interrupt", "interrupts": [approval_interrupt(approval) for approval in pending]}
-        yield {"type": "RUN_FINISHED", **self._names, "outcome": outcome}
+        outcome = {"type": "interrupt", "interrupts": [to_agui_interrupt(approval) for approval in pending]}
+        yield {"type": "RUN_FINISHED", **self._run_ids, "outcome": outcome}
 
     def finish_failed(self, reason: str | None = None, code: str | None = None) -> Iterator[AguiEvent]:
         yield from self._end_open_items()
@@ -175,37 +175,37 @@ class AguiEventTranslator:
 
     def _translate_call(self, kind: EventType, data: Mapping[str, Any]) -> Iterator[AguiEvent]:
         call = data["call"] if kind is EventType.CALL_READY else {"id": data["call_id"], "name": data.get("name", "")}
-        known = str(call["id"])
-        if known not in self._calls and kind is not EventType.CALL_DELTA:
-            self._calls[known] = False
+        call_id = str(call["id"])
+        if call_id not in self._calls and kind is not EventType.CALL_DELTA:
+            self._calls[call_id] = False
             parent = {"parentMessageId": data["message_id"]} if "message_id" in data else {}
-            yield {"type": "TOOL_CALL_START", "toolCallId": known, "toolCallName": call["name"], **parent}
-        if kind is EventType.CALL_DELTA and known in self._calls:
-            self._calls[known] = True
-            yield {"type": "TOOL_CALL_ARGS", "toolCallId": known, "delta": data["text"]}
+            yield {"type": "TOOL_CALL_START", "toolCallId": call_id, "toolCallName": call["name"], **parent}
+        if kind is EventType.CALL_DELTA and call_id in self._calls:
+            self._calls[call_id] = True
+            yield {"type": "TOOL_CALL_ARGS", "toolCallId": call_id, "delta": data["text"]}
         if kind is EventType.CALL_READY:
-            if not self._calls.pop(known):
-                written = call.get("malformed") or json.dumps(call.get("arguments") or {}, ensure_ascii=False)
-                yield {"type": "TOOL_CALL_ARGS", "toolCallId": known, "delta": written}
-            yield {"type": "TOOL_CALL_END", "toolCallId": known}
+            if not self._calls.pop(call_id):
+                arguments = call.get("malformed") or json.dumps(call.get("arguments") or {}, ensure_ascii=False)
+                yield {"type": "TOOL_CALL_ARGS", "toolCallId": call_id, "delta": arguments}
+            yield {"type": "TOOL_CALL_END", "toolCallId": call_id}
 
     def _translate_result(self, call: str, result: Mapping[str, Any]) -> AguiEvent:
         content = result["content"]
-        content_out: str | list[AguiEvent] = "\n".join(part["text"] for part in content if part["type"] == "text")
+        agui_content: str | list[AguiEvent] = "\n".join(part["text"] for part in content if part["type"] == "text")
         if any(part["type"] != "text" for part in content):
-            content_out = [self._translate_part(part) for part in content]
-        known = {"messageId": f"{call}-result", "toolCallId": call}
-        return {"type": "TOOL_CALL_RESULT", **known, "content": content_out, "role": "tool"}
+            agui_content = [self._translate_part(part) for part in content]
+        ids = {"messageId": f"{call}-result", "toolCallId": call}
+        return {"type": "TOOL_CALL_RESULT", **ids, "content": agui_content, "role": "tool"}
 
     def _translate_part(self, part: Mapping[str, Any]) -> AguiEvent:
         if part["type"] == "text":
             return {"type": "text", "text": part["text"]}
-        place = f"/v1/sessions/{self._session.id}/files/{part['file']}"
-        source = {"type": "url", "value": place, "mimeType": part["mime"]}
+        url = f"/v1/sessions/{self._session.id}/files/{part['file']}"
+        source = {"type": "url", "value": url, "mimeType": part["mime"]}
         return {"type": "image" if part["type"] == "image" else "document", "source": source}
 
 
-def approval_interrupt(approval: Approval) -> AguiEvent:
+def to_agui_interrupt(approval: Approval) -> AguiEvent:
     """Convert an approval into an AG-UI interrupt, with the complete approval as `metadata`."""
     result: AguiEvent = {
         "id": approval.id,

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from paddock.agents.approvals.decisions import is_client_call
-from paddock.agents.json_schema import is_shallow
-from paddock.agents.sessions.requests import MessageRequest, TextPart
-from paddock.api.sessions.session_bodies import MAX_DECISIONS, DecisionRequest, SendMessageRequest, validate_model
+from paddock.agents.approvals.approval_decisions import is_client_call
+from paddock.agents.json_schema_validation import is_shallow
+from paddock.agents.sessions.session_requests import MessageRequest, TextPart
+from paddock.api.sessions.session_bodies import MAX_DECISIONS, DecisionRequest, SendMessageRequest, validate_document
 from paddock.errors import InvalidInput
 from paddock.model.sessions import Approval, ApprovalDecision, ClientTool
 
@@ -80,30 +80,34 @@ class RunAgentInput(_Input):
     """`session` describes a new session; `resume` is an alternative to the field `resume`."""
 
 
-def forwarded_properties(body: RunAgentInput) -> Mapping[str, Any]:
+def parse_forwarded_properties(body: RunAgentInput) -> Mapping[str, Any]:
     return body.forwarded_props if isinstance(body.forwarded_props, dict) else {}
 
 
-def resume_entries(body: RunAgentInput) -> Sequence[ResumeEntry]:
+def parse_resume_entries(body: RunAgentInput) -> Sequence[ResumeEntry]:
     if body.resume:
         return body.resume
-    given = forwarded_properties(body).get("resume") or []
-    if not isinstance(given, list) or len(given) > MAX_DECISIONS:
+    entries = parse_forwarded_properties(body).get("resume") or []
+    if not isinstance(entries, list) or len(entries) > MAX_DECISIONS:
         raise InvalidInput(f"forwardedProps.resume: a list of at most {MAX_DECISIONS} answers, as resume has them")
-    return [validate_model(ResumeEntry, each) for each in given]
+    return [validate_document(ResumeEntry, each) for each in entries]
 
 
-def client_tools(body: RunAgentInput) -> Sequence[ClientTool]:
+def parse_client_tools(body: RunAgentInput) -> Sequence[ClientTool]:
     """Return the tools that the client runs. Raises `InvalidInput`."""
     tools = []
-    for given in body.tools or ():
-        schema = given.parameters or EMPTY_SCHEMA
+    for input_tool in body.tools or ():
+        schema = input_tool.parameters or EMPTY_SCHEMA
         if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-            raise InvalidInput(f"tools: the parameters of {given.name} must be a JSON Schema of an object")
+            raise InvalidInput(f"tools: the parameters of {input_tool.name} must be a JSON Schema of an object")
         if not is_shallow(schema, MAX_SCHEMA_DEPTH):
-            raise InvalidInput(f"tools: the parameters of {given.name} may be nested {MAX_SCHEMA_DEPTH} levels deep")
+            raise InvalidInput(
+                f"tools: the parameters of {input_tool.name} may be nested {MAX_SCHEMA_DEPTH} levels deep"
+            )
         tools.append(
-            ClientTool(name=given.name, description=given.description, input_schema={**EMPTY_SCHEMA, **schema})
+            ClientTool(
+                name=input_tool.name, description=input_tool.description, input_schema={**EMPTY_SCHEMA, **schema}
+            )
         )
     if len({tool.name for tool in tools}) < len(tools):
         raise InvalidInput("tools: each name must be unique")
@@ -116,7 +120,7 @@ def client_tools(body: RunAgentInput) -> Sequence[ClientTool]:
     return tools
 
 
-def context_text(body: RunAgentInput) -> str:
+def format_context_entries(body: RunAgentInput) -> str:
     """Return the context entries as one text for the model, empty if there are none. Raises `InvalidInput`."""
     entries = [{"description": each.description, "value": each.value} for each in body.context or ()]
     if sum(len(each["description"]) + len(each["value"]) for each in entries) > MAX_CONTEXT_SIZE:
@@ -124,10 +128,10 @@ def context_text(body: RunAgentInput) -> str:
     return "\n".join([CONTEXT_HEADING, *(json.dumps(each, ensure_ascii=False) for each in entries)]) if entries else ""
 
 
-def last_message(body: RunAgentInput) -> InputMessage | None:
+def find_sent_message(body: RunAgentInput) -> InputMessage | None:
     """Return the user's message that the run sends; `None` for a run that answers pending calls or approvals."""
     last = body.messages[-1] if body.messages else None
-    if resume_entries(body) or (last is not None and last.role == "tool"):
+    if parse_resume_entries(body) or (last is not None and last.role == "tool"):
         return None
     if last is None or last.role != "user":
         raise InvalidInput(
@@ -136,50 +140,52 @@ def last_message(body: RunAgentInput) -> InputMessage | None:
     return last
 
 
-def written_message(message: InputMessage, context: str) -> MessageRequest:
+def build_message_request(message: InputMessage, context: str) -> MessageRequest:
     """Return the user's message with the context appended."""
     if isinstance(message.content, str):
-        written = validate_model(
-            MessageRequest, validate_model(SendMessageRequest, {"text": message.content}).to_document()
+        request = validate_document(
+            MessageRequest, validate_document(SendMessageRequest, {"text": message.content}).to_document()
         )
     elif isinstance(message.content, list):
-        written = validate_model(
+        request = validate_document(
             MessageRequest,
-            validate_model(
+            validate_document(
                 SendMessageRequest, {"content": [_parse_part(part) for part in message.content]}
             ).to_document(),
         )
     else:
         raise InvalidInput("messages: the content of a user's message is text, or a list of parts")
     if not context:
-        return written
-    return written.model_copy(update={"content": (*written.content, TextPart(text=context))})
+        return request
+    return request.model_copy(update={"content": (*request.content, TextPart(text=context))})
 
 
-def result_call_ids(body: RunAgentInput) -> frozenset[str]:
+def list_result_call_ids(body: RunAgentInput) -> frozenset[str]:
     """Return the ids of calls with results in the client's messages."""
     return frozenset(each.tool_call_id for each in body.messages if each.role == "tool" and each.tool_call_id)
 
 
-def result_decisions(body: RunAgentInput, pending: Sequence[Approval], context: str) -> list[ApprovalDecision]:
+def tool_result_decisions(body: RunAgentInput, pending: Sequence[Approval], context: str) -> list[ApprovalDecision]:
     """Convert tool messages into answers to pending client calls; the context is appended to the last one."""
-    waiting = {each.call_id: each for each in pending if is_client_call(each)}
-    sent = {each.tool_call_id: each for each in body.messages if each.role == "tool" and each.tool_call_id in waiting}
+    client_calls = {each.call_id: each for each in pending if is_client_call(each)}
+    result_messages = {
+        each.tool_call_id: each for each in body.messages if each.role == "tool" and each.tool_call_id in client_calls
+    }
     decisions = []
-    for number, (call_id, message) in enumerate(sent.items(), 1):
+    for number, (call_id, message) in enumerate(result_messages.items(), 1):
         text = _result_text(message)
-        if context and number == len(sent):
+        if context and number == len(result_messages):
             text = f"{text}\n\n{context}"
-        decisions.append(_decide(waiting[str(call_id)], action="answer", answer=text))
+        decisions.append(_decision_about(client_calls[str(call_id)], action="answer", answer=text))
     return decisions
 
 
-def reject_client_calls(pending: Sequence[Approval]) -> list[ApprovalDecision]:
+def client_call_rejections(pending: Sequence[Approval]) -> list[ApprovalDecision]:
     """Return decisions that reject all client calls."""
-    return [_decide(each, action="reject", reason=REJECTION_REASON) for each in pending if is_client_call(each)]
+    return [_decision_about(each, action="reject", reason=REJECTION_REASON) for each in pending if is_client_call(each)]
 
 
-def resume_decision(entry: ResumeEntry, pending: Sequence[Approval]) -> ApprovalDecision:
+def resume_entry_to_decision(entry: ResumeEntry, pending: Sequence[Approval]) -> ApprovalDecision:
     """Convert a resume entry into a decision.
 
     The payload is an object with an `action`, a boolean, or the text of an answer.
@@ -187,13 +193,15 @@ def resume_decision(entry: ResumeEntry, pending: Sequence[Approval]) -> Approval
     approval = next((each for each in pending if each.id == entry.interrupt_id), None)
     if approval is None:
         raise InvalidInput(f"resume: there is no pending interrupt {entry.interrupt_id}")
-    known = {"approval": approval.id, "digest": approval.digest}
+    approval_fields = {"approval": approval.id, "digest": approval.digest}
     payload = entry.payload
     if entry.status == "cancelled":
-        return validate_model(DecisionRequest, {**known, "action": "reject"}).to_decision()
+        return validate_document(DecisionRequest, {**approval_fields, "action": "reject"}).to_decision()
     if isinstance(payload, str):
         if approval.type == "question":
-            return validate_model(DecisionRequest, {**known, "action": "answer", "answer": payload}).to_decision()
+            return validate_document(
+                DecisionRequest, {**approval_fields, "action": "answer", "answer": payload}
+            ).to_decision()
         payload = {"action": payload}
     if isinstance(payload, dict) and "action" not in payload and isinstance(payload.get("approved"), bool):
         payload = {**{key: value for key, value in payload.items() if key != "approved"}, "action": payload["approved"]}
@@ -203,11 +211,11 @@ def resume_decision(entry: ResumeEntry, pending: Sequence[Approval]) -> Approval
         raise InvalidInput('resume: a payload is such as {"action": "approve"}')
     if isinstance(payload.get("action"), bool):
         payload = {**payload, "action": "approve" if payload["action"] else "reject"}
-    return validate_model(DecisionRequest, {**known, **payload, "approval": approval.id}).to_decision()
+    return validate_document(DecisionRequest, {**approval_fields, **payload, "approval": approval.id}).to_decision()
 
 
-def _decide(approval: Approval, **decision: str) -> ApprovalDecision:
-    return validate_model(
+def _decision_about(approval: Approval, **decision: str) -> ApprovalDecision:
+    return validate_document(
         DecisionRequest, {"approval": approval.id, "digest": approval.digest, **decision}
     ).to_decision()
 

@@ -13,9 +13,9 @@ import structlog
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
-from paddock.agents.approvals.decisions import is_client_call
-from paddock.agents.sessions.requests import CreateSessionRequest
-from paddock.agents.sessions.service import SessionService
+from paddock.agents.approvals.approval_decisions import is_client_call
+from paddock.agents.sessions.session_requests import CreateSessionRequest
+from paddock.agents.sessions.session_service import SessionService
 from paddock.agents.tools.client_tools import ToolNameTaken
 from paddock.api.http.authorization import SessionWriter
 from paddock.api.http.error_responses import openapi_errors
@@ -25,19 +25,19 @@ from paddock.api.services import ApiServices
 from paddock.api.sessions.agui_events import AguiEvent, AguiEventTranslator
 from paddock.api.sessions.agui_input import (
     RunAgentInput,
-    client_tools,
-    context_text,
-    forwarded_properties,
-    last_message,
-    reject_client_calls,
-    result_call_ids,
-    result_decisions,
-    resume_decision,
-    resume_entries,
-    written_message,
+    build_message_request,
+    client_call_rejections,
+    find_sent_message,
+    format_context_entries,
+    list_result_call_ids,
+    parse_client_tools,
+    parse_forwarded_properties,
+    parse_resume_entries,
+    resume_entry_to_decision,
+    tool_result_decisions,
 )
-from paddock.api.sessions.session_bodies import StartSessionRequest, dump_set_fields, validate_model
-from paddock.api.sessions.turn_events import SessionEventStream, ends_turn
+from paddock.api.sessions.session_bodies import StartSessionRequest, dump_set_fields, validate_document
+from paddock.api.sessions.session_event_stream import SessionEventStream, ends_turn
 from paddock.errors import Conflict, InvalidInput, PaddockError, SessionNotFound
 from paddock.model.events import EventRecord, EventType
 from paddock.model.keys import Principal
@@ -70,44 +70,47 @@ def create_router(services: ApiServices) -> APIRouter:
         the client: the run ends, and the next run brings the results as tool messages. A client that disconnects
         before the run ends cancels the turn.
         """
-        entries, message = resume_entries(body), last_message(body)
-        context, wanted = context_text(body), client_tools(body)
-        written = None if message is None else written_message(message, context)
+        entries, message = parse_resume_entries(body), find_sent_message(body)
+        context, client_tools = format_context_entries(body), parse_client_tools(body)
+        message_request = None if message is None else build_message_request(message, context)
         by, tenant = principal.name, principal.tenant
         session = await _get_or_create_session(services, principal, body, by)
         stream = SessionEventStream(services.events, tenant, session.id)
-        run = AguiEventTranslator(body.thread_id, body.run_id, session, known_results=result_call_ids(body))
+        translator = AguiEventTranslator(body.thread_id, body.run_id, session, known_results=list_result_call_ids(body))
         try:
-            tools = await sessions.usable_client_tools(session, wanted)
+            tools = await sessions.usable_client_tools(session, client_tools)
         except ToolNameTaken as error:
-            refused = _encode_frames(chain(run.start(), run.finish_failed(error.message, error.code)))
-            return Response(refused, 200, STREAM_HEADERS, "text/event-stream")
-        run.ignored_tools = tuple(tool.name for tool in wanted) if wanted and not tools else ()
+            refusal = _encode_frames(chain(translator.start(), translator.finish_failed(error.message, error.code)))
+            return Response(refusal, 200, STREAM_HEADERS, "text/event-stream")
+        translator.ignored_tools = tuple(tool.name for tool in client_tools) if client_tools and not tools else ()
         after: EventRecord | int
-        if message is None or written is None:
+        if message is None or message_request is None:
             after, turn = await stream.last_number(), session.turn
             pending = await sessions.list_approvals(tenant, session=session.id, state=ApprovalState.PENDING)
-            results = result_decisions(body, pending, await _new_context(sessions, tenant, session, context))
+            results = tool_result_decisions(body, pending, await _new_context(sessions, tenant, session, context))
             if not entries and not results:
                 raise InvalidInput(
                     "messages: no call waits for the results of the tool messages; send a user's message"
                 )
-            decisions = [*(resume_decision(entry, pending) for entry in entries), *results]
+            decisions = [*(resume_entry_to_decision(entry, pending) for entry in entries), *results]
             await sessions.replace_client_tools(tenant, session.id, tools)
             await sessions.decide_approvals(tenant, session.id, decisions, by)
             is_followed = True
         else:
             sent = await sessions.send_message(
-                tenant, session.id, written, by, request_key=f"agui:{session.id}:{message.id}", client_tools=tools
+                tenant,
+                session.id,
+                message_request,
+                by,
+                request_key=f"agui:{session.id}:{message.id}",
+                client_tools=tools,
             )
-            run.own_message = sent.message.id
+            translator.own_message = sent.message.id
             after, turn = await stream.find_arrival(sent), sent.message.turn
             answered = after.data.get("waits") and await _answer_client_calls(sessions, tenant, body, sent.message, by)
             is_followed = bool(answered) or not await stream.was_waiting(after)
-        stream_of_run = _RunStream(services, principal, session, stream, run, stopping)
-        return StreamingResponse(
-            stream_of_run.frames(after, turn, is_followed), 200, STREAM_HEADERS, "text/event-stream"
-        )
+        run_stream = _RunStream(services, principal, session, stream, translator, stopping)
+        return StreamingResponse(run_stream.frames(after, turn, is_followed), 200, STREAM_HEADERS, "text/event-stream")
 
     return router
 
@@ -121,7 +124,7 @@ class _RunStream:
         principal: Principal,
         session: Session,
         stream: SessionEventStream,
-        run: AguiEventTranslator,
+        translator: AguiEventTranslator,
         stopping: set[asyncio.Task[None]],
     ) -> None:
         """`stopping` holds the tasks that cancel turns of disconnected clients."""
@@ -130,7 +133,7 @@ class _RunStream:
         self._principal = principal
         self._session = session
         self._stream = stream
-        self._run = run
+        self._translator = translator
 
     async def frames(self, after: EventRecord | int, turn: int, is_followed: bool) -> AsyncIterator[bytes]:
         """Yield the run's frames; cancel the turn if the client disconnects."""
@@ -157,41 +160,43 @@ class _RunStream:
             log.warning("could not cancel turn of aborted run", session=self._session.id, error=error.message)
 
     async def _run_frames(self, after: EventRecord | int, turn: int, is_followed: bool) -> AsyncGenerator[bytes, None]:
-        yield _encode_frames(self._run.start())
+        yield _encode_frames(self._translator.start())
         if not is_followed and (pending := await self._pending_interrupts()):
-            yield _encode_frames(self._run.finish_interrupted(pending))
+            yield _encode_frames(self._translator.finish_interrupted(pending))
             return
-        silent = 0.0
-        async with aclosing(self._stream.follow(after, QUIET_SECONDS)) as following:  # type: ignore[type-var]
-            async for event in following:
+        silent_seconds = 0.0
+        async with aclosing(self._stream.follow(after, QUIET_SECONDS)) as session_events:  # type: ignore[type-var]
+            async for event in session_events:
                 if event is None:
-                    silent += QUIET_SECONDS
-                    if silent % HEARTBEAT_SECONDS < QUIET_SECONDS:
+                    silent_seconds += QUIET_SECONDS
+                    if silent_seconds % HEARTBEAT_SECONDS < QUIET_SECONDS:
                         yield HEARTBEAT_COMMENT
                     if end := await self._end_if_waiting():
                         yield end
                         return
                     continue
-                yield _encode_frames(self._run.translate(event))
+                yield _encode_frames(self._translator.translate(event))
                 if ends_turn(event, turn) and (end := await self._end_of_run(event)):
                     yield end
                     return
         yield _encode_frames(
-            self._run.finish_failed("the server is stopping; the turn continues after its restart", "UNAVAILABLE")
+            self._translator.finish_failed(
+                "the server is stopping; the turn continues after its restart", "UNAVAILABLE"
+            )
         )
 
     async def _end_of_run(self, event: EventRecord) -> bytes | None:
         if event.type is not EventType.TURN_ENDED:
-            return _encode_frames(self._run.finish_failed("the session was deleted", SessionNotFound.code))
+            return _encode_frames(self._translator.finish_failed("the session was deleted", SessionNotFound.code))
         match event.data["state"]:
             case "waiting":
                 return await self._end_if_pending()
             case "cancelled":
-                return _encode_frames(self._run.finish_cancelled())
+                return _encode_frames(self._translator.finish_cancelled())
             case "failed":
-                return _encode_frames(self._run.finish_failed(event.data.get("reason")))
+                return _encode_frames(self._translator.finish_failed(event.data.get("reason")))
             case _:
-                return _encode_frames(self._run.finish())
+                return _encode_frames(self._translator.finish())
 
     async def _end_if_pending(self) -> bytes | None:
         """Return the end of the run, or `None` if all approvals were decided meanwhile."""
@@ -199,7 +204,7 @@ class _RunStream:
             return None
         # Client calls are not interrupts: the client runs them after the run has ended.
         pending = await self._pending_interrupts()
-        return _encode_frames(self._run.finish_interrupted(pending) if pending else self._run.finish())
+        return _encode_frames(self._translator.finish_interrupted(pending) if pending else self._translator.finish())
 
     async def _end_if_waiting(self) -> bytes | None:
         """Return the end of the run if its agent waits within the turn."""
@@ -210,21 +215,21 @@ class _RunStream:
         return [approval for approval in await self._pending_approvals() if not is_client_call(approval)]
 
     async def _pending_approvals(self) -> Sequence[Approval]:
-        found = await self._sessions.list_approvals(
+        approvals = await self._sessions.list_approvals(
             self._principal.tenant, session=self._session.id, state=ApprovalState.PENDING
         )
-        return sorted(found, key=lambda approval: approval.created_at)
+        return sorted(approvals, key=lambda approval: approval.created_at)
 
 
 async def _answer_client_calls(
     sessions: SessionService, tenant: str, body: RunAgentInput, message: SessionMessage, by: str
 ) -> bool:
     """Answer client calls older than the message, with their results or as rejected."""
-    found = await sessions.list_approvals(tenant, session=message.session, state=ApprovalState.PENDING)
-    waiting = [each for each in found if is_client_call(each) and each.created_at <= message.at]
-    results = result_decisions(body, waiting, "")
-    answered = {each.approval for each in results}
-    decisions = [*results, *reject_client_calls([each for each in waiting if each.id not in answered])]
+    pending = await sessions.list_approvals(tenant, session=message.session, state=ApprovalState.PENDING)
+    client_calls = [each for each in pending if is_client_call(each) and each.created_at <= message.at]
+    results = tool_result_decisions(body, client_calls, "")
+    answered_ids = {each.approval for each in results}
+    decisions = [*results, *client_call_rejections([each for each in client_calls if each.id not in answered_ids])]
     if not decisions:
         return False
     try:
@@ -251,10 +256,10 @@ async def _get_or_create_session(services: ApiServices, principal: Principal, bo
     try:
         return await services.sessions.get(principal.tenant, body.thread_id)
     except SessionNotFound:
-        wanted = validate_model(StartSessionRequest, forwarded_properties(body).get("session") or {})
+        session_request = validate_document(StartSessionRequest, parse_forwarded_properties(body).get("session") or {})
         return await services.sessions.create(
             principal.tenant,
-            validate_model(CreateSessionRequest, dump_set_fields(wanted)),
+            validate_document(CreateSessionRequest, dump_set_fields(session_request)),
             by,
             request_key=f"agui:{body.thread_id}",
         )

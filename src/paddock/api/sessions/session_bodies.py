@@ -10,7 +10,7 @@ from fastapi import Header, Query, Response
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticSerializationError
 
-from paddock.agents.json_schema import MAX_DEPTH, is_shallow
+from paddock.agents.json_schema_validation import MAX_DEPTH, is_shallow
 from paddock.api.http.body_models import RequestBody, ResponseBody
 from paddock.api.http.error_responses import describe_validation_errors
 from paddock.api.http.event_log_responses import json_default
@@ -114,7 +114,7 @@ class DecisionRequest(RequestBody):
         return arguments
 
     def to_decision(self) -> ApprovalDecision:
-        return validate_model(ApprovalDecision, self.model_dump(exclude_unset=True))
+        return validate_document(ApprovalDecision, self.model_dump(exclude_unset=True))
 
 
 class ResumeSessionRequest(RequestBody):
@@ -159,7 +159,7 @@ class SessionSearchResponse(ResponseBody):
     items: list[MessageHit]
 
 
-async def read_page(
+async def read_listing_page(
     read: Callable[[int, str | None], Awaitable[Sequence[T]]],
     cursor_of: Callable[[T], str],
     page: int,
@@ -174,11 +174,11 @@ async def read_page(
         if len(skipped) < count:
             return [], SessionPagination(page=page, page_size=size, has_next_page=False)
         before, to_skip = cursor_of(skipped[-1]), to_skip - count
-    found = await read(size + 1, before)
-    return list(found[:size]), SessionPagination(page=page, page_size=size, has_next_page=len(found) > size)
+    items = await read(size + 1, before)
+    return list(items[:size]), SessionPagination(page=page, page_size=size, has_next_page=len(items) > size)
 
 
-def validate_model(kind: type[M], document: Mapping[str, Any]) -> M:
+def validate_document(kind: type[M], document: Mapping[str, Any]) -> M:
     """Validate a document. Raises `InvalidInput` with a message for the client."""
     try:
         return kind.model_validate(document)

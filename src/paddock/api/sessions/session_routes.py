@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
-from paddock.agents.sessions.requests import CreateSessionRequest, MessageRequest, UpdateSessionRequest
+from paddock.agents.sessions.session_requests import CreateSessionRequest, MessageRequest, UpdateSessionRequest
 from paddock.api.http.authorization import SessionReader, SessionWriter
 from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.event_log_responses import (
@@ -42,10 +42,10 @@ from paddock.api.sessions.session_bodies import (
     StartSessionRequest,
     dump_set_fields,
     json_response,
-    read_page,
-    validate_model,
+    read_listing_page,
+    validate_document,
 )
-from paddock.api.sessions.turn_events import SessionEventStream
+from paddock.api.sessions.session_event_stream import SessionEventStream
 from paddock.errors import InvalidInput
 from paddock.model.sessions import Session, SessionMessage
 from paddock.store.chat_sessions.session_store import session_cursor
@@ -94,7 +94,7 @@ def create_router(services: ApiServices) -> APIRouter:
 
         Another request with the same `Idempotency-Key` returns the same session.
         """
-        new_session = validate_model(CreateSessionRequest, dump_set_fields(body) if body else {})
+        new_session = validate_document(CreateSessionRequest, dump_set_fields(body) if body else {})
         by = principal.name
         return json_response(await sessions.create(principal.tenant, new_session, by, request_key=idempotency_key), 201)
 
@@ -108,12 +108,12 @@ def create_router(services: ApiServices) -> APIRouter:
     ) -> Response:
         """List sessions, most recently changed first."""
 
-        async def read(limit: int, place: str | None) -> Sequence[Session]:
-            return await sessions.list(principal.tenant, limit=limit, before=place, query=q)
+        async def read(limit: int, cursor: str | None) -> Sequence[Session]:
+            return await sessions.list(principal.tenant, limit=limit, before=cursor, query=q)
 
-        items, pagination = await read_page(read, _cursor_of, page, page_size, _validate_cursor(before))
-        more = _cursor_of(items[-1]) if pagination.has_next_page else None
-        return json_response(SessionListResponse(items=items, pagination=pagination, next=more))
+        items, pagination = await read_listing_page(read, _cursor_of, page, page_size, _validate_cursor(before))
+        next_cursor = _cursor_of(items[-1]) if pagination.has_next_page else None
+        return json_response(SessionListResponse(items=items, pagination=pagination, next=next_cursor))
 
     @router.get(
         "/search", responses={**openapi_errors(404), 200: {"model": SessionSearchResponse}}, response_model=None
@@ -125,8 +125,8 @@ def create_router(services: ApiServices) -> APIRouter:
         page_size: PageSize = 20,
     ) -> Response:
         """Search messages and tool results."""
-        found = await sessions.search_messages(principal.tenant, q, session=session, limit=page_size)
-        return json_response(SessionSearchResponse(items=list(found)))
+        hits = await sessions.search_messages(principal.tenant, q, session=session, limit=page_size)
+        return json_response(SessionSearchResponse(items=list(hits)))
 
     @router.get("/{session_id}", responses={**openapi_errors(404), **_session_response(200)}, response_model=None)
     async def get_session(session_id: str, principal: SessionReader) -> Response:
@@ -138,7 +138,7 @@ def create_router(services: ApiServices) -> APIRouter:
     )
     async def change_session(session_id: str, body: SessionSettingsRequest, principal: SessionWriter) -> Response:
         """Change settings of a session from its next step on. Omitted settings stay."""
-        patch = validate_model(UpdateSessionRequest, dump_set_fields(body))
+        patch = validate_document(UpdateSessionRequest, dump_set_fields(body))
         by = principal.name
         return json_response(await sessions.update(principal.tenant, session_id, patch, by))
 
@@ -184,12 +184,14 @@ def _add_message_routes(router: APIRouter, services: ApiServices) -> None:
         page_size: PageSize = 100,
     ) -> Response:
         """List the messages of a session in order. They are numbered from 1; `after` skips up to a number."""
-        begin = after + (page - 1) * page_size
-        found = await sessions.list_messages(principal.tenant, session_id, after=begin, limit=page_size + 1)
-        shown = found[:page_size]
-        pagination = SessionPagination(page=page, page_size=page_size, has_next_page=len(found) > page_size)
+        start = after + (page - 1) * page_size
+        messages = await sessions.list_messages(principal.tenant, session_id, after=start, limit=page_size + 1)
+        page_messages = messages[:page_size]
+        pagination = SessionPagination(page=page, page_size=page_size, has_next_page=len(messages) > page_size)
         return json_response(
-            MessageListResponse(items=shown, pagination=pagination, next=shown[-1].number if shown else begin)
+            MessageListResponse(
+                items=page_messages, pagination=pagination, next=page_messages[-1].number if page_messages else start
+            )
         )
 
     @router.post(
@@ -210,8 +212,10 @@ def _add_message_routes(router: APIRouter, services: ApiServices) -> None:
         """
         tenant = principal.tenant
         stream = SessionEventStream(services.events, tenant, session_id)
-        written = validate_model(MessageRequest, body.to_document())
-        sent = await sessions.send_message(tenant, session_id, written, principal.name, request_key=idempotency_key)
+        message_request = validate_document(MessageRequest, body.to_document())
+        sent = await sessions.send_message(
+            tenant, session_id, message_request, principal.name, request_key=idempotency_key
+        )
         if "text/event-stream" not in accept:
             return json_response(sent.message, 202)
         frames = stream.stream_turn(await stream.find_arrival(sent), sent.message.turn)

@@ -12,8 +12,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
-from paddock.agents.json_schema import MAX_DEPTH, is_shallow
-from paddock.agents.sessions.requests import MessageRequest
+from paddock.agents.json_schema_validation import MAX_DEPTH, is_shallow
+from paddock.agents.sessions.session_requests import MessageRequest
 from paddock.api.http.authorization import parse_query_parameters, require_principal
 from paddock.api.http.body_limits import SERVER_MAX_BODY_LIMIT
 from paddock.api.http.body_models import RequestBody
@@ -23,7 +23,7 @@ from paddock.api.http.server_sent_events import parse_resume_position
 from paddock.api.http.uvicorn_protocols import TAKEOVER_EXTENSION
 from paddock.api.http.websockets import receive_websocket_frames, run_websocket_until_one_ends
 from paddock.api.services import ApiServices
-from paddock.api.sessions.session_bodies import ResumeSessionRequest, SendMessageRequest, validate_model
+from paddock.api.sessions.session_bodies import ResumeSessionRequest, SendMessageRequest, validate_document
 from paddock.errors import InvalidInput, PaddockError, TooLarge
 from paddock.llm.offload.json_decoding import decode_json
 from paddock.llm.offload.json_value_counter import has_more_values
@@ -65,10 +65,10 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
     async def session(websocket: WebSocket) -> None:
         """Follow a session; keys with the write scope may also send messages and decisions."""
         principal = require_principal(websocket.scope, Scope.SESSIONS_READ)
-        found = await services.sessions.get(principal.tenant, websocket.path_params["session_id"])
+        found_session = await services.sessions.get(principal.tenant, websocket.path_params["session_id"])
         after = parse_resume_position(parse_query_parameters(websocket.scope).get("after"), 0, EVENT_ID_NAME, "after")
         await websocket.accept()
-        connection = SessionConnection(services, principal, found.id, websocket)
+        connection = SessionWebSocketConnection(services, principal, found_session.id, websocket)
         await run_websocket_until_one_ends(
             services.loop, websocket, connection.send_events(after), connection.receive_frames()
         )
@@ -76,7 +76,7 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
     return [WebSocketRoute("/v1/sessions/{session_id}/ws", session)]
 
 
-class SessionConnection:
+class SessionWebSocketConnection:
     """One client's connection to a session."""
 
     def __init__(self, services: ApiServices, principal: Principal, session_id: str, websocket: WebSocket) -> None:
@@ -100,21 +100,21 @@ class SessionConnection:
 
     async def receive_frames(self) -> None:
         async for message in receive_websocket_frames(self._websocket):
-            answer = await self._answer_frame(message.get("text"))
-            if not await self._send_text(json.dumps(answer)):
+            response = await self._answer_frame(message.get("text"))
+            if not await self._send_text(json.dumps(response)):
                 return await self.close(TOO_SLOW, "too slow")
         return None
 
     async def _answer_frame(self, text: str | None) -> Mapping[str, Any]:
-        known: str | None = None
+        frame_id: str | None = None
         try:
             document = await self._parse_json(text or "")
-            known = document["id"] if isinstance(document.get("id"), str) else None
+            frame_id = document["id"] if isinstance(document.get("id"), str) else None
             frame = _parse_frame(document)
-            return {**await self._execute(frame), **({"id": known} if known else {})}
+            return {**await self._execute(frame), **({"id": frame_id} if frame_id else {})}
         except PaddockError as error:
             problem = {"type": "error", "code": error.code, "message": sanitize_message(error.message)}
-            return {**problem, **({"id": known} if known else {})}
+            return {**problem, **({"id": frame_id} if frame_id else {})}
 
     async def _execute(self, frame: Frame) -> dict[str, Any]:
         sessions, tenant = self._services.sessions, self._principal.tenant
@@ -123,8 +123,10 @@ class SessionConnection:
         self._principal.require(Scope.SESSIONS_WRITE)
         by = self._principal.name
         if isinstance(frame, MessageFrame):
-            written = validate_model(MessageRequest, frame.to_document())
-            message = (await sessions.send_message(tenant, self._session, written, by, request_key=frame.id)).message
+            message_request = validate_document(MessageRequest, frame.to_document())
+            message = (
+                await sessions.send_message(tenant, self._session, message_request, by, request_key=frame.id)
+            ).message
             return {"type": "ack", "message": message.id, "turn": message.turn}
         if isinstance(frame, ResumeFrame):
             decided = await sessions.decide_approvals(tenant, self._session, frame.to_decisions(), by)

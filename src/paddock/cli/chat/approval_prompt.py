@@ -44,28 +44,30 @@ def describe_approval(approval: Mapping[str, Any]) -> str:
         lines.append(f"  the agent says: {clean_line(str(agent_words))}")
     for name, value in (approval.get("arguments") or {}).items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        first, *more = escape_invisible_characters(text).split("\n")
-        lines.append(f"  {escape_invisible_characters(str(name), '')}: {first}")
-        lines += [f"    {line}" for line in more]
+        first_line, *more_lines = escape_invisible_characters(text).split("\n")
+        lines.append(f"  {escape_invisible_characters(str(name), '')}: {first_line}")
+        lines += [f"    {line}" for line in more_lines]
     return "\n".join(lines)
 
 
 def escape_invisible_characters(text: str, allowed: str = "\n") -> str:
     """Escape invisible characters, so that no part of the text is approved unseen."""
     return "".join(
-        letter if letter.isprintable() or letter in allowed else letter.encode("unicode_escape").decode()
-        for letter in text
+        character if character.isprintable() or character in allowed else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
-async def ask_for_decision(approval: Mapping[str, Any], ask: AskForLine, say: Callable[[str], None]) -> dict[str, Any]:
-    """Ask for a decision on an approval. Raises the errors of `ask`, such as `EOFError`."""
+async def ask_for_approval_decision(
+    approval: Mapping[str, Any], ask_for_line: AskForLine, print_text: Callable[[str], None]
+) -> dict[str, Any]:
+    """Ask for a decision on an approval. Raises the errors of `ask_for_line`, such as `EOFError`."""
     decision = {"approval": approval["id"], "digest": approval["digest"]}
-    say(describe_approval(approval))
+    print_text(describe_approval(approval))
     if approval.get("type") == "question":
-        return {**decision, "action": "answer", "answer": await _ask_for_answer(approval, ask)}
+        return {**decision, "action": "answer", "answer": await _ask_for_answer(approval, ask_for_line)}
     actions = approval.get("actions") or ()
-    offered = [
+    options = [
         name
         for name, action in (
             ("[y]es", "approve"),
@@ -76,7 +78,7 @@ async def ask_for_decision(approval: Mapping[str, Any], ask: AskForLine, say: Ca
         if action in actions
     ]
     while True:
-        reply = (await ask(f"{', '.join(offered)}, or say no and why: ")).strip()
+        reply = (await ask_for_line(f"{', '.join(options)}, or say no and why: ")).strip()
         match reply.lower():
             case "":
                 continue
@@ -85,9 +87,9 @@ async def ask_for_decision(approval: Mapping[str, Any], ask: AskForLine, say: Ca
             case "a" | "always":
                 return {**decision, "action": "approve", "always": "tool"}
             case "e" | "edit" if "edit" in actions:
-                edited = await asyncio.to_thread(edit_arguments, approval.get("arguments") or {})
+                edited = await asyncio.to_thread(edit_call_arguments, approval.get("arguments") or {})
                 if isinstance(edited, str):
-                    say(edited)
+                    print_text(edited)
                     continue
                 return {**decision, "action": "edit", "arguments": edited}
             case "n" | "no":
@@ -97,17 +99,17 @@ async def ask_for_decision(approval: Mapping[str, Any], ask: AskForLine, say: Ca
                 return {**decision, "action": "reject", "reason": reason or reply}
 
 
-async def _ask_for_answer(approval: Mapping[str, Any], ask: AskForLine) -> str:
+async def _ask_for_answer(approval: Mapping[str, Any], ask_for_line: AskForLine) -> str:
     choices = approval.get("choices") or []
     while True:
-        reply = (await ask("your answer: ")).strip()
+        reply = (await ask_for_line("your answer: ")).strip()
         if reply.isdigit() and 0 < int(reply) <= len(choices):
             return str(choices[int(reply) - 1]["label"])
         if reply:
             return reply
 
 
-def edit_arguments(arguments: Mapping[str, Any]) -> dict[str, Any] | str:
+def edit_call_arguments(arguments: Mapping[str, Any]) -> dict[str, Any] | str:
     """Open the arguments in an editor; return the edited arguments or an error message."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.NamedTemporaryFile("w+", suffix=".json", encoding="utf-8") as file:

@@ -58,7 +58,7 @@ async def run_chat_command(
     exits, and `--resume last` continues later. The agent reads lines typed while it works before its next step. In a
     pipe the command prints one answer; the exit code is then 0 on success, 3 if an approval is pending, 1 on failure.
     """
-    from paddock.cli.chat.conversation import run_conversation
+    from paddock.cli.chat.chat_conversation import run_conversation
 
     if resume and (kinds or agent or instructions):
         raise UsageError(
@@ -70,10 +70,10 @@ async def run_chat_command(
         message = message if message is not None else sys.stdin.read()
     if once and not (message or "").strip():
         raise UsageError("the message is empty", hint='for example: paddock chat "…"')
-    wishes: dict[str, Any] = {"agent": agent, "model": model, "kinds": kinds, "instructions": instructions}
-    settings = {name: value for name, value in wishes.items() if value}
+    options: dict[str, Any] = {"agent": agent, "model": model, "kinds": kinds, "instructions": instructions}
+    settings = {name: value for name, value in options.items() if value}
     if allow:
         settings["policy"] = {"allow_all": allow}
     return await run_conversation(
-        cli, message, settings, resume=resume, attach=attach or [], once=once, people=interactive
+        cli, message, settings, resume=resume, attach=attach or [], once=once, interactive=interactive
     )

@@ -19,12 +19,12 @@ from paddock.cli.output.agent_text import clean_line, clean_text, summarize_argu
 from paddock.cli.output.command_output import CommandOutput
 
 RESULT_LINES = 6
-_MAX_OUTPUT_LETTERS = 4096
+_MAX_OUTPUT_CHARACTERS = 4096
 """Characters kept of a running call's output."""
-_MAX_NAMES_LETTERS = 100
+_MAX_NAMES_CHARACTERS = 100
 _FRAMES_PER_SECOND = 12
 _PLAN_MARKS = {"pending": "☐", "running": "▸", "done": "☑", "dropped": "☒"}
-_TOOLS_SHOWN_OTHERWISE = ("update_plan", "ask_user")
+_TOOLS_WITH_OWN_VIEW = ("update_plan", "ask_user")
 """Tools whose effect, a plan or a question, is shown instead of the call."""
 LocateFile = Callable[[str, str, str], str]
 """Returns the local path of a session's file, by SHA-256, name and type."""
@@ -79,9 +79,9 @@ class PlainChatView(JsonChatView):
 class TerminalChatView:
     """Shows the chat on a terminal: finished parts are printed, growing parts are drawn live below."""
 
-    def __init__(self, locate: LocateFile) -> None:
+    def __init__(self, locate_file: LocateFile) -> None:
         self._console = Console(highlight=False, markup=False, emoji=False)
-        self._locate = locate
+        self._locate_file = locate_file
         self._live: Live | None = None
         self._message_text = ""
         self._thought_text = ""
@@ -125,18 +125,18 @@ class TerminalChatView:
             case "call.ready":
                 call = data.get("call") or {}
                 self._calls[str(call.get("id"))] = str(call.get("name"))
-                if call.get("name") not in _TOOLS_SHOWN_OTHERWISE:
+                if call.get("name") not in _TOOLS_WITH_OWN_VIEW:
                     self._print(_render_call(str(call.get("name")), call.get("arguments")))
             case "call.running":
                 self._call_output[str(data.get("call_id"))] = ""
-            case "call.output" if (known := str(data.get("call_id"))) in self._call_output:
-                self._call_output[known] = (self._call_output[known] + str(data.get("text") or ""))[
-                    -_MAX_OUTPUT_LETTERS:
+            case "call.output" if (call_id := str(data.get("call_id"))) in self._call_output:
+                self._call_output[call_id] = (self._call_output[call_id] + str(data.get("text") or ""))[
+                    -_MAX_OUTPUT_CHARACTERS:
                 ]
             case "call.result":
                 self._call_output.pop(str(data.get("call_id")), None)
                 result = data.get("result") or {}
-                if self._calls.get(str(data.get("call_id"))) not in _TOOLS_SHOWN_OTHERWISE or result.get("failed"):
+                if self._calls.get(str(data.get("call_id"))) not in _TOOLS_WITH_OWN_VIEW or result.get("failed"):
                     self._print(self._render_result(result))
             case "plan.changed":
                 self._print(_render_plan(data.get("steps") or []))
@@ -151,7 +151,7 @@ class TerminalChatView:
     def _print_event_note(self, kind: str, data: Mapping[str, Any]) -> None:
         match kind:
             case "session.sandbox":
-                words = {
+                phrases = {
                     "starting": "is starting",
                     "ready": "is ready",
                     "broken": "is broken",
@@ -160,12 +160,14 @@ class TerminalChatView:
                 state = str(data.get("state"))
                 reason = f": {data['reason']}" if data.get("reason") else ""
                 if state != "starting":
-                    self.print_note(f"the {data.get('kind')} sandbox {words.get(state, state)}{reason}")
+                    self.print_note(f"the {data.get('kind')} sandbox {phrases.get(state, state)}{reason}")
                 self._starting_sandbox = _describe_starting_sandbox(data) if state == "starting" else ""
             case "session.desktop":
-                words = {"taken": "took control", "handed_back": "handed back control"}
-                if data.get("state") in words:
-                    self.print_note(f"{data.get('by') or 'a person'} {words[str(data['state'])]} of {data.get('kind')}")
+                phrases = {"taken": "took control", "handed_back": "handed back control"}
+                if data.get("state") in phrases:
+                    self.print_note(
+                        f"{data.get('by') or 'a person'} {phrases[str(data['state'])]} of {data.get('kind')}"
+                    )
             case "session.compacted":
                 self.print_note(f"{data.get('messages')} earlier messages were summarized")
             case "turn.error":
@@ -175,14 +177,14 @@ class TerminalChatView:
                     f"the turn was {'cancelled' if data['state'] == 'cancelled' else 'aborted by an error'}"
                 )
 
-    def _show_message(self, message: Mapping[str, Any], waits: bool) -> None:
+    def _show_message(self, message: Mapping[str, Any], is_waiting: bool) -> None:
         if str(message.get("id")) in self._own_messages:
-            if waits:
+            if is_waiting:
                 self.print_note("the agent will read this before its next step")
             return
         text = _join_message_text(message)
-        who = "note" if message.get("role") == "note" else str(message.get("by") or "another person")
-        self._print(Text.assemble((f"{clean_line(who)}: ", "bold"), clean_text(text)))
+        author = "note" if message.get("role") == "note" else str(message.get("by") or "another person")
+        self._print(Text.assemble((f"{clean_line(author)}: ", "bold"), clean_text(text)))
 
     def _show_decision(self, kind: str, data: Mapping[str, Any]) -> None:
         name = clean_line(self._calls.get(str(data.get("call_id")), "the call"))
@@ -198,12 +200,14 @@ class TerminalChatView:
             if part.get("type") == "text":
                 lines += clean_text(str(part.get("text") or "")).rstrip().splitlines()
             else:
-                where = self._locate(str(part.get("file")), str(part.get("name") or ""), str(part.get("mime") or ""))
-                lines.append(f"[{part.get('type')}] {where}")
-        shown = lines[:RESULT_LINES]
+                path = self._locate_file(
+                    str(part.get("file")), str(part.get("name") or ""), str(part.get("mime") or "")
+                )
+                lines.append(f"[{part.get('type')}] {path}")
+        shown_lines = lines[:RESULT_LINES]
         if len(lines) > RESULT_LINES:
-            shown.append(f"… {len(lines) - RESULT_LINES} more lines")
-        body = Text("\n".join(shown) or "(no output)", style="red" if failed else "dim", overflow="fold")
+            shown_lines.append(f"… {len(lines) - RESULT_LINES} more lines")
+        body = Text("\n".join(shown_lines) or "(no output)", style="red" if failed else "dim", overflow="fold")
         return Padding(body, (0, 0, 1, 4))
 
     def _print_thought(self) -> None:
@@ -212,21 +216,21 @@ class TerminalChatView:
             self._print(Padding(Text(clean_text(thought), style="dim italic"), (0, 0, 1, 2)))
 
     def _print_message(self, cut: object) -> None:
-        speech, self._message_text = self._message_text.strip(), ""
-        if speech:
-            self._print(Padding(_markdown(speech), (0, 0, 1, 0)))
+        text, self._message_text = self._message_text.strip(), ""
+        if text:
+            self._print(Padding(_markdown(text), (0, 0, 1, 0)))
         if cut:
             self.print_note(f"[{clean_line(str(cut))}]")
 
     def _print_finished_blocks(self) -> None:
         """Print finished paragraphs, so that long answers scroll."""
-        end = find_last_block_end(self._message_text)
+        end = find_last_markdown_block_end(self._message_text)
         if end:
-            whole, self._message_text = self._message_text[:end], self._message_text[end:]
-            self._print(Padding(_markdown(whole), (0, 0, 1, 0)))
+            finished, self._message_text = self._message_text[:end], self._message_text[end:]
+            self._print(Padding(_markdown(finished), (0, 0, 1, 0)))
 
-    def _print(self, thing: RenderableType) -> None:
-        self._console.print(thing)
+    def _print(self, renderable: RenderableType) -> None:
+        self._console.print(renderable)
 
     def _draw(self) -> None:
         if self._live is not None:
@@ -242,14 +246,16 @@ class TerminalChatView:
             if lines := clean_text(output).rstrip().splitlines()[-RESULT_LINES:]:
                 parts.append(Padding(Text("\n".join(lines), style="dim", overflow="fold"), (0, 0, 0, 4)))
         if not self._thought_text.strip() and not self._message_text.strip():
-            parts.append(Spinner("dots", Text(f"{self._activity()} (Ctrl-C to stop)", style="dim")))
+            parts.append(Spinner("dots", Text(f"{self._describe_activity()} (Ctrl-C to stop)", style="dim")))
         return _LastLines(Group(*parts))
 
-    def _activity(self) -> str:
+    def _describe_activity(self) -> str:
         """Return the starting sandbox, the running calls, or `thinking`."""
         names = [self._calls.get(call, "") for call in self._call_output]
-        running = ", ".join(clean_line(name) for name in names if name and name not in _TOOLS_SHOWN_OTHERWISE)
-        return self._starting_sandbox or (f"running: {running[:_MAX_NAMES_LETTERS]} …" if running else "thinking")
+        running_names = ", ".join(clean_line(name) for name in names if name and name not in _TOOLS_WITH_OWN_VIEW)
+        return self._starting_sandbox or (
+            f"running: {running_names[:_MAX_NAMES_CHARACTERS]} …" if running_names else "thinking"
+        )
 
 
 class _LiveArea(AbstractContextManager[None]):
@@ -277,11 +283,11 @@ class _LiveArea(AbstractContextManager[None]):
 class _LastLines:
     """Renders only the last lines that fit on the screen, because a terminal cannot redraw scrolled lines."""
 
-    def __init__(self, whole: RenderableType) -> None:
-        self._whole = whole
+    def __init__(self, content: RenderableType) -> None:
+        self._content = content
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(self._whole, options, pad=False)
+        lines = console.render_lines(self._content, options, pad=False)
         for line in lines[-max(1, console.height - 4) :]:
             yield from line
             yield Segment.line()
@@ -292,18 +298,18 @@ def _markdown(text: str) -> Markdown:
     return Markdown(clean_text(text), hyperlinks=False)
 
 
-def find_last_block_end(text: str) -> int:
+def find_last_markdown_block_end(text: str) -> int:
     """Return the end of the last finished Markdown block."""
-    end = place = 0
-    fenced = False
+    end = position = 0
+    in_code_block = False
     for line in text.splitlines(keepends=True):
         stripped = line.strip()
-        place += len(line)
+        position += len(line)
         if stripped.startswith(("```", "~~~")):
-            fenced = not fenced
+            in_code_block = not in_code_block
         # A list that continues after an empty line is printed as two lists.
-        if not stripped and not fenced and line.endswith("\n"):
-            end = place
+        if not stripped and not in_code_block and line.endswith("\n"):
+            end = position
     return end
 
 
@@ -315,11 +321,11 @@ def _render_call(name: str, arguments: object) -> RenderableType:
 
 def _describe_starting_sandbox(data: Mapping[str, Any]) -> str:
     """Describe what a starting sandbox is waiting for."""
-    building = data.get("building")
-    if not building:
+    build = data.get("building")
+    if not build:
         return f"waiting for a {data.get('kind')} sandbox"
-    share = building.get("fraction")
-    return f"building the image {building.get('image')}{'' if share is None else f', {share:.0%}'}"
+    fraction = build.get("fraction")
+    return f"building the image {build.get('image')}{'' if fraction is None else f', {fraction:.0%}'}"
 
 
 def _render_plan(steps: Iterable[Mapping[str, Any]]) -> RenderableType:
@@ -340,14 +346,14 @@ def _join_message_text(message: Mapping[str, Any]) -> str:
     )
 
 
-def print_history(out: CommandOutput, messages: Iterable[Mapping[str, Any]]) -> None:
+def print_message_history(out: CommandOutput, messages: Iterable[Mapping[str, Any]]) -> None:
     """Print past messages in short form."""
     for message in messages:
         role = str(message.get("role"))
         text = clean_text(_join_message_text(message)).strip()
         if role == "tool":
-            first, *more = text.splitlines() or ["(no output)"]
-            out.print_line(f"    {first[:200]}{f'  … {len(more)} more lines' if more else ''}")
+            first_line, *more_lines = text.splitlines() or ["(no output)"]
+            out.print_line(f"    {first_line[:200]}{f'  … {len(more_lines)} more lines' if more_lines else ''}")
             continue
         if text or message.get("cut"):
             cut = f" [{clean_line(str(message['cut']))}]" if message.get("cut") else ""

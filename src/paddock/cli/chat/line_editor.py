@@ -12,20 +12,20 @@ _MAX_HISTORY_LINES = 1000
 class LineEditor:
     """Reads lines, with editing and a history file if `readline` is available."""
 
-    def __init__(self, history: Path) -> None:
-        self._history = history
+    def __init__(self, history_path: Path) -> None:
+        self._history_path = history_path
         self._ready = False
 
     async def read_line(self, prompt: str = PROMPT) -> str:
         """Read one line. Raises `EOFError` on Ctrl-D, `KeyboardInterrupt` on Ctrl-C."""
         self._load_history()
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             # Blocks the main thread on purpose: only it receives Ctrl-C, and events printed meanwhile would
             # disturb the line being typed.
             return input(prompt)  # noqa: ASYNC250
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, previous_handler)
 
     def _load_history(self) -> None:
         if self._ready:
@@ -36,7 +36,7 @@ class LineEditor:
         except ImportError:
             return
         try:
-            readline.read_history_file(self._history)
+            readline.read_history_file(self._history_path)
         except OSError:
             pass
         readline.set_history_length(_MAX_HISTORY_LINES)
@@ -45,7 +45,7 @@ class LineEditor:
         try:
             import readline
 
-            self._history.touch(mode=0o600)
-            readline.write_history_file(self._history)
+            self._history_path.touch(mode=0o600)
+            readline.write_history_file(self._history_path)
         except (ImportError, OSError):
             pass

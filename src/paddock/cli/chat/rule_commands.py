@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddock.cli.chat.approval_prompt import escape_invisible_characters
-from paddock.cli.chat.session_commands import session_path
+from paddock.cli.chat.session_commands import session_api_path
 from paddock.cli.connection.reconnecting_client import ReconnectingClient
 from paddock.cli.output.errors import UsageError
 
@@ -21,17 +21,17 @@ _ACTIONS = ("allow", "ask", "deny")
 _ALL = "all"
 
 
-async def run_rules_command(reach: ReconnectingClient, session: str, rest: str) -> str:
+async def run_rules_command(client: ReconnectingClient, session: str, arguments: str) -> str:
     """Show the rules of a session, or change them. Raises `UsageError` for a wrong change."""
-    policy = (await reach.request_json("GET", session_path(session))).get("policy") or {}
-    if not rest:
+    policy = (await client.request_json("GET", session_api_path(session))).get("policy") or {}
+    if not arguments:
         return f"{_list_rules(policy)}\n{_DEFAULT}\n{RULE_HELP}"
-    changed = change_rules(policy, rest)
-    found = await reach.request_json("PATCH", session_path(session), json={"policy": changed})
-    return f"{_list_rules(found.get('policy') or {})}\nThis applies from the next call."
+    policy_after = change_policy_rules(policy, arguments)
+    session_after = await client.request_json("PATCH", session_api_path(session), json={"policy": policy_after})
+    return f"{_list_rules(session_after.get('policy') or {})}\nThis applies from the next call."
 
 
-def change_rules(policy: Mapping[str, Any], text: str) -> dict[str, Any]:
+def change_policy_rules(policy: Mapping[str, Any], text: str) -> dict[str, Any]:
     """Return a policy with one change, written as in `RULE_HELP`. Raises `UsageError`."""
     try:
         action, *words = shlex.split(text)
@@ -51,8 +51,8 @@ def change_rules(policy: Mapping[str, Any], text: str) -> dict[str, Any]:
         kinds = ["*"] if kind == "*" else [*(each for each in kinds if each != kind), kind]
     elif action in _ACTIONS and words and words[0] != _ALL:
         tool, *pairs = words
-        if unclear := next((pair for pair in pairs if not pair.partition("=")[0] or "=" not in pair), None):
-            raise UsageError(f"{unclear} is not ARGUMENT=PATTERN", hint=RULE_HELP)
+        if invalid_pair := next((pair for pair in pairs if not pair.partition("=")[0] or "=" not in pair), None):
+            raise UsageError(f"{invalid_pair} is not ARGUMENT=PATTERN", hint=RULE_HELP)
         arguments = {name: pattern for name, _, pattern in (pair.partition("=") for pair in pairs)}
         rule = {"tool": tool, "kind": "*", "arguments": arguments, "exact": False, "action": action}
         rules = [rule, *(each for each in rules if {**each, "action": action} != rule)]
@@ -67,8 +67,8 @@ def _list_rules(policy: Mapping[str, Any]) -> str:
         lines.append(("allow", "all calls" if kind == "*" else f"all calls in sandboxes of kind {kind}"))
     if not lines:
         return "This session has no rules."
-    shown = (f"{number}. {action:5}  {text}" for number, (action, text) in enumerate(lines, 1))
-    return "\n".join(escape_invisible_characters(line, "") for line in shown)
+    numbered = (f"{number}. {action:5}  {text}" for number, (action, text) in enumerate(lines, 1))
+    return "\n".join(escape_invisible_characters(line, "") for line in numbered)
 
 
 def _describe_rule(rule: Mapping[str, Any]) -> str:

@@ -71,39 +71,43 @@ def _open_server(cli: CliContext) -> AbstractAsyncContextManager[ServerClient]:
     return open_any_server(cli)
 
 
-async def find_session(client: ServerClient, name: str) -> str:
+async def find_session_id(client: ServerClient, name: str) -> str:
     """Return the id of the session with this id or id prefix; `last` is the most recently changed one."""
     if name == LAST_SESSION:
         newest = (await client.get(SESSIONS_PATH, page=1, pageSize=1))["items"]
         if not newest:
             raise CliError("there are no sessions yet", hint="start one: paddock chat")
         return str(newest[0]["id"])
-    whole = name if name.startswith("ses-") else f"ses-{name}"
-    found = [str(item["id"]) for item in await client.list_all(SESSIONS_PATH) if str(item["id"]).startswith(whole)]
-    if whole in found:
-        return whole
-    if not found or not name:
+    session_id = name if name.startswith("ses-") else f"ses-{name}"
+    matches = [
+        str(item["id"]) for item in await client.list_all(SESSIONS_PATH) if str(item["id"]).startswith(session_id)
+    ]
+    if session_id in matches:
+        return session_id
+    if not matches or not name:
         raise CliError(f"there is no session {name}", hint="list sessions: paddock session list")
-    if len(found) > 1:
-        raise CliError(f"{name} matches several sessions: {', '.join(found[:5])}", hint="use a longer prefix of the id")
-    return found[0]
+    if len(matches) > 1:
+        raise CliError(
+            f"{name} matches several sessions: {', '.join(matches[:5])}", hint="use a longer prefix of the id"
+        )
+    return matches[0]
 
 
-def session_path(session_id: str, below: str = "") -> str:
+def session_api_path(session_id: str, below: str = "") -> str:
     return f"{SESSIONS_PATH}/{quote(session_id, safe='')}{below}"
 
 
 async def _find_session_path(client: ServerClient, name: str) -> str:
-    return session_path(await find_session(client, name))
+    return session_api_path(await find_session_id(client, name))
 
 
 async def list_sessions(cli: CliContext) -> None:
     """List sessions, most recently changed first."""
     async with cli.open_read_client() as client:
-        found = await client.list_all(SESSIONS_PATH)
+        sessions = await client.list_all(SESSIONS_PATH)
     if cli.as_json:
-        return cli.out.print_json(found)
-    if not found:
+        return cli.out.print_json(sessions)
+    if not sessions:
         return cli.out.print_if_interactive("No sessions. Start one: paddock chat")
     rows = [
         [
@@ -114,20 +118,20 @@ async def list_sessions(cli: CliContext) -> None:
             format_age(parse_time(item["changed_at"])),
             item["title"] or "(no title)",
         ]
-        for item in found
+        for item in sessions
     ]
     return cli.out.print_table(["ID", "STATE", "AGENT", "MODEL", "CHANGED", "TITLE"], rows)
 
 
 async def show_session(cli: CliContext, session: SessionArgument) -> None:
     """Show a session's state and messages."""
-    from paddock.cli.chat.chat_views import print_history
+    from paddock.cli.chat.chat_views import print_message_history
 
     async with cli.open_read_client() as client:
-        session_id = await find_session(client, session)
-        found = await client.get(session_path(session_id))
-        messages = await client.list_all(session_path(session_id, "/messages"))
-        pending = (await client.get(session_path(session_id, "/approvals"), state="pending")).get("items", [])
+        session_id = await find_session_id(client, session)
+        found = await client.get(session_api_path(session_id))
+        messages = await client.list_all(session_api_path(session_id, "/messages"))
+        pending = (await client.get(session_api_path(session_id, "/approvals"), state="pending")).get("items", [])
     if cli.as_json:
         return cli.out.print_json({**found, "messages": messages, "pending": pending})
     usage = found.get("usage") or {}
@@ -144,7 +148,7 @@ async def show_session(cli: CliContext, session: SessionArgument) -> None:
     ]
     cli.out.print_facts((name, value) for name, value in facts if value)
     cli.out.print_line()
-    print_history(cli.out, messages)
+    print_message_history(cli.out, messages)
     for approval in pending:
         cli.out.print_line(
             f"pending approval: {approval['name']} ({approval['id']}); decide with: paddock chat --resume {session_id}"
@@ -159,10 +163,10 @@ async def search_sessions(
 ) -> None:
     """Search messages and tool results of all sessions."""
     async with cli.open_read_client() as client:
-        found = (await client.get(f"{SESSIONS_PATH}/search", q=words, pageSize=limit))["items"]
+        hits = (await client.get(f"{SESSIONS_PATH}/search", q=words, pageSize=limit))["items"]
     if cli.as_json:
-        return cli.out.print_json(found)
-    if not found:
+        return cli.out.print_json(hits)
+    if not hits:
         return cli.out.print_line("No matches.")
     rows = [
         [
@@ -172,7 +176,7 @@ async def search_sessions(
             format_age(parse_time(item["at"])),
             " ".join(item["excerpt"].split()),
         ]
-        for item in found
+        for item in hits
     ]
     return cli.out.print_table(["SESSION", "MESSAGE", "BY", "WHEN", "TEXT"], rows)
 
@@ -180,10 +184,10 @@ async def search_sessions(
 async def list_approvals(cli: CliContext, session: SessionArgument) -> None:
     """List a session's approvals, with decisions and times."""
     async with cli.open_read_client() as client:
-        found = await client.list_all(session_path(await find_session(client, session), "/approvals"))
+        approvals = await client.list_all(session_api_path(await find_session_id(client, session), "/approvals"))
     if cli.as_json:
-        return cli.out.print_json(found)
-    if not found:
+        return cli.out.print_json(approvals)
+    if not approvals:
         return cli.out.print_if_interactive(
             "No approvals in this session; the chat's policy determines which calls need one."
         )
@@ -196,7 +200,7 @@ async def list_approvals(cli: CliContext, session: SessionArgument) -> None:
             item["name"],
             " ".join(format_pairs(item.get("edited") or item.get("arguments")).split()),
         ]
-        for item in found
+        for item in approvals
     ]
     return cli.out.print_table(["ID", "STATE", "BY", "WHEN", "TOOL", "ARGUMENTS"], rows)
 
@@ -208,11 +212,11 @@ async def rename_session(
 ) -> None:
     """Change a session's title."""
     async with _open_server(cli) as client:
-        found = await client.request_json(
-            "PATCH", session_path(await find_session(client, session)), json={"title": title}
+        renamed = await client.request_json(
+            "PATCH", session_api_path(await find_session_id(client, session)), json={"title": title}
         )
     if cli.as_json:
-        cli.out.print_json(found)
+        cli.out.print_json(renamed)
 
 
 async def fork_session(
@@ -224,11 +228,11 @@ async def fork_session(
 ) -> None:
     """Start a new session with the messages of another one, up to a given message."""
     async with _open_server(cli) as client:
-        path = session_path(await find_session(client, session), "/fork")
-        found = await client.post(path, {"message": message} if message else {})
+        path = session_api_path(await find_session_id(client, session), "/fork")
+        fork = await client.post(path, {"message": message} if message else {})
     if cli.as_json:
-        return cli.out.print_json(found)
-    return cli.out.print_line(found["id"])
+        return cli.out.print_json(fork)
+    return cli.out.print_line(fork["id"])
 
 
 async def export_session(
@@ -244,15 +248,15 @@ async def export_session(
     if output is None and sys.stdout.isatty():
         raise UsageError("cannot print a session bundle on a terminal", hint="write it to a file: --output FILE")
     async with _open_server(cli) as client:
-        session_id = await find_session(client, session)
-        async with client.request("GET", session_path(session_id, "/export")) as answer:
+        session_id = await find_session_id(client, session)
+        async with client.request("GET", session_api_path(session_id, "/export")) as response:
             if output is None:
-                async for piece in answer.content.iter_chunked(_CHUNK):
+                async for piece in response.content.iter_chunked(_CHUNK):
                     sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()
                 return
             with open_atomic_file(output) as file:
-                async for piece in answer.content.iter_chunked(_CHUNK):
+                async for piece in response.content.iter_chunked(_CHUNK):
                     file.write(piece)
     if cli.as_json:
         cli.out.print_json({"session": session_id, "path": str(output), "size": output.stat().st_size})
@@ -273,15 +277,15 @@ async def import_session(
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     with content:
         async with _open_server(cli) as client:
-            found = await client.request_json(
+            imported = await client.request_json(
                 "POST",
                 f"{SESSIONS_PATH}/import",
                 data=aiohttp.payload.BufferedReaderPayload(content),
                 timeout=_IMPORT_SECONDS,
             )
     if cli.as_json:
-        return cli.out.print_json(found)
-    return cli.out.print_line(found["id"])
+        return cli.out.print_json(imported)
+    return cli.out.print_line(imported["id"])
 
 
 async def remove_sessions(
@@ -292,9 +296,9 @@ async def remove_sessions(
 ) -> None:
     """Remove sessions with their messages, files and sandboxes."""
     async with _open_server(cli) as client:
-        ids = list(dict.fromkeys([await find_session(client, each) for each in sessions]))
+        ids = list(dict.fromkeys([await find_session_id(client, each) for each in sessions]))
         for session_id in ids:
-            await client.delete(session_path(session_id))
+            await client.delete(session_api_path(session_id))
     removed: list[Any] = [{"id": session_id} for session_id in ids]
     if cli.as_json:
         cli.out.print_json(removed)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddock.cli.chat.rule_commands import run_rules_command
-from paddock.cli.chat.session_commands import session_path
+from paddock.cli.chat.session_commands import session_api_path
 from paddock.cli.connection.reconnecting_client import ReconnectingClient
 from paddock.cli.output.errors import RequestRefused
 from paddock.cli.output.formatting import format_cost
@@ -23,25 +23,25 @@ Type a message. While the agent works, it reads lines you type before its next s
   /quit       exit (or Ctrl-D); continue later with: paddock chat --resume last"""
 
 
-async def run_slash_command(reach: ReconnectingClient, session: str, word: str, rest: str) -> str | None:
-    """Run a slash command and return its output; None if `word` is not one of these commands."""
-    match word:
-        case "/model" if rest:
-            changed = await reach.request_json("PATCH", session_path(session), json={"model": rest})
+async def run_slash_command(client: ReconnectingClient, session: str, command: str, argument: str) -> str | None:
+    """Run a slash command and return its output; None if `command` is not one of these commands."""
+    match command:
+        case "/model" if argument:
+            changed = await client.request_json("PATCH", session_api_path(session), json={"model": argument})
             return f"the model is {changed['model']} from the next step on"
         case "/model":
-            found = await reach.request_json("GET", session_path(session))
+            found = await client.request_json("GET", session_api_path(session))
             return f"the model is {found['model']}; /model NAME changes it, and paddock llm list shows which there are"
         case "/rules":
-            return await run_rules_command(reach, session, rest)
+            return await run_rules_command(client, session, argument)
         case "/sandboxes":
-            return await _list_sandboxes(reach, await reach.request_json("GET", session_path(session)))
+            return await _list_sandboxes(client, await client.request_json("GET", session_api_path(session)))
         case "/usage":
-            return format_usage(await reach.request_json("GET", session_path(session)))
+            return format_session_usage(await client.request_json("GET", session_api_path(session)))
     return None
 
 
-def format_usage(session: Mapping[str, Any]) -> str:
+def format_session_usage(session: Mapping[str, Any]) -> str:
     usage = session.get("usage") or {}
     spent, budget = usage.get("input_tokens", 0) + usage.get("output_tokens", 0), session.get("budget")
     parts = [
@@ -54,23 +54,23 @@ def format_usage(session: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-async def _list_sandboxes(reach: ReconnectingClient, session: Mapping[str, Any]) -> str:
-    known: Mapping[str, str] = session.get("sandboxes") or {}
-    kinds = list(dict.fromkeys([*session.get("kinds", ()), *known]))
+async def _list_sandboxes(client: ReconnectingClient, session: Mapping[str, Any]) -> str:
+    sandboxes: Mapping[str, str] = session.get("sandboxes") or {}
+    kinds = list(dict.fromkeys([*session.get("kinds", ()), *sandboxes]))
     if not kinds:
         return "this session uses no sandboxes"
-    rows = [(kind, known.get(kind, ""), await _find_sandbox_state(reach, known.get(kind))) for kind in kinds]
+    rows = [(kind, sandboxes.get(kind, ""), await _find_sandbox_state(client, sandboxes.get(kind))) for kind in kinds]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "\n".join(f"{kind:{widths[0]}}  {sandbox:{widths[1]}}  {state}".rstrip() for kind, sandbox, state in rows)
 
 
-async def _find_sandbox_state(reach: ReconnectingClient, sandbox: str | None) -> str:
+async def _find_sandbox_state(client: ReconnectingClient, sandbox: str | None) -> str:
     if sandbox is None:
         return "not started yet"
     try:
-        found = await reach.request_json("GET", f"/v1/sandboxes/{sandbox}")
+        sandbox_document = await client.request_json("GET", f"/v1/sandboxes/{sandbox}")
     except RequestRefused as error:
         if error.server_code == SandboxNotFound.code:
             return "removed; the next call creates a new one"
         raise
-    return str(found["status"]["state"])
+    return str(sandbox_document["status"]["state"])

@@ -36,8 +36,8 @@ from paddock.store.tables import approvals, session_messages, sessions
 from paddock.store.visibility import visible_conditions
 
 T = TypeVar("T")
-Told: TypeAlias = tuple[T, Sequence[NewEvent]]
-GRANTED = (ApprovalState.APPROVED, ApprovalState.EDITED)
+WithEvents: TypeAlias = tuple[T, Sequence[NewEvent]]
+GRANTED_STATES = (ApprovalState.APPROVED, ApprovalState.EDITED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class RefuseCall:
     result: CallResult
 
 
-Judge: TypeAlias = Callable[[Session, int, datetime], AllowCall | AskApproval | RefuseCall]
+CallJudge: TypeAlias = Callable[[Session, int, datetime], AllowCall | AskApproval | RefuseCall]
 """Policy function: session and number of identical preceding calls → verdict on a call."""
 
 
@@ -70,8 +70,8 @@ class LedgerEntry:
 
     record: LedgerCall
     approval: Approval | None = None
-    taken: bool = False
-    """Whether the caller must run it, because it was not running before."""
+    must_run: bool = False
+    """Whether the caller must run the call, because it was not running before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,176 +81,189 @@ class ApprovalResolution:
     approval: Approval
     result: CallResult | None = None
     policy: Policy | None = None
-    also: Callable[[LedgerCall, Approval], Approval | None] | None = None
+    decide_other: Callable[[LedgerCall, Approval], Approval | None] | None = None
     """Decides other pending approvals: returns the decided approval or `None`."""
 
 
-Resolve: TypeAlias = Callable[
+DecisionResolver: TypeAlias = Callable[
     [Session, LedgerCall, Approval, Mapping[str, Any] | None, ApprovalDecision], ApprovalResolution
 ]
 
 
 class CallStore:
-    """Ledger of calls, with approvals."""
+    """Ledger of calls, with approvals. Methods ending in `_work` return units of work."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def entering(
-        self, session_id: str, turn: int, call: ToolCall, kind: str | None, tool: str, judge: Judge, most: int
-    ) -> Work[Told[LedgerEntry]]:
+    def enter_call_work(
+        self,
+        session_id: str,
+        turn: int,
+        call: ToolCall,
+        kind: str | None,
+        tool: str,
+        judge: CallJudge,
+        max_repeats: int,
+    ) -> Work[WithEvents[LedgerEntry]]:
         """Find a call in the ledger or insert it with the verdict of `judge`; the caller runs allowed new calls.
 
-        `most` bounds the preceding calls that are compared with it.
+        `max_repeats` bounds the preceding calls that are compared with it.
         """
 
-        def work(connection: Connection) -> Told[LedgerEntry]:
+        def work(connection: Connection) -> WithEvents[LedgerEntry]:
             ledger = CallLedger(connection, session_id)
-            record = ledger.find(call.id)
+            record = ledger.find_call(call.id)
             if record is not None:
-                return _found(ledger, record), ledger.told
-            judgement = judge(ledger.session, ledger.repeats(turn, call, most), ledger.now)
-            record = ledger.enter(turn, call, kind, tool)
+                return _existing_entry(ledger, record), ledger.events
+            judgement = judge(ledger.session, ledger.count_repeats(turn, call, max_repeats), ledger.now)
+            record = ledger.insert_call(turn, call, kind, tool)
             match judgement:
                 case AllowCall():
-                    return LedgerEntry(ledger.run(record), taken=True), ledger.told
+                    return LedgerEntry(ledger.start_call(record), must_run=True), ledger.events
                 case RefuseCall(result):
-                    return LedgerEntry(ledger.finish(record, result)), ledger.told
+                    return LedgerEntry(ledger.finish_call(record, result)), ledger.events
                 case AskApproval(approval, schema):
-                    ledger.ask(approval, schema)
-                    ledger.tell(ApprovalRequired(approval=approval))
-                    ledger.move(SessionState.WAITING)
-                    return LedgerEntry(record, approval), ledger.told
+                    ledger.insert_approval(approval, schema)
+                    ledger.emit(ApprovalRequired(approval=approval))
+                    ledger.change_state(SessionState.WAITING)
+                    return LedgerEntry(record, approval), ledger.events
 
         return work
 
-    def finishing(self, session_id: str, call_id: str, result: CallResult) -> Work[Told[CallResult]]:
+    def finish_call_work(self, session_id: str, call_id: str, result: CallResult) -> Work[WithEvents[CallResult]]:
         """Store the result of a call. The first result wins and is returned."""
 
-        def work(connection: Connection) -> Told[CallResult]:
+        def work(connection: Connection) -> WithEvents[CallResult]:
             ledger = CallLedger(connection, session_id)
-            record = ledger.find(call_id)
+            record = ledger.find_call(call_id)
             if record is None:
                 raise NotFound(f"There is no call {call_id[:80]!r} in session {session_id}.")
-            finished = ledger.finish(record, result).result
+            finished = ledger.finish_call(record, result).result
             assert finished is not None
-            return finished, ledger.told
+            return finished, ledger.events
 
         return work
 
-    def settling(
+    def settle_call_work(
         self, session_id: str, turn: int, call: ToolCall, kind: str | None, result: CallResult
-    ) -> Work[Told[list[Approval]]]:
+    ) -> Work[WithEvents[list[Approval]]]:
         """Store the result of a call that a client ran; return the approval that became obsolete."""
 
-        def work(connection: Connection) -> Told[list[Approval]]:
+        def work(connection: Connection) -> WithEvents[list[Approval]]:
             ledger = CallLedger(connection, session_id)
-            record = ledger.find(call.id)
+            record = ledger.find_call(call.id)
             if record is None:
-                record = ledger.run(ledger.enter(turn, call, kind, call.name))
+                record = ledger.start_call(ledger.insert_call(turn, call, kind, call.name))
             withdrawn = []
-            approval = ledger.approval(call.id)
+            approval = ledger.find_approval_of_call(call.id)
             if record.result is None and approval is not None and approval.state is ApprovalState.PENDING:
                 withdrawn.append(_withdraw(ledger, approval, "the agent did not wait for it"))
-            ledger.finish(record, result)
-            ledger.go_on()
-            return withdrawn, ledger.told
+            ledger.finish_call(record, result)
+            ledger.leave_waiting_state()
+            return withdrawn, ledger.events
 
         return work
 
-    def deciding(
-        self, tenant: str, session_id: str, decisions: Sequence[ApprovalDecision], resolve: Resolve
-    ) -> Work[Told[list[Approval]]]:
+    def decide_approvals_work(
+        self, tenant: str, session_id: str, decisions: Sequence[ApprovalDecision], resolve: DecisionResolver
+    ) -> Work[WithEvents[list[Approval]]]:
         """Decide approvals of a session, all or none, and others that follow from them.
 
         Raises `NotFound`, `Conflict`, and what `resolve` raises.
         """
 
-        def work(connection: Connection) -> Told[list[Approval]]:
+        def work(connection: Connection) -> WithEvents[list[Approval]]:
             require_session(connection, session_id, tenant)
             ledger = CallLedger(connection, session_id)
             resolutions = [_decide(ledger, decision, resolve) for decision in decisions]
             others = [each for resolution in resolutions for each in _decide_others(ledger, resolution)]
-            ledger.go_on()
-            return [*(each.approval for each in resolutions), *others], ledger.told
+            ledger.leave_waiting_state()
+            return [*(each.approval for each in resolutions), *others], ledger.events
 
         return work
 
-    def expiring(self, now: datetime, outcome: Callable[[Approval], CallResult]) -> Work[Told[list[Approval]]]:
+    def expire_approvals_work(
+        self, now: datetime, outcome: Callable[[Approval], CallResult]
+    ) -> Work[WithEvents[list[Approval]]]:
         """Expire overdue approvals."""
-        over_time = (approvals.c.state == ApprovalState.PENDING, approvals.c.expires_at <= now)
-        due = select(approvals).where(*over_time, approvals.c.session.in_(select(sessions.c.id)))
+        overdue = (approvals.c.state == ApprovalState.PENDING, approvals.c.expires_at <= now)
+        due = select(approvals).where(*overdue, approvals.c.session.in_(select(sessions.c.id)))
 
-        def work(connection: Connection) -> Told[list[Approval]]:
+        def work(connection: Connection) -> WithEvents[list[Approval]]:
             expired: list[Approval] = []
-            told: list[NewEvent] = []
+            events: list[NewEvent] = []
             rows = connection.execute(due.order_by(approvals.c.created_at, approvals.c.id)).mappings().all()
             ledgers = {
                 session_id: CallLedger(connection, session_id) for session_id in {row["session"] for row in rows}
             }
             for approval in map(to_approval, rows):
                 ledger = ledgers[approval.session]
-                over = approval.model_copy(update={"state": ApprovalState.EXPIRED, "decided_at": ledger.now})
-                ledger.resolve(over)
-                ledger.tell(ApprovalExpired(approval_id=over.id, call_id=over.call_id))
-                if record := ledger.find(over.call_id):
-                    ledger.finish(record, outcome(over))
-                expired.append(over)
+                expired_approval = approval.model_copy(
+                    update={"state": ApprovalState.EXPIRED, "decided_at": ledger.now}
+                )
+                ledger.store_decision(expired_approval)
+                ledger.emit(ApprovalExpired(approval_id=expired_approval.id, call_id=expired_approval.call_id))
+                if record := ledger.find_call(expired_approval.call_id):
+                    ledger.finish_call(record, outcome(expired_approval))
+                expired.append(expired_approval)
             for ledger in ledgers.values():
-                ledger.go_on()
-                told += ledger.told
-            return expired, told
+                ledger.leave_waiting_state()
+                events += ledger.events
+            return expired, events
 
         return work
 
-    def withdrawing(self, session_id: str, reason: str, result: CallResult) -> Work[Told[list[Approval]]]:
+    def withdraw_approvals_work(
+        self, session_id: str, reason: str, result: CallResult
+    ) -> Work[WithEvents[list[Approval]]]:
         """Withdraw pending approvals. The end of the turn updates the session's state."""
 
-        def work(connection: Connection) -> Told[list[Approval]]:
+        def work(connection: Connection) -> WithEvents[list[Approval]]:
             try:
                 ledger = CallLedger(connection, session_id)
             except SessionNotFound:
                 return [], []
-            withdrawn = [_withdraw(ledger, approval, reason) for approval in ledger.pending()]
+            withdrawn = [_withdraw(ledger, approval, reason) for approval in ledger.pending_approvals()]
             for approval in withdrawn:
-                if record := ledger.find(approval.call_id):
-                    ledger.finish(record, result)
-            return withdrawn, ledger.told
+                if record := ledger.find_call(approval.call_id):
+                    ledger.finish_call(record, result)
+            return withdrawn, ledger.events
 
         return work
 
-    def abandoning(
+    def abandon_calls_work(
         self, session_id: str, turn: int, reason: str, outcome: Callable[[LedgerCall], CallResult]
-    ) -> Work[Told[list[Approval]]]:
+    ) -> Work[WithEvents[list[Approval]]]:
         """Store a result for every call of a turn that has none, including calls never started."""
-        said = select(session_messages.c.calls).where(
+        assistant_calls = select(session_messages.c.calls).where(
             session_messages.c.session == session_id,
             session_messages.c.turn == turn,
             session_messages.c.role == "assistant",
         )
 
-        def work(connection: Connection) -> Told[list[Approval]]:
+        def work(connection: Connection) -> WithEvents[list[Approval]]:
             try:
                 ledger = CallLedger(connection, session_id)
             except SessionNotFound:
                 return [], []
-            written = connection.execute(said.order_by(session_messages.c.number)).scalars().all()
-            for call in (row_to_model(ToolCall, each) for calls in written for each in calls):
-                if ledger.find(call.id) is None:
-                    ledger.enter(turn, call, None, call.name)
+            call_lists = connection.execute(assistant_calls.order_by(session_messages.c.number)).scalars().all()
+            for call in (row_to_model(ToolCall, each) for calls in call_lists for each in calls):
+                if ledger.find_call(call.id) is None:
+                    ledger.insert_call(turn, call, None, call.name)
             withdrawn = []
-            for record in ledger.unfinished(turn):
-                approval = ledger.approval(record.call.id)
+            for record in ledger.unfinished_calls(turn):
+                approval = ledger.find_approval_of_call(record.call.id)
                 if approval is not None and approval.state is ApprovalState.PENDING:
                     withdrawn.append(_withdraw(ledger, approval, reason))
-                ledger.finish(record, outcome(record))
-            return withdrawn, ledger.told
+                ledger.finish_call(record, outcome(record))
+            return withdrawn, ledger.events
 
         return work
 
-    async def pending(self, session_id: str) -> list[Approval]:
+    async def list_pending_approvals(self, session_id: str) -> list[Approval]:
         """Return a session's pending approvals, oldest first."""
-        return await self._store.read(lambda connection: CallLedger.waiting(connection, session_id))
+        return await self._store.read(lambda connection: CallLedger.list_pending_approvals(connection, session_id))
 
     async def next_expiry(self) -> datetime | None:
         """Return the next expiry time of a pending approval."""
@@ -258,73 +271,73 @@ class CallStore:
         statement = select(func.min(approvals.c.expires_at)).where(*pending)
 
         def work(connection: Connection) -> datetime | None:
-            found: datetime | None = connection.execute(statement).scalar()
-            return found
+            expiry: datetime | None = connection.execute(statement).scalar()
+            return expiry
 
         return await self._store.read(work)
 
-    async def approvals(
+    async def list_approvals(
         self, tenant: str | None, session: str | None, state: ApprovalState | None, before: str | None, limit: int
     ) -> list[Approval]:
         """Return approvals, newest first; `before` is the last id of the previous page."""
-        conditions: list[ColumnElement[bool]] = _visible(tenant)
-        for column, wanted in (
+        conditions: list[ColumnElement[bool]] = _visible_conditions(tenant)
+        for column, value in (
             (approvals.c.session, session),
             (approvals.c.state, state),
         ):
-            if wanted is not None:
-                conditions.append(column == wanted)
+            if value is not None:
+                conditions.append(column == value)
 
         def work(connection: Connection) -> list[Approval]:
-            here = [] if before is None else [_earlier(connection, before, tenant)]
-            statement = select(approvals).where(*conditions, *here)
+            page_conditions = [] if before is None else [_before_approval(connection, before, tenant)]
+            statement = select(approvals).where(*conditions, *page_conditions)
             statement = statement.order_by(approvals.c.created_at.desc(), approvals.c.id.desc()).limit(limit)
             return [to_approval(row) for row in connection.execute(statement).mappings()]
 
         return await self._store.read(work)
 
 
-def _found(ledger: CallLedger, record: LedgerCall) -> LedgerEntry:
-    approval = ledger.approval(record.call.id)
-    if record.state is CallState.ASKED and approval is not None and approval.state in GRANTED:
-        return LedgerEntry(ledger.run(record, approval.edited), approval, taken=True)
+def _existing_entry(ledger: CallLedger, record: LedgerCall) -> LedgerEntry:
+    approval = ledger.find_approval_of_call(record.call.id)
+    if record.state is CallState.ASKED and approval is not None and approval.state in GRANTED_STATES:
+        return LedgerEntry(ledger.start_call(record, approval.edited), approval, must_run=True)
     return LedgerEntry(record, approval)
 
 
-def _decide(ledger: CallLedger, decision: ApprovalDecision, resolve: Resolve) -> ApprovalResolution:
-    found = ledger.asked(decision.approval)
-    if found is None:
+def _decide(ledger: CallLedger, decision: ApprovalDecision, resolve: DecisionResolver) -> ApprovalResolution:
+    approval_and_schema = ledger.find_approval_with_schema(decision.approval)
+    if approval_and_schema is None:
         raise NotFound(f"There is no approval {decision.approval[:80]!r} in session {ledger.session.id}.")
-    approval, schema = found
-    record = ledger.find(approval.call_id)
+    approval, schema = approval_and_schema
+    record = ledger.find_call(approval.call_id)
     if record is None or (record.result is not None and approval.state is ApprovalState.PENDING):
         raise Conflict(f"the call of approval {approval.id} is over; nothing is left to decide")
     resolution = resolve(ledger.session, record, approval, schema, decision)
     decided = resolution.approval
-    _tell_decided(ledger, decided)
+    _emit_decided(ledger, decided)
     if resolution.policy is not None and resolution.policy != ledger.session.policy:
-        ledger.alter(policy=resolution.policy)
-        ledger.tell(SessionChanged(policy=resolution.policy, by=decided.decided_by))
+        ledger.update_session(policy=resolution.policy)
+        ledger.emit(SessionChanged(policy=resolution.policy, by=decided.decided_by))
     if resolution.result is not None:
-        ledger.finish(record, resolution.result)
+        ledger.finish_call(record, resolution.result)
     return resolution
 
 
 def _decide_others(ledger: CallLedger, resolution: ApprovalResolution) -> list[Approval]:
     decided = []
-    for approval in ledger.pending() if resolution.also is not None else ():
-        record = ledger.find(approval.call_id)
-        if record is None or record.result is not None or resolution.also is None:
+    for approval in ledger.pending_approvals() if resolution.decide_other is not None else ():
+        record = ledger.find_call(approval.call_id)
+        if record is None or record.result is not None or resolution.decide_other is None:
             continue
-        if (other := resolution.also(record, approval)) is not None:
-            _tell_decided(ledger, other)
+        if (other := resolution.decide_other(record, approval)) is not None:
+            _emit_decided(ledger, other)
             decided.append(other)
     return decided
 
 
-def _tell_decided(ledger: CallLedger, decided: Approval) -> None:
-    ledger.resolve(decided)
-    ledger.tell(
+def _emit_decided(ledger: CallLedger, decided: Approval) -> None:
+    ledger.store_decision(decided)
+    ledger.emit(
         ApprovalDecided(
             approval_id=decided.id,
             call_id=decided.call_id,
@@ -340,15 +353,15 @@ def _tell_decided(ledger: CallLedger, decided: Approval) -> None:
 def _withdraw(ledger: CallLedger, approval: Approval, reason: str) -> Approval:
     state = {"state": ApprovalState.WITHDRAWN, "reason": reason, "decided_at": ledger.now}
     withdrawn = approval.model_copy(update=state)
-    ledger.resolve(withdrawn)
-    told = ApprovalDecided(
+    ledger.store_decision(withdrawn)
+    event = ApprovalDecided(
         approval_id=withdrawn.id, call_id=withdrawn.call_id, state=ApprovalState.WITHDRAWN, reason=reason
     )
-    ledger.tell(told)
+    ledger.emit(event)
     return withdrawn
 
 
-def _visible(tenant: str | None) -> list[ColumnElement[bool]]:
+def _visible_conditions(tenant: str | None) -> list[ColumnElement[bool]]:
     if tenant is None:
         return []
     conditions: list[ColumnElement[bool]] = [approvals.c.tenant == str(tenant)]
@@ -357,8 +370,12 @@ def _visible(tenant: str | None) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _earlier(connection: Connection, before: str, tenant: str | None) -> ColumnElement[bool]:
-    row = connection.execute(select(approvals).where(approvals.c.id == before, *_visible(tenant))).mappings().first()
+def _before_approval(connection: Connection, before: str, tenant: str | None) -> ColumnElement[bool]:
+    row = (
+        connection.execute(select(approvals).where(approvals.c.id == before, *_visible_conditions(tenant)))
+        .mappings()
+        .first()
+    )
     if row is None:
         raise InvalidInput(f"there is no approval {before[:80]!r}; use the last id of an earlier page")
     same_moment = and_(approvals.c.created_at == row["created_at"], approvals.c.id < before)

@@ -15,12 +15,12 @@ from paddock.store.database import Store
 from paddock.store.row_mapping import row_to_model
 from paddock.store.tables import events, session_messages, session_replies
 
-SUMMARIES = 0
+SUMMARIES_TURN = 0
 """Pseudo turn of a session's summaries, which are valid in all turns."""
-_LOOKED_AT = 20_000
+_MAX_SEARCHED_EVENTS = 20_000
 """Number of newest events that are searched for unfinished messages."""
-_ENDS = (EventType.MESSAGE_STARTED, EventType.MESSAGE_ENDED)
-_TOLD = (
+_BOUNDARY_EVENTS = (EventType.MESSAGE_STARTED, EventType.MESSAGE_ENDED)
+_CONTENT_EVENTS = (
     EventType.MESSAGE_STARTED,
     EventType.MESSAGE_DELTA,
     EventType.THOUGHT_STARTED,
@@ -28,24 +28,24 @@ _TOLD = (
 )
 
 
-_told = session_replies.c.finish, session_replies.c.input_tokens, session_replies.c.output_tokens
-_same = (
+_reply_columns = session_replies.c.finish, session_replies.c.input_tokens, session_replies.c.output_tokens
+_same_question = (
     session_replies.c.session == bindparam("session"),
     session_replies.c.turn == bindparam("turn"),
     session_replies.c.digest == bindparam("digest"),
 )
-_answered = select(session_replies.c.message_id).where(*_same)
-_answers = (
-    select(*(each for each in session_messages.c if each.name != "position"), *_told)
+_recorded_message_id = select(session_replies.c.message_id).where(*_same_question)
+_recorded_reply = (
+    select(*(each for each in session_messages.c if each.name != "position"), *_reply_columns)
     .join_from(
         session_replies,
         session_messages,
         (session_messages.c.session == session_replies.c.session)
         & (session_messages.c.id == session_replies.c.message_id),
     )
-    .where(*_same)
+    .where(*_same_question)
 )
-_taken = (
+_step_count = (
     select(func.count())
     .select_from(session_messages)
     .where(
@@ -82,7 +82,7 @@ class ReplyStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def find(self, session_id: str, turn: int, digest: str) -> tuple[Session, RecordedReply | None, int]:
+    async def find_reply(self, session_id: str, turn: int, digest: str) -> tuple[Session, RecordedReply | None, int]:
         """Return a session, the recorded reply to a request of a turn, if any, and the turn's number of steps.
 
         Raises `SessionNotFound`.
@@ -90,18 +90,18 @@ class ReplyStore:
         values = {"session": session_id, "turn": turn, "digest": digest}
 
         def work(connection: Connection) -> tuple[Session, RecordedReply | None, int]:
-            session, taken = require_session(connection, session_id, None), _steps(connection, session_id, turn)
-            row = connection.execute(_answers, values).mappings().first()
+            session, steps = require_session(connection, session_id, None), _count_steps(connection, session_id, turn)
+            row = connection.execute(_recorded_reply, values).mappings().first()
             if row is None:
-                return session, None, taken
+                return session, None, steps
             message = dict(row)
-            rest = [message.pop(column.name) for column in _told]
-            return session, RecordedReply(row_to_model(SessionMessage, message), *rest), taken
+            reply_values = [message.pop(column.name) for column in _reply_columns]
+            return session, RecordedReply(row_to_model(SessionMessage, message), *reply_values), steps
 
         return await self._store.read(work)
 
     @staticmethod
-    def keep(
+    def record_reply(
         connection: Connection,
         session_id: str,
         turn: int,
@@ -113,16 +113,16 @@ class ReplyStore:
     ) -> None:
         """Record the reply to a request, within a transaction. The first one wins."""
         row = {"session": session_id, "turn": turn, "digest": digest}
-        if connection.execute(_answered, row).first() is None:
+        if connection.execute(_recorded_message_id, row).first() is None:
             row |= {"message_id": message_id, "finish": finish}
             connection.execute(
                 insert(session_replies), {**row, "input_tokens": input_tokens, "output_tokens": output_tokens}
             )
 
-    async def summaries(self, session_id: str) -> Mapping[str, str]:
+    async def list_summaries(self, session_id: str) -> Mapping[str, str]:
         """Return summaries of a session, by the digest of the summarised messages."""
         statement = select(session_replies.c.digest, session_replies.c.message_id).where(
-            session_replies.c.session == session_id, session_replies.c.turn == SUMMARIES
+            session_replies.c.session == session_id, session_replies.c.turn == SUMMARIES_TURN
         )
 
         def work(connection: Connection) -> Mapping[str, str]:
@@ -130,44 +130,48 @@ class ReplyStore:
 
         return await self._store.read(work)
 
-    async def steps(self, session_id: str, turn: int) -> int:
+    async def count_steps(self, session_id: str, turn: int) -> int:
         """Return the number of recorded replies of a turn."""
-        return await self._store.read(lambda connection: _steps(connection, session_id, turn))
+        return await self._store.read(lambda connection: _count_steps(connection, session_id, turn))
 
-    async def unended(self, session_id: str) -> list[UnfinishedMessage]:
+    async def list_unfinished_messages(self, session_id: str) -> list[UnfinishedMessage]:
         """Return messages that an earlier server left unfinished, oldest first."""
         stream = session_stream_name(session_id)
         newest = select(func.max(events.c.number)).where(events.c.stream == stream)
 
         def since(number: Any, kinds: Collection[EventType]) -> Select[tuple[int, str, Mapping[str, Any]]]:
-            wanted = (events.c.stream == stream, events.c.number >= number, events.c.type.in_(kinds))
-            return select(events.c.number, events.c.type, events.c.data).where(*wanted).order_by(events.c.number)
+            conditions = (events.c.stream == stream, events.c.number >= number, events.c.type.in_(kinds))
+            return select(events.c.number, events.c.type, events.c.data).where(*conditions).order_by(events.c.number)
 
         def work(connection: Connection) -> list[UnfinishedMessage]:
-            begun: dict[str, int] = {}
-            for number, kind, data in connection.execute(since(newest.scalar_subquery() - _LOOKED_AT, _ENDS)):
+            start_numbers: dict[str, int] = {}
+            for number, kind, data in connection.execute(
+                since(newest.scalar_subquery() - _MAX_SEARCHED_EVENTS, _BOUNDARY_EVENTS)
+            ):
                 if kind == EventType.MESSAGE_STARTED:
-                    begun[data["message_id"]] = number
+                    start_numbers[data["message_id"]] = number
                 else:
-                    begun.pop(data["message_id"], None)
-            if not begun:
+                    start_numbers.pop(data["message_id"], None)
+            if not start_numbers:
                 return []
-            found: dict[str, UnfinishedMessage] = {}
-            for _, kind, data in connection.execute(since(min(begun.values()), _TOLD)):
+            unfinished: dict[str, UnfinishedMessage] = {}
+            for _, kind, data in connection.execute(since(min(start_numbers.values()), _CONTENT_EVENTS)):
                 message_id = data["message_id"]
-                if message_id not in begun:
+                if message_id not in start_numbers:
                     continue
                 if kind == EventType.MESSAGE_STARTED:
-                    found[message_id] = UnfinishedMessage(message_id, data["turn"], data["step"])
+                    unfinished[message_id] = UnfinishedMessage(message_id, data["turn"], data["step"])
                 elif kind == EventType.MESSAGE_DELTA:
-                    found[message_id] = found[message_id]._replace(text=found[message_id].text + data["text"])
+                    unfinished[message_id] = unfinished[message_id]._replace(
+                        text=unfinished[message_id].text + data["text"]
+                    )
                 else:
                     thinking = kind == EventType.THOUGHT_STARTED
-                    found[message_id] = found[message_id]._replace(thinking=thinking)
-            return list(found.values())
+                    unfinished[message_id] = unfinished[message_id]._replace(thinking=thinking)
+            return list(unfinished.values())
 
         return await self._store.read(work)
 
 
-def _steps(connection: Connection, session_id: str, turn: int) -> int:
-    return int(connection.execute(_taken, {"session": session_id, "turn": turn}).scalar_one())
+def _count_steps(connection: Connection, session_id: str, turn: int) -> int:
+    return int(connection.execute(_step_count, {"session": session_id, "turn": turn}).scalar_one())

@@ -18,11 +18,11 @@ from paddock.model.owners import is_visible_to_view
 from paddock.model.sessions import Approval, ApprovalState, ClientTool, Session, SessionMessage, SessionState
 from paddock.store.chat_sessions.message_search import (
     MessageHit,
-    escape_term,
-    find_messages,
+    escape_like_wildcards,
     index_message,
     parse_search_terms,
-    remove_session,
+    remove_session_from_index,
+    search_indexed_messages,
 )
 from paddock.store.database import Store
 from paddock.store.row_mapping import fields_to_columns, row_to_model
@@ -40,23 +40,27 @@ from paddock.store.tables import (
 from paddock.store.visibility import same_request_conditions, visible_conditions
 
 Messages: TypeAlias = list[SessionMessage]
-Hits: TypeAlias = list[MessageHit]
-MOST_LISTED = 100_000
+MessageHits: TypeAlias = list[MessageHit]
+MAX_LISTED_ROWS = 100_000
 _NO_LIMIT = 2**62
-_shown = select(*(column for column in sessions.c if column.name != "request_key"))
-_said = select(*(column for column in session_messages.c if column.name != "position"))
-_asked = select(*(column for column in approvals.c if column.name in Approval.model_fields))
-_MOMENTS = ("at", "created_at", "changed_at")
+_select_sessions = select(*(column for column in sessions.c if column.name != "request_key"))
+_select_messages = select(*(column for column in session_messages.c if column.name != "position"))
+_select_approvals = select(*(column for column in approvals.c if column.name in Approval.model_fields))
+_TIME_FIELDS = ("at", "created_at", "changed_at")
 # Frequent statements are built once: building one takes longer than SQLite takes to run it.
-_one = _shown.where(sessions.c.id == bindparam("session"))
-_said_by_id = _said.where(session_messages.c.session == bindparam("session"), session_messages.c.id == bindparam("of"))
-_in_order = _said.where(session_messages.c.session == bindparam("session")).order_by(session_messages.c.number)
-_said_after = _in_order.where(session_messages.c.number > bindparam("after")).limit(bindparam("most"))
-_of_turn = _in_order.where(session_messages.c.turn == bindparam("turn"))
-_newest = select(func.coalesce(func.max(session_messages.c.number), 0)).where(
+_session_by_id = _select_sessions.where(sessions.c.id == bindparam("session"))
+_message_by_id = _select_messages.where(
+    session_messages.c.session == bindparam("session"), session_messages.c.id == bindparam("of")
+)
+_messages_in_order = _select_messages.where(session_messages.c.session == bindparam("session")).order_by(
+    session_messages.c.number
+)
+_messages_after = _messages_in_order.where(session_messages.c.number > bindparam("after")).limit(bindparam("limit"))
+_messages_of_turn = _messages_in_order.where(session_messages.c.turn == bindparam("turn"))
+_newest_number = select(func.coalesce(func.max(session_messages.c.number), 0)).where(
     session_messages.c.session == bindparam("session")
 )
-_written = (
+_user_message_ids = (
     select(session_messages.c.id)
     .where(
         session_messages.c.session == bindparam("session"),
@@ -65,15 +69,15 @@ _written = (
     )
     .order_by(session_messages.c.number)
 )
-_waiting = (
+_pending_approval = (
     select(approvals.c.id)
     .where(approvals.c.session == bindparam("session"), approvals.c.state == ApprovalState.PENDING)
     .limit(1)
 )
 _client_tools = select(client_tools.c.tools).where(client_tools.c.session == bindparam("of"))
-_state = select(engine_states.c.state).where(engine_states.c.session == bindparam("of"))
-_save = update(engine_states).where(engine_states.c.session == bindparam("of"))
-_save = _save.values(state=bindparam("state"), changed_at=bindparam("changed_at"))
+_engine_state = select(engine_states.c.state).where(engine_states.c.session == bindparam("of"))
+_update_engine_state = update(engine_states).where(engine_states.c.session == bindparam("of"))
+_update_engine_state = _update_engine_state.values(state=bindparam("state"), changed_at=bindparam("changed_at"))
 
 
 class ReceivedMessage(NamedTuple):
@@ -81,11 +85,10 @@ class ReceivedMessage(NamedTuple):
 
     session: Session
     message: SessionMessage
-    fresh: bool
-    """Whether it is new."""
-    begun: bool = False
-    """Whether it starts a turn."""
-    titled: bool = False
+    is_new: bool
+    """Whether the message was not stored before."""
+    starts_turn: bool = False
+    sets_title: bool = False
 
 
 class SessionStore:
@@ -95,38 +98,38 @@ class SessionStore:
         self._store = store
 
     @staticmethod
-    def keep(connection: Connection, message: SessionMessage, tenant: str | None = None) -> SessionMessage:
+    def store_message(connection: Connection, message: SessionMessage, tenant: str | None = None) -> SessionMessage:
         """Number a message within its session and store it. A message with a known id is left unchanged.
 
         The tenant is required if the session is not stored yet.
         """
-        if earlier := _message(connection, message.session, message.id):
-            return earlier
-        return _kept(connection, message, tenant or require_session(connection, message.session, None).tenant)
+        if existing := _find_message(connection, message.session, message.id):
+            return existing
+        return _insert_message(connection, message, tenant or require_session(connection, message.session, None).tenant)
 
     @staticmethod
-    def alter(connection: Connection, session_id: str, changes: Mapping[str, Any], now: datetime) -> Session:
+    def update_session(connection: Connection, session_id: str, changes: Mapping[str, Any], now: datetime) -> Session:
         """Change fields of a session. Raises `SessionNotFound`."""
-        return _altered(connection, SessionStore.current(connection, session_id), changes, now)
+        return _update_session(connection, SessionStore.load_session(connection, session_id), changes, now)
 
     @staticmethod
-    def current(connection: Connection, session_id: str) -> Session:
+    def load_session(connection: Connection, session_id: str) -> Session:
         """Raises `SessionNotFound`."""
         return require_session(connection, session_id, None)
 
     @staticmethod
-    def pending(connection: Connection, session_id: str) -> bool:
+    def has_pending_approvals(connection: Connection, session_id: str) -> bool:
         """Return whether the session has pending approvals."""
-        return connection.execute(_waiting, {"session": session_id}).first() is not None
+        return connection.execute(_pending_approval, {"session": session_id}).first() is not None
 
     @staticmethod
-    def unheard(connection: Connection, session_id: str, turn: int, heard: Collection[str]) -> list[str]:
-        """Return ids of a turn's user messages, except the given ones."""
-        found = connection.execute(_written, {"session": session_id, "turn": turn}).scalars()
-        return [message_id for message_id in found if message_id not in heard]
+    def unread_message_ids(connection: Connection, session_id: str, turn: int, read_ids: Collection[str]) -> list[str]:
+        """Return ids of a turn's user messages that are not in `read_ids`."""
+        message_ids = connection.execute(_user_message_ids, {"session": session_id, "turn": turn}).scalars()
+        return [message_id for message_id in message_ids if message_id not in read_ids]
 
     @staticmethod
-    def receive(
+    def receive_message(
         connection: Connection,
         tenant: str,
         message: SessionMessage,
@@ -140,57 +143,63 @@ class SessionStore:
         Raises `SessionNotFound`, also for another tenant's.
         """
         current = require_session(connection, message.session, tenant)
-        if earlier := _message(connection, message.session, message.id):
-            return ReceivedMessage(current, earlier, fresh=False)
-        begins = current.state is SessionState.IDLE
-        kept = _kept(connection, message.model_copy(update={"turn": current.turn + begins}), tenant)
-        changes: dict[str, Any] = {"turn": kept.turn, "state": SessionState.RUNNING, "error": None} if begins else {}
-        if begins or tools is not None:
+        if existing := _find_message(connection, message.session, message.id):
+            return ReceivedMessage(current, existing, is_new=False)
+        starts_turn = current.state is SessionState.IDLE
+        stored = _insert_message(connection, message.model_copy(update={"turn": current.turn + starts_turn}), tenant)
+        changes: dict[str, Any] = (
+            {"turn": stored.turn, "state": SessionState.RUNNING, "error": None} if starts_turn else {}
+        )
+        if starts_turn or tools is not None:
             SessionStore.set_client_tools(connection, message.session, tools or ())
-        titled = not current.title and bool(title)
-        altered = _altered(connection, current, changes | ({"title": title} if titled else {}), now)
-        return ReceivedMessage(altered, kept, fresh=True, begun=begins, titled=titled)
+        sets_title = not current.title and bool(title)
+        session = _update_session(connection, current, changes | ({"title": title} if sets_title else {}), now)
+        return ReceivedMessage(session, stored, is_new=True, starts_turn=starts_turn, sets_title=sets_title)
 
     @staticmethod
     def set_client_tools(connection: Connection, session_id: str, tools: Sequence[ClientTool]) -> None:
         """Replace the tools that the session's client runs itself."""
         connection.execute(delete(client_tools).where(client_tools.c.session == session_id))
         if tools:
-            listed = [tool.model_dump() for tool in tools]
-            connection.execute(insert(client_tools), {"session": session_id, "tools": listed})
+            documents = [tool.model_dump() for tool in tools]
+            connection.execute(insert(client_tools), {"session": session_id, "tools": documents})
 
     @staticmethod
-    def next_turn(connection: Connection, note: SessionMessage, now: datetime) -> ReceivedMessage:
+    def start_turn_with_note(connection: Connection, note: SessionMessage, now: datetime) -> ReceivedMessage:
         """Start a turn with a note. Raises `Conflict` for the first turn and while a turn is open."""
-        current = SessionStore.current(connection, note.session)
+        current = SessionStore.load_session(connection, note.session)
         if current.state is not SessionState.IDLE:
             raise Conflict(f"the session is {current.state}; it continues by itself")
         if not current.turn:
             raise Conflict("there is no turn to continue; send a message")
-        kept = SessionStore.keep(connection, note.model_copy(update={"turn": current.turn + 1}))
-        changes = {"turn": kept.turn, "state": SessionState.RUNNING, "error": None}
-        return ReceivedMessage(_altered(connection, current, changes, now), kept, fresh=True, begun=True)
+        stored = SessionStore.store_message(connection, note.model_copy(update={"turn": current.turn + 1}))
+        changes = {"turn": stored.turn, "state": SessionState.RUNNING, "error": None}
+        return ReceivedMessage(
+            _update_session(connection, current, changes, now), stored, is_new=True, starts_turn=True
+        )
 
     @staticmethod
     def open_turn(connection: Connection, session_id: str, now: datetime) -> tuple[Session, bool] | None:
         """Resume an open turn: return the session and whether its state changed; `None` if the turn ended."""
-        current = SessionStore.current(connection, session_id)
+        current = SessionStore.load_session(connection, session_id)
         if current.state is SessionState.IDLE:
             return None
-        state = SessionState.WAITING if SessionStore.pending(connection, session_id) else SessionState.RUNNING
+        state = (
+            SessionState.WAITING if SessionStore.has_pending_approvals(connection, session_id) else SessionState.RUNNING
+        )
         if current.state is state:
             return current, False
-        return _altered(connection, current, {"state": state}, now), True
+        return _update_session(connection, current, {"state": state}, now), True
 
     @staticmethod
     def close_turn(
         connection: Connection, session_id: str, turn: int, changes: Mapping[str, Any], now: datetime
     ) -> tuple[Session, bool]:
         """Change a session if this turn is open; return whether it was."""
-        current = SessionStore.current(connection, session_id)
+        current = SessionStore.load_session(connection, session_id)
         if current.state is SessionState.IDLE or current.turn != turn:
             return current, False
-        return _altered(connection, current, changes, now), True
+        return _update_session(connection, current, changes, now), True
 
     @staticmethod
     def finish_turn(
@@ -200,44 +209,44 @@ class SessionStore:
         changes: Mapping[str, Any],
         now: datetime,
         *,
-        heard: Collection[str],
-        given_up: Sequence[str],
+        read_ids: Collection[str],
+        ignored_ids: Sequence[str],
     ) -> tuple[Session, bool, list[str]]:
-        """Close a turn unless it has unread user messages; return their ids."""
-        unheard = SessionStore.unheard(connection, session_id, turn, heard)
-        if set(unheard) - set(given_up):
-            current = SessionStore.current(connection, session_id)
+        """Close a turn unless it has unread user messages, except ignored ones; return their ids."""
+        unread = SessionStore.unread_message_ids(connection, session_id, turn, read_ids)
+        if set(unread) - set(ignored_ids):
+            current = SessionStore.load_session(connection, session_id)
             if current.state is not SessionState.IDLE and current.turn == turn:
-                return current, False, unheard
-        found, is_over = SessionStore.close_turn(connection, session_id, turn, changes, now)
-        return found, is_over, unheard if is_over else []
+                return current, False, unread
+        session, closed = SessionStore.close_turn(connection, session_id, turn, changes, now)
+        return session, closed, unread if closed else []
 
     @staticmethod
-    def begin(
+    def insert_session(
         connection: Connection,
         session: Session,
         request_key: str | None = None,
-        most: int | None = None,
+        max_sessions: int | None = None,
     ) -> tuple[Session, bool]:
         """Insert a session; return it and whether it is new. The same tenant and request key return the earlier one.
 
-        Raises `QuotaExceeded` if the tenant has `most` sessions.
+        Raises `QuotaExceeded` if the tenant has `max_sessions` sessions.
         """
         if request_key is not None:
-            same = same_request_conditions(sessions, session.tenant, session.subject, request_key)
-            if row := connection.execute(_shown.where(*same)).mappings().first():
+            same_request = same_request_conditions(sessions, session.tenant, session.subject, request_key)
+            if row := connection.execute(_select_sessions.where(*same_request)).mappings().first():
                 return row_to_model(Session, row), False
         count = select(func.count()).select_from(sessions).where(sessions.c.tenant == session.tenant)
-        if most is not None and connection.execute(count).scalar_one() >= most:
-            raise QuotaExceeded(f"the tenant has {most} sessions, which is the maximum; delete some")
+        if max_sessions is not None and connection.execute(count).scalar_one() >= max_sessions:
+            raise QuotaExceeded(f"the tenant has {max_sessions} sessions, which is the maximum; delete some")
         connection.execute(insert(sessions), session_row(session) | {"request_key": request_key})
         return session, True
 
     @staticmethod
-    def remove(connection: Connection, session_id: str) -> Session | None:
+    def delete_session(connection: Connection, session_id: str) -> Session | None:
         """Delete a session and its data, except events; `None` if there is none."""
-        row = connection.execute(_shown.where(sessions.c.id == session_id)).mappings().first()
-        remove_session(connection, session_id)
+        row = connection.execute(_select_sessions.where(sessions.c.id == session_id)).mappings().first()
+        remove_session_from_index(connection, session_id)
         for table in (session_messages, session_calls, approvals, session_replies, engine_states, client_tools):
             connection.execute(delete(table).where(table.c.session == session_id))
         for table in (checkpoints, checkpoint_writes):
@@ -258,46 +267,50 @@ class SessionStore:
         """
         conditions = visible_conditions(sessions, tenant)
         if query:
-            conditions.append(sessions.c.title.like(f"%{escape_term(query)}%", escape="\\"))
+            conditions.append(sessions.c.title.like(f"%{escape_like_wildcards(query)}%", escape="\\"))
 
         def work(connection: Connection) -> list[Session]:
-            here = [] if before is None else [_after(*_place(connection, before, tenant))]
-            statement = _shown.where(*conditions, *here).order_by(sessions.c.changed_at.desc(), sessions.c.id.desc())
-            rows = connection.execute(statement.limit(max(1, min(limit, MOST_LISTED))))
+            page_conditions = [] if before is None else [_after_cursor(*_parse_cursor(connection, before, tenant))]
+            statement = _select_sessions.where(*conditions, *page_conditions).order_by(
+                sessions.c.changed_at.desc(), sessions.c.id.desc()
+            )
+            rows = connection.execute(statement.limit(max(1, min(limit, MAX_LISTED_ROWS))))
             return [row_to_model(Session, row) for row in rows.mappings()]
 
         return await self._store.read(work)
 
-    async def messages(
+    async def list_messages(
         self, session_id: str, *, after: int = 0, limit: int | None = None, turn: int | None = None
     ) -> Messages:
         """Return messages in order, after a number, of all turns or one."""
-        statement = _said_after if turn is None else _said_after.where(session_messages.c.turn == turn)
-        values = {"session": session_id, "after": after, "most": _NO_LIMIT if limit is None else limit}
+        statement = _messages_after if turn is None else _messages_after.where(session_messages.c.turn == turn)
+        values = {"session": session_id, "after": after, "limit": _NO_LIMIT if limit is None else limit}
         return await self._store.read(
             lambda connection: [
                 row_to_model(SessionMessage, row) for row in connection.execute(statement, values).mappings()
             ]
         )
 
-    async def with_messages(self, session_id: str, turn: int) -> tuple[Session | None, Messages]:
+    async def get_with_turn_messages(self, session_id: str, turn: int) -> tuple[Session | None, Messages]:
         """Return a session, if it exists, with the messages of a turn in order."""
         values = {"session": session_id, "turn": turn}
 
         def work(connection: Connection) -> tuple[Session | None, Messages]:
-            row = connection.execute(_one, {"session": session_id}).mappings().first()
-            written = [row_to_model(SessionMessage, row) for row in connection.execute(_of_turn, values).mappings()]
-            return row_to_model(Session, row) if row else None, written
+            row = connection.execute(_session_by_id, {"session": session_id}).mappings().first()
+            messages = [
+                row_to_model(SessionMessage, row) for row in connection.execute(_messages_of_turn, values).mappings()
+            ]
+            return row_to_model(Session, row) if row else None, messages
 
         return await self._store.read(work)
 
-    async def message(self, session_id: str, message_id: str) -> SessionMessage | None:
-        return await self._store.read(lambda connection: _message(connection, session_id, message_id))
+    async def find_message(self, session_id: str, message_id: str) -> SessionMessage | None:
+        return await self._store.read(lambda connection: _find_message(connection, session_id, message_id))
 
-    async def naming(self, session_id: str, file: str) -> SessionMessage | None:
+    async def find_message_with_file(self, session_id: str, file: str) -> SessionMessage | None:
         """Return a message with this file."""
-        has = cast(session_messages.c.content, Text).like(f"%{escape_term(file)}%", escape="\\")
-        statement = _said.where(session_messages.c.session == session_id, has).limit(1)
+        has_file = cast(session_messages.c.content, Text).like(f"%{escape_like_wildcards(file)}%", escape="\\")
+        statement = _select_messages.where(session_messages.c.session == session_id, has_file).limit(1)
 
         def work(connection: Connection) -> SessionMessage | None:
             row = connection.execute(statement).mappings().first()
@@ -305,34 +318,38 @@ class SessionStore:
 
         return await self._store.read(work)
 
-    async def search(self, tenant: str, query: str, *, session: str | None = None, limit: int = 20) -> Hits:
+    async def search_messages(
+        self, tenant: str, query: str, *, session: str | None = None, limit: int = 20
+    ) -> MessageHits:
         """Return messages that contain all words of a query, newest first. Raises `InvalidInput`."""
         terms = parse_search_terms(query)
-        most = max(1, min(limit, MOST_LISTED))
-        return await self._store.read(lambda connection: find_messages(connection, tenant, terms, session, most))
+        max_hits = max(1, min(limit, MAX_LISTED_ROWS))
+        return await self._store.read(
+            lambda connection: search_indexed_messages(connection, tenant, terms, session, max_hits)
+        )
 
-    async def open_ones(self) -> Sequence[tuple[Session, bool]]:
+    async def list_open_sessions(self) -> Sequence[tuple[Session, bool]]:
         """Return sessions with an open turn, oldest first, and whether each has pending approvals."""
-        statement = _shown.where(sessions.c.state != SessionState.IDLE).order_by(sessions.c.changed_at)
+        statement = _select_sessions.where(sessions.c.state != SessionState.IDLE).order_by(sessions.c.changed_at)
 
         def work(connection: Connection) -> Sequence[tuple[Session, bool]]:
-            found = [row_to_model(Session, row) for row in connection.execute(statement).mappings()]
-            return [(session, SessionStore.pending(connection, session.id)) for session in found]
+            open_sessions = [row_to_model(Session, row) for row in connection.execute(statement).mappings()]
+            return [(session, SessionStore.has_pending_approvals(connection, session.id)) for session in open_sessions]
 
         return await self._store.read(work)
 
-    async def decided(self, session_id: str, turn: int) -> Sequence[Approval]:
+    async def list_decided_approvals(self, session_id: str, turn: int) -> Sequence[Approval]:
         """Return decided approvals of a turn, in order of decision."""
-        statement = _asked.where(
+        statement = _select_approvals.where(
             approvals.c.session == session_id, approvals.c.turn == turn, approvals.c.state != ApprovalState.PENDING
         ).order_by(approvals.c.decided_at, approvals.c.id)
         return await self._store.read(
             lambda connection: [row_to_model(Approval, row) for row in connection.execute(statement).mappings()]
         )
 
-    async def resting(self, before: datetime, *, waiting_before: datetime) -> Sequence[Session]:
+    async def list_idle_sessions(self, before: datetime, *, waiting_before: datetime) -> Sequence[Session]:
         """Return idle sessions with sandboxes; waiting sessions have a time limit of their own."""
-        statement = _shown.where(
+        statement = _select_sessions.where(
             or_(
                 and_(sessions.c.state == SessionState.IDLE, sessions.c.changed_at < before),
                 and_(sessions.c.state == SessionState.WAITING, sessions.c.changed_at < waiting_before),
@@ -343,71 +360,71 @@ class SessionStore:
             lambda connection: [row_to_model(Session, row) for row in connection.execute(statement).mappings()]
         )
 
-    async def client_tools(self, session_id: str) -> Sequence[ClientTool]:
+    async def list_client_tools(self, session_id: str) -> Sequence[ClientTool]:
         """Return the session's client tools."""
-        listed = await self._store.read(
+        documents = await self._store.read(
             lambda connection: connection.execute(_client_tools, {"of": session_id}).scalar()
         )
-        return [row_to_model(ClientTool, each) for each in listed or ()]
+        return [row_to_model(ClientTool, each) for each in documents or ()]
 
     async def replace_client_tools(self, session_id: str, tools: Sequence[ClientTool]) -> None:
         await self._store.write(lambda connection: SessionStore.set_client_tools(connection, session_id, tools))
 
-    async def state(self, session_id: str) -> bytes | None:
+    async def load_engine_state(self, session_id: str) -> bytes | None:
         """Return the engine's last saved state."""
-        return await self._store.read(lambda connection: connection.execute(_state, {"of": session_id}).scalar())
+        return await self._store.read(lambda connection: connection.execute(_engine_state, {"of": session_id}).scalar())
 
-    async def save_state(self, session_id: str, state: bytes, now: datetime) -> None:
+    async def save_engine_state(self, session_id: str, state: bytes, now: datetime) -> None:
         """Replace the engine's saved state."""
         values = {"state": state, "changed_at": now}
 
         def work(connection: Connection) -> None:
-            if not connection.execute(_save, values | {"of": session_id}).rowcount:
+            if not connection.execute(_update_engine_state, values | {"of": session_id}).rowcount:
                 connection.execute(insert(engine_states), values | {"session": session_id})
 
         await self._store.write(work, flush=False)
 
 
-def _kept(connection: Connection, message: SessionMessage, tenant: str) -> SessionMessage:
+def _insert_message(connection: Connection, message: SessionMessage, tenant: str) -> SessionMessage:
     """Insert a message; return it with its number."""
-    newest = connection.execute(_newest, {"session": message.session}).scalar_one()
-    kept = message.model_copy(update={"number": newest + 1})
-    key = connection.execute(insert(session_messages), session_row(kept)).inserted_primary_key
+    newest_number = connection.execute(_newest_number, {"session": message.session}).scalar_one()
+    stored = message.model_copy(update={"number": newest_number + 1})
+    key = connection.execute(insert(session_messages), session_row(stored)).inserted_primary_key
     assert key is not None
-    index_message(connection, key[0], tenant, message.session, kept.content)
-    return kept
+    index_message(connection, key[0], tenant, message.session, stored.content)
+    return stored
 
 
-def _altered(connection: Connection, current: Session, changes: Mapping[str, Any], now: datetime) -> Session:
-    altered = Session.model_validate(dict(current) | dict(changes) | {"changed_at": now})
-    values = fields_to_columns(sessions, session_row(altered, {*changes, "changed_at"}))
-    connection.execute(_change(tuple(values)), values | {"of": current.id})
-    return altered
+def _update_session(connection: Connection, current: Session, changes: Mapping[str, Any], now: datetime) -> Session:
+    updated = Session.model_validate(dict(current) | dict(changes) | {"changed_at": now})
+    values = fields_to_columns(sessions, session_row(updated, {*changes, "changed_at"}))
+    connection.execute(_update_statement(tuple(values)), values | {"of": current.id})
+    return updated
 
 
 @lru_cache(64)
-def _change(names: tuple[str, ...]) -> Update:
+def _update_statement(names: tuple[str, ...]) -> Update:
     values: dict[str, Any] = {name: bindparam(name) for name in names}
     return update(sessions).where(sessions.c.id == bindparam("of")).values(values)
 
 
 def require_session(connection: Connection, session_id: str, tenant: str | None) -> Session:
     """Return a session. Raises `SessionNotFound`."""
-    row = connection.execute(_one, {"session": session_id}).mappings().first()
+    row = connection.execute(_session_by_id, {"session": session_id}).mappings().first()
     if row is None or not is_visible_to_view(tenant, row["tenant"], row["subject"], row["visibility"]):
         raise SessionNotFound(f"There is no session {session_id[:80]!r}.")
     return row_to_model(Session, row)
 
 
-def _message(connection: Connection, session_id: str, message_id: str) -> SessionMessage | None:
-    row = connection.execute(_said_by_id, {"session": session_id, "of": message_id}).mappings().first()
+def _find_message(connection: Connection, session_id: str, message_id: str) -> SessionMessage | None:
+    row = connection.execute(_message_by_id, {"session": session_id, "of": message_id}).mappings().first()
     return row_to_model(SessionMessage, row) if row else None
 
 
 def session_row(model: Session | SessionMessage, names: Collection[str] | None = None) -> dict[str, Any]:
     """Return a model, or some fields, as column values; nested values become JSON."""
     dumped = model.model_dump(mode="json", include=None if names is None else set(names))
-    return dumped | {name: getattr(model, name) for name in _MOMENTS if name in dumped}
+    return dumped | {name: getattr(model, name) for name in _TIME_FIELDS if name in dumped}
 
 
 def session_cursor(session: Session) -> str:
@@ -415,14 +432,14 @@ def session_cursor(session: Session) -> str:
     return f"{session.changed_at.isoformat()}_{session.id}"
 
 
-def _after(moment: datetime, session_id: str) -> ColumnElement[bool]:
-    same = and_(sessions.c.changed_at == moment, sessions.c.id < session_id)
-    return or_(sessions.c.changed_at < moment, same)
+def _after_cursor(moment: datetime, session_id: str) -> ColumnElement[bool]:
+    same_time = and_(sessions.c.changed_at == moment, sessions.c.id < session_id)
+    return or_(sessions.c.changed_at < moment, same_time)
 
 
-def _place(connection: Connection, before: str, tenant: str) -> tuple[datetime, str]:
-    moment, mark, session_id = before.partition("_")
-    if mark:
+def _parse_cursor(connection: Connection, before: str, tenant: str) -> tuple[datetime, str]:
+    moment, separator, session_id = before.partition("_")
+    if separator:
         try:
             at = datetime.fromisoformat(moment)
             if at.tzinfo is not None:
@@ -434,8 +451,8 @@ def _place(connection: Connection, before: str, tenant: str) -> tuple[datetime, 
 
 
 __all__ = [
-    "Hits",
     "MessageHit",
+    "MessageHits",
     "Messages",
     "ReceivedMessage",
     "SessionStore",

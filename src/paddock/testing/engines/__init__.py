@@ -25,9 +25,9 @@ fixture returns a `ScriptPlayer` for the engine, all checks run except the few t
 """
 
 from paddock.testing.engines.approval_checks import ApprovalChecks
+from paddock.testing.engines.conformance_harness import ScriptPlayer
 from paddock.testing.engines.conversation_checks import ConversationChecks
 from paddock.testing.engines.crash_checks import CrashChecks
-from paddock.testing.engines.harness import ScriptPlayer
 from paddock.testing.engines.tool_call_checks import ToolCallChecks
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paddock.agents.engines.base import FILE_SCHEME, ContinueTurn, TurnLimit
+from paddock.agents.engines.base import FILE_SCHEME, ContinueTurn, TurnLimitReached
 from paddock.errors import PaddockError, Unavailable
 from paddock.model.session_events import MessageDelta
 from paddock.model.sessions import CallResult, FileContent, TextContent
-from paddock.testing.engines.harness import (
-    ConformanceHarness,
+from paddock.testing.engines.conformance_harness import (
+    EngineConformanceHarness,
     ScriptPlayer,
     conformance_check,
-    image_urls,
-    tool_results,
+    list_image_urls,
+    list_tool_results,
 )
 from paddock.testing.in_memory_turn import (
     InMemoryTurn,
@@ -39,7 +39,7 @@ class ConversationChecks:
     """Checks of conversations: replies, history, new messages, limits and model failures."""
 
     @conformance_check
-    async def test_plain_reply(self, harness: ConformanceHarness) -> None:
+    async def test_plain_reply(self, harness: EngineConformanceHarness) -> None:
         """The model is asked once with the prompt and the message; its reply is recorded."""
         turn = harness.new_turn(["Hello."], prompt="You are kind.")
         await harness.run_turn(turn, turn.receive_message("Hi!"))
@@ -52,19 +52,19 @@ class ConversationChecks:
         assert turn.records.messages[-1].text == "Hello."
 
     @conformance_check
-    async def test_thoughts_are_not_sent_back(self, harness: ConformanceHarness) -> None:
+    async def test_thoughts_are_not_sent_back(self, harness: EngineConformanceHarness) -> None:
         """Thoughts of the model are not sent back as its text."""
         harness.require_player()
         turn = harness.new_turn([ScriptedReply("Yes.", thought="Hm, let me see."), "Still yes."])
         await harness.run_turn(turn, turn.receive_message("Is it?"))
         assert (turn.records.messages[-1].text, turn.records.messages[-1].thought) == ("Yes.", "Hm, let me see.")
-        await harness.run_turn(harness.track_turn(again := turn.next_turn()), again.receive_message("Sure?"))
+        await harness.run_turn(harness.track_turn(next_turn := turn.next_turn()), next_turn.receive_message("Sure?"))
         assert "Hm, let me see." not in "".join(
-            message_text(message) for message in again.records.questions[-1].messages
+            message_text(message) for message in next_turn.records.questions[-1].messages
         )
 
     @conformance_check
-    async def test_earlier_turns_are_remembered(self, harness: ConformanceHarness) -> None:
+    async def test_earlier_turns_are_remembered(self, harness: EngineConformanceHarness) -> None:
         """Messages and calls of earlier turns are sent in order, each once."""
         harness.require_player()
         turn = harness.new_turn(
@@ -74,13 +74,13 @@ class ConversationChecks:
         for text in ("What colour?", "How old?"):
             turn = harness.track_turn(turn.next_turn())
             await harness.run_turn(turn, turn.receive_message(text))
-        asked = turn.records.questions[-1].messages
-        texts = [message_text(message) for message in asked[1:] if message["role"] != "tool"]
+        question_messages = turn.records.questions[-1].messages
+        texts = [message_text(message) for message in question_messages[1:] if message["role"] != "tool"]
         assert texts == ["What is there?", "I look.", "A cat.", "What colour?", "Black.", "How old?"]
-        assert [message_text(message) for message in tool_results(asked)] == ["a cat"]
+        assert [message_text(message) for message in list_tool_results(question_messages)] == ["a cat"]
 
     @conformance_check
-    async def test_session_with_history_only(self, harness: ConformanceHarness) -> None:
+    async def test_session_with_history_only(self, harness: EngineConformanceHarness) -> None:
         """A fork or an import has a history, but no saved state of the engine."""
         harness.require_player()
         turn = harness.new_turn([ScriptedReply(calls=[ScriptedCall("look")]), "A cat."], tools=[LOOK_TOOL])
@@ -92,8 +92,8 @@ class ConversationChecks:
         assert texts == ["What is there?", "a cat", "A cat.", "What colour?"]
 
     @conformance_check
-    async def test_new_messages_are_read_before_next_question(self, harness: ConformanceHarness) -> None:
-        """After the results of running calls, and for some engines after the reply to them."""
+    async def test_new_messages_are_read_before_next_question(self, harness: EngineConformanceHarness) -> None:
+        """They follow the results of running calls, for some engines the reply to them."""
         harness.require_player()
 
         async def look(arguments: Mapping[str, Any]) -> str:
@@ -112,7 +112,7 @@ class ConversationChecks:
         assert turn.records.messages[-1].text == "Black."
 
     @conformance_check
-    async def test_message_during_last_reply_is_not_lost(self, harness: ConformanceHarness) -> None:
+    async def test_message_during_last_reply_is_not_lost(self, harness: EngineConformanceHarness) -> None:
         """A late message is read in the same run, or when the turn is continued."""
         harness.require_player()
 
@@ -129,19 +129,21 @@ class ConversationChecks:
         assert texts == ["What is there?", "Answer 1.", "And its name?"]
 
     @conformance_check
-    async def test_user_images_are_references(self, harness: ConformanceHarness) -> None:
+    async def test_user_images_are_references(self, harness: EngineConformanceHarness) -> None:
         """Images are referenced by the session's URL scheme, also in later turns."""
-        harness.require_paddock_tools("its program is given pictures themselves, not their names")
+        harness.require_paddock_tools("its program gets the images themselves, not references")
         turn = harness.new_turn(["A cat.", "Black."])
         await harness.run_turn(turn, turn.receive_message([TextContent(text="What is this?"), PICTURE]))
-        await harness.run_turn(harness.track_turn(again := turn.next_turn()), again.receive_message("What colour?"))
-        for question in again.records.questions:
-            assert image_urls(question.messages) == [FILE_SCHEME + PICTURE.file]
+        await harness.run_turn(
+            harness.track_turn(next_turn := turn.next_turn()), next_turn.receive_message("What colour?")
+        )
+        for question in next_turn.records.questions:
+            assert list_image_urls(question.messages) == [FILE_SCHEME + PICTURE.file]
 
     @conformance_check
-    async def test_result_images_are_references(self, harness: ConformanceHarness) -> None:
+    async def test_result_images_are_references(self, harness: EngineConformanceHarness) -> None:
         """Images are referenced by the session's URL scheme."""
-        harness.require_paddock_tools("its program looks at the pictures of its tools itself")
+        harness.require_paddock_tools("its program reads the images of its tools itself")
 
         async def look(arguments: Mapping[str, Any]) -> CallResult:
             return CallResult(content=(TextContent(text="the screen"), PICTURE))
@@ -150,20 +152,20 @@ class ConversationChecks:
             [ScriptedReply(calls=[ScriptedCall("look")]), "A cat."], tools=[make_tool("look", look)]
         )
         await harness.run_turn(turn, turn.receive_message("What is there?"))
-        asked = turn.records.questions[-1].messages
-        assert image_urls(asked) == [FILE_SCHEME + PICTURE.file]
-        assert "the screen" in message_text(tool_results(asked)[0])
+        question_messages = turn.records.questions[-1].messages
+        assert list_image_urls(question_messages) == [FILE_SCHEME + PICTURE.file]
+        assert "the screen" in message_text(list_tool_results(question_messages)[0])
 
     @conformance_check
-    async def test_step_limit_ends_the_turn(self, harness: ConformanceHarness) -> None:
+    async def test_step_limit_ends_the_turn(self, harness: EngineConformanceHarness) -> None:
         """The next message continues the session."""
-        harness.require_paddock_tools("its program takes its steps by itself, and no turn counts them")
+        harness.require_paddock_tools("its program takes its own steps, which no turn counts")
         turn = harness.new_turn(
             lambda question: ScriptedReply(calls=[ScriptedCall("look")]), tools=[LOOK_TOOL], steps=3
         )
         try:
             await harness.run_turn(turn, turn.receive_message("Look for ever."))
-        except TurnLimit:
+        except TurnLimitReached:
             pass
         else:
             raise AssertionError("the limit was not raised")
@@ -171,10 +173,10 @@ class ConversationChecks:
         turn = harness.track_turn(turn.next_turn(["Enough."]))
         await harness.run_turn(turn, turn.receive_message("Stop looking."))
         assert turn.records.questions[-1].text == "Stop looking."
-        assert len(tool_results(turn.records.questions[-1].messages)) == 3
+        assert len(list_tool_results(turn.records.questions[-1].messages)) == 3
 
     @conformance_check
-    async def test_model_failure_ends_the_turn(self, harness: ConformanceHarness) -> None:
+    async def test_model_failure_ends_the_turn(self, harness: EngineConformanceHarness) -> None:
         """The turn ends with the model's error, and the next message continues the session."""
         harness.require_player()
         turn = harness.new_turn(
@@ -188,7 +190,7 @@ class ConversationChecks:
         assert turn.runs_of("look") == [{}]
 
     @conformance_check
-    async def test_failed_turn_can_be_continued(self, harness: ConformanceHarness) -> None:
+    async def test_failed_turn_can_be_continued(self, harness: EngineConformanceHarness) -> None:
         """The turn continues from its records."""
         harness.require_player()
         script = [ScriptedReply(calls=[ScriptedCall("look")]), Unavailable("the model is away"), "A cat."]
@@ -200,7 +202,7 @@ class ConversationChecks:
         assert len(turn.records.questions) == 3
 
     @conformance_check
-    async def test_turn_cancelled_during_reply(self, harness: ConformanceHarness) -> None:
+    async def test_turn_cancelled_during_reply(self, harness: EngineConformanceHarness) -> None:
         """The turn ends at once, and the next message is answered."""
         harness.require_player()
         turn = harness.new_turn([ScriptedReply("Once upon a time", never_ends=True)])
@@ -215,14 +217,14 @@ class ConversationChecks:
         assert texts[-1] == "The capital of France?"
 
     @conformance_check
-    async def test_session_released_twice(self, harness: ConformanceHarness) -> None:
-        """Also for a session that the engine never saw."""
+    async def test_release_is_idempotent(self, harness: EngineConformanceHarness) -> None:
+        """Releasing is idempotent, also for a session that the engine never saw."""
         turn = harness.new_turn(["Hello."])
         await harness.run_turn(turn, turn.receive_message("Hi!"))
         for session in (turn.session, turn.session, turn.session.model_copy(update={"id": "ses_never"})):
             await harness.engine.release(session)
 
-    async def _run_failing_turn(self, harness: ConformanceHarness, turn: InMemoryTurn) -> None:
+    async def _run_failing_turn(self, harness: EngineConformanceHarness, turn: InMemoryTurn) -> None:
         try:
             await harness.run_turn(turn, turn.receive_message("What is there?"))
         except Unavailable as error:

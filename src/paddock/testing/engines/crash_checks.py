@@ -15,7 +15,7 @@ from paddock.model.session_events import (
     MessageEnded,
     MessageStarted,
 )
-from paddock.testing.engines.harness import ConformanceHarness, conformance_check
+from paddock.testing.engines.conformance_harness import EngineConformanceHarness, conformance_check
 from paddock.testing.in_memory_turn import InMemoryTurn, ScriptedCall, ScriptedReply, make_tool
 
 RESTART = ContinueTurn(cause="restart")
@@ -43,19 +43,19 @@ class CrashChecks:
     """Checks of crashes: the server is killed at any change of its records, and the engine continues."""
 
     @conformance_check
-    async def test_killed_before_any_change(self, harness: ConformanceHarness) -> None:
+    async def test_killed_before_any_change(self, harness: EngineConformanceHarness) -> None:
         """Work that was not recorded is repeated once."""
         harness.require_player()
         await self._kill_at_every_change(harness, "before")
 
     @conformance_check
-    async def test_killed_after_any_change(self, harness: ConformanceHarness) -> None:
+    async def test_killed_after_any_change(self, harness: EngineConformanceHarness) -> None:
         """Recorded work is not repeated."""
         harness.require_player()
         await self._kill_at_every_change(harness, "after")
 
     @conformance_check
-    async def test_killed_twice_at_any_change(self, harness: ConformanceHarness) -> None:
+    async def test_killed_again_after_any_change(self, harness: EngineConformanceHarness) -> None:
         """The server is killed a second time as soon as the engine continues."""
         harness.require_player()
         for crash_after in harness.kill_points(shift=2):
@@ -63,21 +63,21 @@ class CrashChecks:
             await harness.run_until_killed(turn, turn_input)
             if not turn.is_dead:
                 break
-            second = turn.after_restart(crash_after=1)
-            await harness.run_until_killed(second, RESTART)
-            if second.is_dead:
-                await harness.run_turn(second.after_restart(), RESTART)
+            second_turn = turn.after_restart(crash_after=1)
+            await harness.run_until_killed(second_turn, RESTART)
+            if second_turn.is_dead:
+                await harness.run_turn(second_turn.after_restart(), RESTART)
             self._assert_same_as_without_crash(turn)
             await harness.discard(turn)
 
     @conformance_check
-    async def test_killed_in_a_later_turn(self, harness: ConformanceHarness) -> None:
+    async def test_killed_in_a_later_turn(self, harness: EngineConformanceHarness) -> None:
         """The engine continues in that turn and knows the earlier one, also if it was killed before it began."""
         harness.require_player()
         for crash_after in harness.kill_points(shift=3):
-            first = harness.new_turn(SCRIPT, tools=TOOLS, ask=["write"])
-            await harness.run_turn(first, first.receive_message("First."))
-            turn = first.next_turn(
+            first_turn = harness.new_turn(SCRIPT, tools=TOOLS, ask=["write"])
+            await harness.run_turn(first_turn, first_turn.receive_message("First."))
+            turn = first_turn.next_turn(
                 [ScriptedReply(calls=[ScriptedCall("add", {"n": 9})]), "Nine."], crash_after=crash_after
             )
             await harness.run_until_killed(turn, turn.receive_message("Add nine."))
@@ -85,14 +85,14 @@ class CrashChecks:
                 break
             await harness.run_turn(turn.after_restart(), RESTART)
             assert turn.records.messages[-1].text == "Nine."
-            digests = turn.records.questions[-1].messages
-            people = [message for message in digests if message["role"] == "user"]
-            assert len(people) == 2, f"each message of a person is read once: {people}"
+            messages = turn.records.questions[-1].messages
+            user_messages = [message for message in messages if message["role"] == "user"]
+            assert len(user_messages) == 2, f"each message of a person is read once: {user_messages}"
             assert len(turn.runs_of("write")) == 1
             await harness.discard(turn)
 
     @conformance_check
-    async def test_killed_with_unread_message(self, harness: ConformanceHarness) -> None:
+    async def test_killed_with_unread_message(self, harness: EngineConformanceHarness) -> None:
         """A message written meanwhile is read once after the restart."""
         harness.require_player()
         for crash_after in harness.kill_points(shift=4):
@@ -100,28 +100,30 @@ class CrashChecks:
             await harness.run_until_killed(turn, turn_input)
             if not turn.is_dead:
                 break
-            reborn = turn.after_restart(script=[*SCRIPT, "Quickly done."])
-            reborn.write_message("Be quick.")
-            await harness.run_turn(reborn, RESTART)
-            if "Be quick." not in str(reborn.records.questions[-1].messages):
-                await harness.run_turn(reborn, ContinueTurn())
-            digests = reborn.records.questions[-1].messages
-            assert str(digests).count("Be quick.") == 1, f"after {crash_after} changes: {digests}"
-            self._assert_each_ran_once(reborn)
-            await harness.discard(reborn)
+            restarted = turn.after_restart(script=[*SCRIPT, "Quickly done."])
+            restarted.write_message("Be quick.")
+            await harness.run_turn(restarted, RESTART)
+            if "Be quick." not in str(restarted.records.questions[-1].messages):
+                await harness.run_turn(restarted, ContinueTurn())
+            messages = restarted.records.questions[-1].messages
+            assert str(messages).count("Be quick.") == 1, f"after {crash_after} changes: {messages}"
+            self._assert_each_ran_once(restarted)
+            await harness.discard(restarted)
 
     @conformance_check
-    async def test_continued_when_nothing_is_left(self, harness: ConformanceHarness) -> None:
+    async def test_continued_when_nothing_is_left(self, harness: EngineConformanceHarness) -> None:
         """Continued after the last reply, the agent may write a message, but makes no calls."""
         harness.require_player()
         turn, turn_input = self._new_turn(harness)
         await harness.run_turn(turn, turn_input)
-        ran = list(turn.records.tool_runs)
+        runs_before = list(turn.records.tool_runs)
         await harness.run_turn(turn.after_restart(), RESTART)
-        assert turn.records.tool_runs == ran
+        assert turn.records.tool_runs == runs_before
         assert len(turn.records.questions) == len(SCRIPT)
 
-    async def _kill_at_every_change(self, harness: ConformanceHarness, crash_when: Literal["before", "after"]) -> None:
+    async def _kill_at_every_change(
+        self, harness: EngineConformanceHarness, crash_when: Literal["before", "after"]
+    ) -> None:
         for crash_after in harness.kill_points(shift=crash_when == "after"):
             turn, turn_input = self._new_turn(harness, crash_after=crash_after, crash_when=crash_when)
             await harness.run_until_killed(turn, turn_input)
@@ -132,7 +134,7 @@ class CrashChecks:
             self._assert_same_as_without_crash(turn)
             await harness.discard(turn)
 
-    def _new_turn(self, harness: ConformanceHarness, **settings: Any) -> tuple[InMemoryTurn, TurnInput]:
+    def _new_turn(self, harness: EngineConformanceHarness, **settings: Any) -> tuple[InMemoryTurn, TurnInput]:
         turn = harness.new_turn(SCRIPT, tools=TOOLS, ask=["write"], **settings)
         return turn, turn.receive_message("Do it all.")
 

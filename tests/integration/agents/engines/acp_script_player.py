@@ -21,7 +21,7 @@ from paddock.agents.engines.acp.engine import AcpEngine
 from paddock.agents.engines.acp.update_recorder import KIND
 from paddock.errors import PaddockError
 from paddock.model.sessions import ToolCall
-from paddock.testing.engines.harness import STEP_TIMEOUT, ScriptPlayer
+from paddock.testing.engines.conformance_harness import STEP_TIMEOUT, ScriptPlayer
 from paddock.testing.in_memory_turn import InMemoryTurn, ScriptedCall
 
 from .acp_harness import open_acp_harness

@@ -18,7 +18,7 @@ from paddock.agents.engines.registry import EngineDependencies
 from paddock.config.schema import Config
 from paddock.errors import Unavailable
 from paddock.model.sessions import SessionMessage
-from paddock.store.chat_sessions.langgraph_checkpoints import CheckpointStore
+from paddock.store.chat_sessions.langgraph_checkpoints import LangGraphCheckpointStore
 from paddock.store.database import Store
 from paddock.testing.engines import EngineConformance
 from paddock.testing.in_memory_turn import (
@@ -244,10 +244,10 @@ async def test_checkpoints_grow_with_the_conversation_and_no_faster(tmp_path: Pa
     sizes: dict[int, int] = {}
     turn = InMemoryTurn(answer, tools=[make_tool("read", page)])
     async with await Store.open(tmp_path / "paddock.db") as store, asyncio.timeout(60):
-        engine, checkpoints = engine_of(store), CheckpointStore(store)
+        engine, checkpoints = engine_of(store), LangGraphCheckpointStore(store)
         while len(turn.records.messages) < 400:
             await engine.run(turn, turn.receive_message("Read on!"))
-            places = await checkpoints.all(turn.session.id)
+            places = await checkpoints.list_checkpoints(turn.session.id)
             assert len(places) < 100
             kept = sum(len(place.checkpoint.body) + sum(len(write.body) for write in place.writes) for place in places)
             sizes[len(turn.records.messages)] = kept
@@ -256,7 +256,7 @@ async def test_checkpoints_grow_with_the_conversation_and_no_faster(tmp_path: Pa
         said = len(turn.records.messages) * 1000
         assert sizes[400] < 2 * said, f"{sizes[400]} bytes of checkpoints for {said} bytes that were said"
         await engine.release(turn.session)
-        assert await checkpoints.all(turn.session.id) == []
+        assert await checkpoints.list_checkpoints(turn.session.id) == []
 
 
 @pytest.mark.anyio

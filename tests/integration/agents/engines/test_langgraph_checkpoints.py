@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeVar
 import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 
-from paddock.agents.engines.base import ContinueTurn, TurnDone, TurnLimit, TurnPaused
+from paddock.agents.engines.base import ContinueTurn, TurnDone, TurnLimitReached, TurnPaused
 from paddock.agents.engines.langgraph import LangGraphEngine
 from paddock.agents.engines.langgraph.checkpoint_saver import StoreCheckpointSaver
 from paddock.errors import Unavailable
 from paddock.model.session_events import CallResulted, MessageDelta
-from paddock.store.chat_sessions.langgraph_checkpoints import CheckpointStore
+from paddock.store.chat_sessions.langgraph_checkpoints import LangGraphCheckpointStore
 from paddock.store.database import Store, Work
 from paddock.testing.in_memory_turn import (
     InMemoryTurn,
@@ -192,7 +192,7 @@ async def test_checkpoints_are_read_as_langgraph_would(tmp_path: Path) -> None:
     """The batched read returns what LangGraph finds checkpoint by checkpoint."""
     async with await Store.open(tmp_path / "paddock.db") as store, asyncio.timeout(60):
         turn = InMemoryTurn(lambda question: ScriptedReply(calls=[ScriptedCall("look")]), tools=TOOLS, steps=40)
-        with pytest.raises(TurnLimit):
+        with pytest.raises(TurnLimitReached):
             await engine_of(store).run(turn, turn.receive_message("Look!"))
         saver = StoreCheckpointSaver(store)
         listed = [each async for each in saver.alist({"configurable": {"thread_id": turn.session.id}})]
@@ -213,12 +213,12 @@ async def test_checkpoints_of_helpers_are_kept_while_they_work(tmp_path: Path) -
     script: list[str | ScriptedReply] = [*calls, "Added.", "Done."]
     turn = InMemoryTurn(script, tools=TOOLS, ask=["add"])
     async with await Store.open(tmp_path / "paddock.db") as store, asyncio.timeout(60):
-        engine, checkpoints = engine_of(store), CheckpointStore(store)
+        engine, checkpoints = engine_of(store), LangGraphCheckpointStore(store)
         assert await engine.run(turn, turn.receive_message("Add!")) == TurnPaused()
-        kept = Counter(place.checkpoint.namespace for place in await checkpoints.all(turn.session.id))
+        kept = Counter(place.checkpoint.namespace for place in await checkpoints.list_checkpoints(turn.session.id))
         assert len(kept) == 2
         assert await engine.run(turn, turn.decisions(await turn.decide(turn.pending_approvals[0]))) == TurnDone()
-        assert {place.checkpoint.namespace for place in await checkpoints.all(turn.session.id)} == {""}
+        assert {place.checkpoint.namespace for place in await checkpoints.list_checkpoints(turn.session.id)} == {""}
 
 
 class FullDiskStore:
@@ -264,7 +264,7 @@ async def test_checkpoints_are_written_together_and_none_is_left_out(tmp_path: P
         await asyncio.wait([settling])
         await saver.flush("ses-1")
         assert store.writes == 2
-        kept = await CheckpointStore(real).all("ses-1")
+        kept = await LangGraphCheckpointStore(real).list_checkpoints("ses-1")
         assert [place.checkpoint.id for place in kept] == ["00000003", "00000002", "00000001"]
         assert [len(place.writes) for place in kept] == [0, 1, 1]
         found = await saver.aget_tuple({"configurable": {"thread_id": "ses-1"}})

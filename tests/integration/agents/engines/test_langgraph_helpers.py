@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from paddock.agents.engines.base import ContinueTurn, TurnDone, TurnLimit, TurnPaused
+from paddock.agents.engines.base import ContinueTurn, TurnDone, TurnLimitReached, TurnPaused
 from paddock.model.session_events import CallReady, CallResulted, StepStarted
 from paddock.testing.in_memory_turn import (
     InMemoryTurn,
@@ -151,5 +151,5 @@ async def test_a_helper_that_does_not_exist(tmp_path: Path) -> None:
 async def test_a_helper_has_no_steps_of_its_own(tmp_path: Path) -> None:
     turn = InMemoryTurn(answers, tools=TOOLS, steps=2)
     async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
-        with pytest.raises(TurnLimit):
+        with pytest.raises(TurnLimitReached):
             await engine.run(turn, turn.receive_message("Count!"))

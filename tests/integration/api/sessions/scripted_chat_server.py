@@ -18,8 +18,8 @@ import uvicorn
 from websockets.sync.client import ClientConnection, connect
 
 from paddock.agents.session_files import SessionFiles
-from paddock.agents.sessions.requests import CreateSessionRequest, MessageRequest, UpdateSessionRequest
-from paddock.agents.sessions.service import SentMessage, SessionService
+from paddock.agents.sessions.session_requests import CreateSessionRequest, MessageRequest, UpdateSessionRequest
+from paddock.agents.sessions.session_service import SentMessage, SessionService
 from paddock.api.application import create_api_app
 from paddock.api.http.uvicorn_protocols import LimitedHttpProtocol, LimitedWebSocketProtocol
 from paddock.api.services import ApiServices
@@ -93,7 +93,7 @@ class ScriptedSessions:
             }
         )
         stored, new_one = await self._store.write(
-            lambda connection: SessionStore.begin(connection, session, request_key)
+            lambda connection: SessionStore.insert_session(connection, session, request_key)
         )
         if new_one:
             await self.emit(
@@ -113,29 +113,31 @@ class ScriptedSessions:
         await self.get(tenant, session_id)
         changes = patch.model_dump(exclude_unset=True)
         now = datetime.now(UTC)
-        return await self._store.write(lambda connection: SessionStore.alter(connection, session_id, changes, now))
+        return await self._store.write(
+            lambda connection: SessionStore.update_session(connection, session_id, changes, now)
+        )
 
     async def fork(self, tenant: str, session_id: str, *, message: str | None, title: str | None, by: str) -> Session:
         await self.get(tenant, session_id)
-        if message is not None and await self._book.message(session_id, message) is None:
+        if message is not None and await self._book.find_message(session_id, message) is None:
             raise NotFound(f"There is no message {message}.")
         return await self.create(tenant, CreateSessionRequest(title=title), by)
 
     async def delete(self, tenant: str, session_id: str) -> None:
         session = await self.get(tenant, session_id)
-        await self._store.write(lambda connection: SessionStore.remove(connection, session_id))
+        await self._store.write(lambda connection: SessionStore.delete_session(connection, session_id))
         await self.emit(session, SessionDeleted())
 
     async def list_messages(
         self, tenant: str, session_id: str, after: int = 0, limit: int = 100
     ) -> Sequence[SessionMessage]:
         await self.get(tenant, session_id)
-        return await self._book.messages(session_id, after=after, limit=limit)
+        return await self._book.list_messages(session_id, after=after, limit=limit)
 
     async def search_messages(
         self, tenant: str, text: str, *, session: str | None = None, limit: int = 20
     ) -> Sequence[MessageHit]:
-        return await self._book.search(tenant, text, session=session, limit=limit)
+        return await self._book.search_messages(tenant, text, session=session, limit=limit)
 
     async def send_message(
         self,
@@ -148,7 +150,7 @@ class ScriptedSessions:
     ) -> SentMessage:
         session = await self.get(tenant, session_id)
         known = f"msg-{hashlib.sha256(request_key.encode()).hexdigest()[:16] if request_key else secrets.token_hex(8)}"
-        if (earlier := await self._book.message(session_id, known)) is not None:
+        if (earlier := await self._book.find_message(session_id, known)) is not None:
             return SentMessage(earlier, None)
         busy = session.state is not SessionState.IDLE
         turn = session.turn if busy else session.turn + 1
@@ -160,8 +162,8 @@ class ScriptedSessions:
 
         def work(connection: Any) -> SessionMessage:
             if not busy:
-                SessionStore.alter(connection, session_id, {"turn": turn, "state": SessionState.RUNNING}, now)
-            return SessionStore.keep(connection, message)
+                SessionStore.update_session(connection, session_id, {"turn": turn, "state": SessionState.RUNNING}, now)
+            return SessionStore.store_message(connection, message)
 
         def events_of(stored: SessionMessage) -> Sequence[NewEvent]:
             events: list[SessionEvent] = [MessageReceived(message=stored, waits=busy)]
@@ -289,7 +291,7 @@ class ScriptedSessions:
     async def _state(self, session_id: str, state: SessionState) -> Session:
         now = datetime.now(UTC)
         return await self._store.write(
-            lambda connection: SessionStore.alter(connection, session_id, {"state": state}, now)
+            lambda connection: SessionStore.update_session(connection, session_id, {"state": state}, now)
         )
 
 

@@ -88,7 +88,7 @@ def test_sandboxes_and_usage_are_shown(chat: ScriptedChatServer) -> None:
     changes = {"sandboxes": {"code": sandbox, "linux": "sb-gone"}, "usage": usage}
     now = datetime.now(UTC)
     chat.run_in_server_loop(
-        chat.paddock.store.write(lambda connection: SessionStore.alter(connection, session, changes, now))
+        chat.paddock.store.write(lambda connection: SessionStore.update_session(connection, session, changes, now))
     )
     first, second = (typed(chat, session, "/sandboxes") or "").split("\n")
     assert first.split() == ["code", sandbox, "Running"] and "gone" in second

@@ -172,13 +172,13 @@ def test_websocket_closes_when_the_session_is_deleted(chat: ScriptedChatServer, 
 def test_slow_client_is_disconnected_and_can_resume(chat: ScriptedChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_websocket, "SEND_TIMEOUT", 0.3)
     given_up: list[int] = []
-    close = session_websocket.SessionConnection.close
+    close = session_websocket.SessionWebSocketConnection.close
 
-    async def noted(talk: session_websocket.SessionConnection, code: int, reason: str) -> None:
+    async def noted(talk: session_websocket.SessionWebSocketConnection, code: int, reason: str) -> None:
         given_up.append(code)
         await close(talk, code, reason)
 
-    monkeypatch.setattr(session_websocket.SessionConnection, "close", noted)
+    monkeypatch.setattr(session_websocket.SessionWebSocketConnection, "close", noted)
     session = session_of(chat)
     # The client library stops reading once this many messages are unread.
     with chat.connect(session.id, waiting=1) as ws:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from paddock.cli.chat.chat_conversation import ChatConversation
 from paddock.cli.chat.chat_views import JsonChatView
-from paddock.cli.chat.conversation import ChatConversation
 from paddock.cli.connection.reconnecting_client import ReconnectingClient
 from paddock.cli.connection.server_client import ServerClient
 from paddock.cli.output.command_output import CommandOutput
@@ -25,7 +25,7 @@ USAGE = {"type": "usage.changed", "data": {}}
 def test_answer_once_returns_when_an_approval_is_pending(events: list[dict[str, Any]]) -> None:
     async def state() -> str:
         async with ServerClient("http://127.0.0.1:1", None) as client:
-            conversation = ChatConversation(ReconnectingClient(client), "ses-1", people=False)
+            conversation = ChatConversation(ReconnectingClient(client), "ses-1", interactive=False)
             conversation._view = JsonChatView(CommandOutput(as_json=True))
             for event in events:
                 conversation._events.put_nowait(event)

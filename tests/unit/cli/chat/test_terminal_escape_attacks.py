@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from paddock.cli.chat.approval_prompt import describe_approval
-from paddock.cli.chat.chat_views import JsonChatView, PlainChatView, TerminalChatView, print_history
+from paddock.cli.chat.chat_views import JsonChatView, PlainChatView, TerminalChatView, print_message_history
 from paddock.cli.output.command_output import CommandOutput
 
 STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\x08\x07\x1bPq\x1b\\\u202e"
@@ -109,7 +109,7 @@ def test_piped_and_json_output_has_no_control_characters(capsys: pytest.CaptureF
         for event in happened(f"before{STEERING}after"):
             view.show_event(event)
         view.print_note(f"before{STEERING}after")
-    print_history(CommandOutput(False), [happened(f"before{STEERING}after")[0]["data"]["message"]])
+    print_message_history(CommandOutput(False), [happened(f"before{STEERING}after")[0]["data"]["message"]])
     captured = capsys.readouterr()
     for text in (captured.out, captured.err):
         assert text and not re.findall(r"[^\n -~\u00a0-\uffff]", text)

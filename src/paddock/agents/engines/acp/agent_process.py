@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.agents.json_schema import is_shallow
+from paddock.agents.json_schema_validation import is_shallow
 from paddock.errors import NotFound, PaddockError, SandboxError
 from paddock.sandbox.daemon.client import CommandEnded, CommandOutputChunk, DaemonClient, SandboxCommand
 
@@ -45,7 +45,7 @@ class AgentProgramGone(AgentProgramError):
 
 
 @dataclass(frozen=True)
-class AgentMessage:
+class AgentProgramMessage:
     """One message of the program, and the cursor after it."""
 
     message: Mapping[str, Any]
@@ -55,16 +55,16 @@ class AgentMessage:
 class AgentProcess:
     """A process of an agent program in a sandbox."""
 
-    def __init__(self, inside: DaemonClient, directory: str, name: str) -> None:
+    def __init__(self, daemon: DaemonClient, directory: str, name: str) -> None:
         """`name` is the id of the background command; `directory` belongs to this process only."""
-        self._inside = inside
+        self._daemon = daemon
         self._directory = directory
         self.name = name
         self.stderr_tail = b""
 
     async def start(self, command_words: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
         """Start the program; called once per name."""
-        prepared = await self._inside.run(
+        prepared = await self._daemon.run(
             SandboxCommand(["/bin/sh", "-c", _PREPARE, self._directory], timeout=SEND_TIMEOUT)
         )
         if prepared.exit_code != 0:
@@ -72,31 +72,31 @@ class AgentProcess:
                 f"the agent program cannot be started: {prepared.stderr.decode(errors='replace')[:500]}"
             )
         command = SandboxCommand(["/bin/sh", "-c", _START, self._directory, *command_words], cwd=cwd, env=env)
-        await self._inside.start(command, id=self.name)
+        await self._daemon.start(command, id=self.name)
 
     async def is_alive(self) -> bool:
         try:
-            return bool((await self._inside.status(self.name)).get("running"))
+            return bool((await self._daemon.status(self.name)).get("running"))
         except NotFound:
             return False
 
     async def send_message(self, mark: str, message: Mapping[str, Any]) -> None:
         """Send a message, once for each mark. Raises `AgentProgramGone`."""
-        await self.send_line(mark, encode_message(message))
+        await self.send_line(mark, encode_rpc_message(message))
 
     async def send_line(self, mark: str, line: str) -> None:
         name = hashlib.sha256(mark.encode()).hexdigest()[:32]
         command_words = ["/bin/sh", "-c", _SEND, "sh", self._directory, name]
-        send_command = await self._inside.start(SandboxCommand(command_words, stdin=line, timeout=SEND_TIMEOUT))
-        async with aclosing(self._inside.follow(send_command)) as events:
+        send_command = await self._daemon.start(SandboxCommand(command_words, stdin=line, timeout=SEND_TIMEOUT))
+        async with aclosing(self._daemon.follow(send_command)) as events:
             async for event in events:
                 if isinstance(event, CommandEnded) and event.exit_code != 0:
                     raise AgentProgramGone(f"the agent program does not read its input{self.stderr_note}")
 
-    async def read_messages(self, cursor: int) -> AsyncGenerator[AgentMessage, None]:
+    async def read_messages(self, cursor: int) -> AsyncGenerator[AgentProgramMessage, None]:
         """Yield messages from a cursor on. Raises `AgentProgramGone` when the program ends."""
         buffer = bytearray()
-        async with aclosing(self._inside.follow(self.name, cursor, whole=True)) as events:
+        async with aclosing(self._daemon.follow(self.name, cursor, whole=True)) as events:
             async for event in events:
                 if isinstance(event, CommandEnded):
                     raise AgentProgramGone(
@@ -114,7 +114,7 @@ class AgentProcess:
     async def kill(self) -> None:
         """Kill the process and its children."""
         try:
-            await self._inside.interrupt(self.name)
+            await self._daemon.interrupt(self.name)
         except (NotFound, SandboxError):
             return
 
@@ -125,23 +125,23 @@ class AgentProcess:
         return f": {text[-1000:]}" if text else ""
 
 
-def encode_message(message: Mapping[str, Any]) -> str:
+def encode_rpc_message(message: Mapping[str, Any]) -> str:
     return json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
-def _split_messages(buffer: bytearray, event: CommandOutputChunk) -> list[AgentMessage]:
+def _split_messages(buffer: bytearray, event: CommandOutputChunk) -> list[AgentProgramMessage]:
     """Return the messages completed by a piece of output; lines that are not JSON objects are ignored."""
-    seen = len(buffer)
+    searched = len(buffer)
     buffer += event.data
     start = (event.cursor or 0) - len(buffer)
-    messages: list[AgentMessage] = []
-    done = 0
-    while (end := buffer.find(b"\n", max(done, seen))) >= 0:
-        message = _parse_message(buffer[done:end])
-        done = end + 1
+    messages: list[AgentProgramMessage] = []
+    consumed = 0
+    while (end := buffer.find(b"\n", max(consumed, searched))) >= 0:
+        message = _parse_message(buffer[consumed:end])
+        consumed = end + 1
         if isinstance(message, dict):
-            messages.append(AgentMessage(message, start + done))
-    del buffer[:done]
+            messages.append(AgentProgramMessage(message, start + consumed))
+    del buffer[:consumed]
     return messages
 
 

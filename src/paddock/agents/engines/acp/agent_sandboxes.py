@@ -13,13 +13,13 @@ from typing import Any
 
 import structlog
 
+from paddock.agents.engines.acp.acp_session_state import AcpSessionState
 from paddock.agents.engines.acp.agent_programs import AgentProgram
-from paddock.agents.engines.acp.saved_state import AcpState
 from paddock.agents.engines.acp.update_recorder import KIND
 from paddock.agents.engines.base import Turn
 from paddock.agents.engines.registry import EngineDependencies
-from paddock.agents.tools.image_builds import ensure_image
-from paddock.agents.tools.session_sandboxes import LLM_SESSION_EXTENSION, sandbox_request_key, workspace_volume
+from paddock.agents.tools.image_builds import ensure_image_built
+from paddock.agents.tools.session_sandboxes import LLM_SESSION_EXTENSION, sandbox_request_key, workspace_volume_name
 from paddock.errors import Conflict, PaddockError, SandboxNotFound, SessionNotFound, Unavailable
 from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.model.sandbox import SESSION_KEY, Sandbox, SandboxState
@@ -36,7 +36,7 @@ MAX_GENERATIONS = 1000
 log = structlog.get_logger()
 
 
-class AgentSandboxes:
+class AgentProgramSandboxes:
     """Creates, finds and deletes the sandboxes of agent programs."""
 
     def __init__(self, dependencies: EngineDependencies) -> None:
@@ -46,7 +46,7 @@ class AgentSandboxes:
         self._creations: dict[str, asyncio.Task[Sandbox]] = {}
         self._life = min(max(config.chat.idle_time, MIN_LIFE), config.sandboxes.max_timeout)
 
-    async def acquire(self, turn: Turn, state: AcpState, program: AgentProgram) -> Sandbox:
+    async def acquire(self, turn: Turn, state: AcpSessionState, program: AgentProgram) -> Sandbox:
         """Return the session's sandbox; create one if there is none or it has ended."""
         session = turn.session
         if state.sandbox is not None:
@@ -59,7 +59,7 @@ class AgentSandboxes:
             state.forget_sandbox()
         await turn.emit(SessionSandbox(kind=KIND, sandbox_id="", state="starting"))
         try:
-            await self._ensure_image(turn, program)
+            await self._ensure_program_image(turn, program)
             sandbox = await self._create_shielded(session, program, state)
         except PaddockError as error:
             await turn.emit(SessionSandbox(kind=KIND, sandbox_id="", state="broken", reason=error.message[:1000]))
@@ -88,8 +88,8 @@ class AgentSandboxes:
         """Delete the session's sandboxes, including one being created. Idempotent."""
         if (creation := self._creations.get(session.id)) is not None:
             await asyncio.wait([creation])
-        listed, _ = await self._fleet.list(session.tenant, metadata={SESSION_KEY: session.id}, page_size=1000)
-        for sandbox in listed:
+        sandboxes, _ = await self._fleet.list(session.tenant, metadata={SESSION_KEY: session.id}, page_size=1000)
+        for sandbox in sandboxes:
             if PROGRAM_METADATA in sandbox.metadata and (sandbox.request_key or "").startswith(
                 sandbox_request_key(session)
             ):
@@ -107,28 +107,28 @@ class AgentSandboxes:
             return None
         return sandbox if sandbox.state is SandboxState.RUNNING else None
 
-    async def _ensure_image(self, turn: Turn, program: AgentProgram) -> None:
-        def emit(building: ImageBuildProgress) -> Awaitable[object]:
-            return turn.emit(SessionSandbox(kind=KIND, sandbox_id="", state="starting", building=building))
+    async def _ensure_program_image(self, turn: Turn, program: AgentProgram) -> None:
+        def emit(progress: ImageBuildProgress) -> Awaitable[object]:
+            return turn.emit(SessionSandbox(kind=KIND, sandbox_id="", state="starting", building=progress))
 
-        await ensure_image(self._dependencies.images, program.image, emit)
+        await ensure_image_built(self._dependencies.images, program.image, emit)
 
-    async def _create_shielded(self, session: Session, program: AgentProgram, state: AcpState) -> Sandbox:
+    async def _create_shielded(self, session: Session, program: AgentProgram, state: AcpSessionState) -> Sandbox:
         """Create the sandbox; creation continues even if the turn is cancelled."""
-        if (earlier := self._creations.get(session.id)) is not None:
-            return await asyncio.shield(earlier)
+        if (running_creation := self._creations.get(session.id)) is not None:
+            return await asyncio.shield(running_creation)
         creation = asyncio.create_task(self._create(session, program, state), name=f"sandbox of {session.id}")
         self._creations[session.id] = creation
 
-        def done(task: asyncio.Task[Sandbox]) -> None:
+        def forget_creation(task: asyncio.Task[Sandbox]) -> None:
             del self._creations[session.id]
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.info("could not create sandbox of session", session=session.id, error=str(error))
 
-        creation.add_done_callback(done)
+        creation.add_done_callback(forget_creation)
         return await asyncio.shield(creation)
 
-    async def _create(self, session: Session, program: AgentProgram, state: AcpState) -> Sandbox:
+    async def _create(self, session: Session, program: AgentProgram, state: AcpSessionState) -> Sandbox:
         home = await self.home_directory(program)
         for _ in range(MAX_GENERATIONS):
             # After a crash the next server repeats the request with the same key and gets the same sandbox.
@@ -148,9 +148,9 @@ class AgentSandboxes:
             owner=session.ownership,
             extensions={LLM_SESSION_EXTENSION: session.id},
             volumes=(
-                VolumeRequest(name="workspace", claim=workspace_volume(session, KIND), target=WORKSPACE),
+                VolumeRequest(name="workspace", claim=workspace_volume_name(session, KIND), target=WORKSPACE),
                 VolumeRequest(
-                    name=HOME_VOLUME, claim=workspace_volume(session, f"{program.name}-{HOME_VOLUME}"), target=home
+                    name=HOME_VOLUME, claim=workspace_volume_name(session, f"{program.name}-{HOME_VOLUME}"), target=home
                 ),
             ),
             request_key=sandbox_request_key(session, "agent", generation),
@@ -160,16 +160,16 @@ class AgentSandboxes:
         """Emit a change of the sandbox, and update the session's sandboxes."""
         session_id = turn.session.id
 
-        def alter(connection: Any) -> None:
-            sandboxes = dict(SessionStore.current(connection, session_id).sandboxes)
+        def update_session(connection: Any) -> None:
+            sandboxes = dict(SessionStore.load_session(connection, session_id).sandboxes)
             changed: Mapping[str, str] = (
                 {**sandboxes, KIND: sandbox_id} if sandbox_id else _without_sandbox(sandboxes, event.sandbox_id)
             )
             if changed != sandboxes:
-                SessionStore.alter(connection, session_id, {"sandboxes": changed}, datetime.now(UTC))
+                SessionStore.update_session(connection, session_id, {"sandboxes": changed}, datetime.now(UTC))
 
         try:
-            await self._dependencies.store.write(alter)
+            await self._dependencies.store.write(update_session)
         except SessionNotFound:
             pass  # The session was deleted meanwhile, which ends the turn.
         await turn.emit(event)

@@ -8,10 +8,10 @@ from contextlib import aclosing
 from typing import Any
 
 import paddock
-from paddock.agents.engines.acp.agent_process import AgentMessage, AgentProcess, AgentProgramError
+from paddock.agents.engines.acp.acp_session_state import AcpSessionState
+from paddock.agents.engines.acp.agent_process import AgentProcess, AgentProgramError, AgentProgramMessage
 from paddock.agents.engines.acp.agent_programs import AgentProgram
 from paddock.agents.engines.acp.prompt_loop import METHOD_NOT_FOUND, describe_rpc_error
-from paddock.agents.engines.acp.saved_state import AcpState
 from paddock.model.task_fields import WORKSPACE
 
 READY_TIMEOUT = 120.0
@@ -21,7 +21,7 @@ PROTOCOL_VERSION = 1
 CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
 
 
-async def perform_handshake(process: AgentProcess, program: AgentProgram, state: AcpState) -> None:
+async def perform_acp_handshake(process: AgentProcess, program: AgentProgram, state: AcpSessionState) -> None:
     """Start a program and open the session in it. Raises `AgentProgramError`."""
     state.requests = state.cursor = 0
     state.forget_prompt()
@@ -37,7 +37,9 @@ async def perform_handshake(process: AgentProcess, program: AgentProgram, state:
 
 
 class _Handshake:
-    def __init__(self, process: AgentProcess, state: AcpState, lines: AsyncIterator[AgentMessage]) -> None:
+    def __init__(
+        self, process: AgentProcess, state: AcpSessionState, lines: AsyncIterator[AgentProgramMessage]
+    ) -> None:
         self._process = process
         self._state = state
         self._lines = lines

@@ -17,25 +17,27 @@ ReadFile = Callable[[str], Awaitable[bytes | None]]
 """Reads a file of the session by its SHA-256; None if it is not there."""
 
 
-async def message_blocks(messages: Sequence[SessionMessage], read: ReadFile, *, images: bool) -> list[dict[str, Any]]:
+async def message_prompt_blocks(
+    messages: Sequence[SessionMessage], read_file: ReadFile, *, images: bool
+) -> list[dict[str, Any]]:
     """Convert messages to content blocks, in order."""
     blocks: list[dict[str, Any]] = []
     for message in messages:
         for part in message.content:
             if isinstance(part, TextContent):
-                blocks.append(text_block(f"[note] {part.text}" if message.role == "note" else part.text))
+                blocks.append(text_prompt_block(f"[note] {part.text}" if message.role == "note" else part.text))
             else:
-                blocks.append(await _file_block(part, read, images=images))
+                blocks.append(await _file_block(part, read_file, images=images))
     return [block for block in blocks if block]
 
 
-async def _file_block(part: FileContent, read: ReadFile, *, images: bool) -> dict[str, Any]:
+async def _file_block(part: FileContent, read_file: ReadFile, *, images: bool) -> dict[str, Any]:
     name = part.name or part.file[:12]
     if part.type != "image":
-        return text_block(f"[the file {name} is at {attachment_path(part)}]")
-    data = await read(part.file) if images else None
+        return text_prompt_block(f"[the file {name} is at {attachment_path(part)}]")
+    data = await read_file(part.file) if images else None
     if data is None:
-        return text_block(f"[the picture {name} cannot be shown]")
+        return text_prompt_block(f"[the picture {name} cannot be shown]")
     return {"type": "image", "mimeType": part.mime, "data": base64.b64encode(data).decode()}
 
 
@@ -45,11 +47,11 @@ def attachment_path(part: FileContent) -> str:
     return f"{WORKSPACE}/attachments/{part.file[:8]}-{name}"
 
 
-def text_block(text: str) -> dict[str, Any]:
+def text_prompt_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def opening_blocks(session: Session, history: Sequence[SessionMessage]) -> list[dict[str, Any]]:
+def first_prompt_blocks(session: Session, history: Sequence[SessionMessage]) -> list[dict[str, Any]]:
     """Return the blocks before the first prompt: instructions, workspace and earlier messages."""
     parts = []
     if session.instructions.strip():
@@ -60,17 +62,17 @@ def opening_blocks(session: Session, history: Sequence[SessionMessage]) -> list[
             "This conversation began elsewhere. What was said until now, in its order; go on from there:\n"
             f"<transcript>\n{earlier}\n</transcript>"
         )
-    return [text_block("\n\n".join(parts))]
+    return [text_prompt_block("\n\n".join(parts))]
 
 
 def history_transcript(history: Sequence[SessionMessage]) -> str:
     """Return the messages as text; the oldest are left out if it is too long."""
     lines: list[str] = []
-    left = MAX_HISTORY_CHARACTERS
+    characters_left = MAX_HISTORY_CHARACTERS
     for message in reversed(history):
         line = _transcript_line(message)
-        left -= len(line)
-        if left < 0:
+        characters_left -= len(line)
+        if characters_left < 0:
             lines.append("[earlier messages are left out]")
             break
         if line:

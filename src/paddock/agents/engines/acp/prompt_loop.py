@@ -10,16 +10,16 @@ from typing import Any
 from acp import schema
 from pydantic import ValidationError
 
+from paddock.agents.engines.acp.acp_session_state import AcpSessionState, PendingPermission
 from paddock.agents.engines.acp.agent_process import (
-    AgentMessage,
     AgentProcess,
     AgentProgramError,
     AgentProgramGone,
-    encode_message,
+    AgentProgramMessage,
+    encode_rpc_message,
 )
 from paddock.agents.engines.acp.permissions import CANCELLED, permission_choices, permission_response
-from paddock.agents.engines.acp.saved_state import AcpState, PendingPermission
-from paddock.agents.engines.acp.update_recorder import EFFECT_BY_KIND, KIND, UpdateRecorder
+from paddock.agents.engines.acp.update_recorder import EFFECT_BY_KIND, KIND, AcpUpdateRecorder
 from paddock.agents.engines.base import CallVerdict, Turn
 from paddock.errors import PaddockError
 from paddock.model.sessions import CallResult, TextContent
@@ -33,10 +33,10 @@ METHOD_NOT_FOUND = {"code": -32601, "message": "method not found"}
 INVALID_PARAMS = {"code": -32602, "message": "invalid params"}
 
 
-class PromptLoop:
+class AcpPromptLoop:
     """A turn's conversation with one process; state is saved before the program can act on it."""
 
-    def __init__(self, turn: Turn, state: AcpState, process: AgentProcess, recorder: UpdateRecorder) -> None:
+    def __init__(self, turn: Turn, state: AcpSessionState, process: AgentProcess, recorder: AcpUpdateRecorder) -> None:
         self._turn = turn
         self._state = state
         self._process = process
@@ -53,7 +53,7 @@ class PromptLoop:
         state.requests += 1
         state.prompt = state.requests
         params = {"sessionId": state.session, "prompt": list(blocks)}
-        state.line = encode_message({"id": state.prompt, "method": "session/prompt", "params": params})
+        state.line = encode_rpc_message({"id": state.prompt, "method": "session/prompt", "params": params})
         state.known += known
         state.notes = []
         state.fresh = state.stopped = state.ended = False
@@ -66,13 +66,16 @@ class PromptLoop:
                 tasks = [group.create_task(_run_async(background))]
                 if self._state.line is not None:
                     tasks.append(group.create_task(self._send_prompt(self._state.line)))
-                tasks += [group.create_task(self._decide_permission(permission)) for permission in self._state.asked]
-                reason = await self._listen(group, tasks)
+                tasks += [
+                    group.create_task(self._decide_permission(permission))
+                    for permission in self._state.pending_permissions
+                ]
+                reason = await self._read_until_prompt_ends(group, tasks)
                 for task in tasks:
                     task.cancel()
                 return reason
-        except BaseExceptionGroup as problems:
-            raise _first_error(problems) from None
+        except BaseExceptionGroup as errors:
+            raise _first_error(errors) from None
 
     async def stop_prompt(self) -> None:
         """Stop the running prompt at once."""
@@ -102,7 +105,7 @@ class PromptLoop:
         prompt = state.prompt
         params = {"sessionId": state.session}
         await self._process.send_message(f"cancel {prompt}", {"method": "session/cancel", "params": params})
-        for permission in state.asked:
+        for permission in state.pending_permissions:
             await self._process.send_message(
                 f"answer {permission.request}", {"id": permission.request, "result": CANCELLED}
             )
@@ -133,16 +136,16 @@ class PromptLoop:
         await self._process.send_line(f"prompt {self._state.prompt}", line)
         self._state.line = None
 
-    async def _listen(self, group: asyncio.TaskGroup, tasks: list[asyncio.Task[None]]) -> str:
+    async def _read_until_prompt_ends(self, group: asyncio.TaskGroup, tasks: list[asyncio.Task[None]]) -> str:
         async with aclosing(self._process.read_messages(self._state.cursor)) as lines:
             async for line in lines:
-                reason = await self._handle_message(line, group, tasks)
+                reason = await self._receive_message(line, group, tasks)
                 if reason is not None:
                     return reason
         raise AgentProgramGone
 
-    async def _handle_message(
-        self, line: AgentMessage, group: asyncio.TaskGroup, tasks: list[asyncio.Task[None]]
+    async def _receive_message(
+        self, line: AgentProgramMessage, group: asyncio.TaskGroup, tasks: list[asyncio.Task[None]]
     ) -> str | None:
         """Handle one message; return the stop reason if the prompt is over."""
         state, message = self._state, line.message
@@ -153,11 +156,11 @@ class PromptLoop:
                 state.line = None
             changed = await self._recorder.record_update(message.get("params"))
         elif method is not None and "id" in message:
-            permission = await self._handle_request(message)
+            permission = await self._answer_request(message)
             if permission is not None:
                 state.line = None
                 state.cursor = line.cursor
-                state.asked.append(permission)
+                state.pending_permissions.append(permission)
                 await self.save_state()
                 tasks.append(group.create_task(self._decide_permission(permission)))
         elif method is None and message.get("id") == state.prompt:
@@ -183,7 +186,7 @@ class PromptLoop:
         result = message.get("result")
         return str(result.get("stopReason", "end_turn")) if isinstance(result, dict) else "end_turn"
 
-    async def _handle_request(self, message: Any) -> PendingPermission | None:
+    async def _answer_request(self, message: Any) -> PendingPermission | None:
         """Handle a request of the program; everything but a permission request is refused."""
         error = METHOD_NOT_FOUND
         if message["method"] == "session/request_permission":
@@ -218,7 +221,7 @@ class PromptLoop:
                     allowed=False, reason=f"do it with other arguments instead: {dict(verdict.arguments or {})}"
                 )
             if verdict.allowed:
-                observed.begun = True
+                observed.start_emitted = True
             else:
                 reason = verdict.reason or "It was not allowed."
                 await self._recorder.record_result(
@@ -229,7 +232,7 @@ class PromptLoop:
                 await self.save_state()
         result = permission_response(verdict, request.options)
         await self._process.send_message(f"answer {permission.request}", {"id": permission.request, "result": result})
-        state.asked = [each for each in state.asked if each.request != permission.request]
+        state.pending_permissions = [each for each in state.pending_permissions if each.request != permission.request]
         await self.save_state()
 
 
@@ -255,8 +258,8 @@ async def _run_async(work: Callable[[], Awaitable[None]]) -> None:
     await work()
 
 
-def _first_error(problems: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first error of a group."""
-    for problem in problems.exceptions:
-        return _first_error(problem) if isinstance(problem, BaseExceptionGroup) else problem
-    return problems
+    for error in group.exceptions:
+        return _first_error(error) if isinstance(error, BaseExceptionGroup) else error
+    return group

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from acp import schema
 from pydantic import ValidationError
 
-from paddock.agents.engines.acp.saved_state import AcpState, ObservedCall
+from paddock.agents.engines.acp.acp_session_state import AcpSessionState, ObservedCall
 from paddock.agents.engines.base import MessageWriter, Turn
 from paddock.model.session_events import CallRunning, PlanChanged
 from paddock.model.sessions import CallResult, FileContent, MessageContent, PlanStep, TextContent, ToolCall
@@ -40,7 +40,7 @@ StoreImage = Callable[[bytes, str], Awaitable[FileContent | None]]
 """Stores an image in the session; returns None if it cannot be stored."""
 
 
-class DiscardedMessage:
+class DiscardingMessageWriter:
     """Discards a message that was already recorded."""
 
     async def __aexit__(self, *exc: object) -> None: ...
@@ -49,28 +49,28 @@ class DiscardedMessage:
     async def finish(self, calls: Sequence[ToolCall] = ()) -> None: ...
 
 
-class UpdateRecorder:
+class AcpUpdateRecorder:
     """Records the updates of one turn; a message ends where calls begin."""
 
     def __init__(
         self,
         turn: Turn,
-        state: AcpState,
+        state: AcpSessionState,
         store_image: StoreImage,
         max_length: int,
-        recorded: int = 0,
+        recorded_count: int = 0,
         hidden_prefixes: tuple[str, ...] = (),
     ) -> None:
-        """`recorded` is the number of the agent's messages already in the turn's records."""
+        """`recorded_count` is the number of the agent's messages already in the turn's records."""
         self._hidden_prefixes = hidden_prefixes
         self._turn = turn
         self._state = state
         self._store_image = store_image
         self._max_length = max_length
-        self._writer: MessageWriter | DiscardedMessage | None = None
+        self._writer: MessageWriter | DiscardingMessageWriter | None = None
         self._started_calls: list[ObservedCall] = []
         # Messages that were stored just before a crash, and are read again.
-        self._already_recorded = max(0, recorded - state.spoken)
+        self._already_recorded = max(0, recorded_count - state.message_count)
 
     @property
     def has_open_message(self) -> bool:
@@ -106,7 +106,9 @@ class UpdateRecorder:
         new_calls = [observed for observed in self._state.calls.values() if observed.call is None]
         if not new_calls and self._writer is None:
             return False
-        calls = [self._make_call(observed, self._state.made + number) for number, observed in enumerate(new_calls, 1)]
+        calls = [
+            self._build_call(observed, self._state.call_count + number) for number, observed in enumerate(new_calls, 1)
+        ]
         writer = self._writer or await self._open_writer()
         self._writer = None
         try:
@@ -114,8 +116,8 @@ class UpdateRecorder:
         finally:
             await writer.__aexit__(None, None, None)
         # Set only now, because a concurrent save must not count them as recorded.
-        self._state.made += len(calls)
-        self._state.spoken += 1
+        self._state.call_count += len(calls)
+        self._state.message_count += 1
         for observed, call in zip(new_calls, calls, strict=True):
             observed.call = call
         return True
@@ -140,30 +142,30 @@ class UpdateRecorder:
             assert observed.call is not None
             await self._turn.emit(CallRunning(call_id=observed.call.id, sandbox_id=self._state.sandbox))
 
-    def _make_call(self, observed: ObservedCall, number: int) -> ToolCall:
+    def _build_call(self, observed: ObservedCall, number: int) -> ToolCall:
         # The agent's own ids may repeat in another session or after a restart.
         identifier = f"{observed.id[:200]}-{self._state.turn}.{number}"
         return ToolCall(id=identifier, name=f"{KIND}_{observed.kind}", arguments=_call_arguments(observed))
 
-    async def _open_writer(self) -> MessageWriter | DiscardedMessage:
+    async def _open_writer(self) -> MessageWriter | DiscardingMessageWriter:
         if self._already_recorded:
             self._already_recorded -= 1
-            return DiscardedMessage()
+            return DiscardingMessageWriter()
         return await self._turn.start_message().__aenter__()
 
     async def _write_text(self, content: Any, *, thought: bool) -> bool:
         text = content.text if isinstance(content, schema.TextContentBlock) else ""
         if not text or text.startswith(self._hidden_prefixes):
             return False
-        update = any(observed.call is None for observed in self._state.calls.values()) and await self.finish_message()
+        changed = any(observed.call is None for observed in self._state.calls.values()) and await self.finish_message()
         if self._writer is None:
             self._writer = await self._open_writer()
         await (self._writer.write_thought(text) if thought else self._writer.write_text(text))
-        return update
+        return changed
 
     async def _record_call(self, update: schema.ToolCallStart | schema.ToolCallProgress) -> bool:
-        known = update.tool_call_id in self._state.calls
-        if not known and isinstance(update, schema.ToolCallProgress):
+        is_known = update.tool_call_id in self._state.calls
+        if not is_known and isinstance(update, schema.ToolCallProgress):
             # The call has its result, or was never reported.
             return False
         observed = self._observe_call(update)
@@ -179,8 +181,8 @@ class UpdateRecorder:
             return True
         # Other calls may still ask for permission before they run.
         harmless = EFFECT_BY_KIND.get(observed.kind, "other") in ("none", "other")
-        if update.status == "in_progress" and harmless and not observed.begun:
-            observed.begun = True
+        if update.status == "in_progress" and harmless and not observed.start_emitted:
+            observed.start_emitted = True
             self._started_calls.append(observed)
             changed = True
         return changed
@@ -203,8 +205,8 @@ class UpdateRecorder:
                 block = part.content
                 if isinstance(block, schema.TextContentBlock):
                     texts.append(block.text)
-                elif isinstance(block, schema.ImageContentBlock) and (picture := await self._store_picture(block)):
-                    images.append(picture)
+                elif isinstance(block, schema.ImageContentBlock) and (image := await self._store_block_image(block)):
+                    images.append(image)
         if not texts and not images and output is not None:
             texts.append(output if isinstance(output, str) else json.dumps(output, ensure_ascii=False))
         text = "\n".join(texts)
@@ -212,7 +214,7 @@ class UpdateRecorder:
             text = f"{text[: self._max_length]}\n[… {len(text) - self._max_length} characters more]"
         return (*([TextContent(text=text)] if text else []), *images)
 
-    async def _store_picture(self, block: schema.ImageContentBlock) -> FileContent | None:
+    async def _store_block_image(self, block: schema.ImageContentBlock) -> FileContent | None:
         try:
             data = base64.b64decode(block.data, validate=True)
         except (ValueError, binascii.Error):

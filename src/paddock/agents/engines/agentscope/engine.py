@@ -18,12 +18,12 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ValidationError
 
-from paddock.agents.engines.agentscope.messages import (
+from paddock.agents.engines.agentscope.agentscope_messages import (
     AGENT_NAME,
-    call_block,
-    result_block,
+    agentscope_call_block,
+    agentscope_result_block,
     to_agentscope_messages,
-    to_model_question,
+    to_chat_messages,
 )
 from paddock.agents.engines.base import (
     ApprovalNeeded,
@@ -38,10 +38,10 @@ from paddock.agents.engines.base import (
     TurnOutcome,
     TurnPaused,
     UserMessage,
-    ask_while_saving,
+    stream_reply_after_save,
 )
 from paddock.agents.engines.registry import EngineDependencies
-from paddock.agents.model.openai_messages import NOTE_PREFIX, message_content, to_openai_messages, tool_call_object
+from paddock.agents.model.openai_messages import NOTE_PREFIX, to_openai_content, to_openai_messages, tool_call_object
 from paddock.errors import Unavailable
 from paddock.model.sandbox import FrozenModel
 from paddock.model.sessions import CallResult, SessionMessage, ToolCall
@@ -87,21 +87,21 @@ class AgentScopeEngine(Engine):
 
     def __init__(self, dependencies: EngineDependencies) -> None:
         # AgentScope logs to stderr what the turn emits anyway.
-        library = logging.getLogger("as")
-        library.handlers.clear()
-        library.propagate = True
-        library.setLevel(logging.ERROR)
+        logger = logging.getLogger("as")
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(logging.ERROR)
 
     async def run(self, turn: Turn, turn_input: TurnInput) -> TurnOutcome:
-        work = _TurnRun(turn, await turn.system_prompt(), await turn.list_tools())
-        working = asyncio.create_task(work.run(turn_input))
+        turn_run = _TurnRun(turn, await turn.system_prompt(), await turn.list_tools())
+        task = asyncio.create_task(turn_run.run(turn_input))
         try:
-            return await asyncio.shield(working)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             # AgentScope swallows a cancellation between calls and would continue.
-            work.stopped = True
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
+            turn_run.stopped = True
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
             raise
 
 
@@ -122,12 +122,12 @@ class _TurnRun:
         """Whether the run was cancelled, even if AgentScope swallowed the cancellation."""
         self.names = {spec.name for spec in specs}
         """Tool names that the agent may call: the turn's tools, and unknown tools that the model called."""
-        self.toolkit = _ToolNames.named(self.names)
+        self.toolkit = _NamedToolkit.named(self.names)
 
     async def run(self, turn_input: TurnInput) -> TurnOutcome:
-        return await self.go_on() if await self.begin(turn_input) else TurnDone()
+        return await self.run_agent() if await self.load_state(turn_input) else TurnDone()
 
-    async def begin(self, turn_input: TurnInput) -> bool:
+    async def load_state(self, turn_input: TurnInput) -> bool:
         """Load the saved state; return False if there is nothing to do."""
         if isinstance(turn_input, UserMessage):
             # A turn that starts with a message has no saved state.
@@ -159,12 +159,12 @@ class _TurnRun:
         self.state.context += to_agentscope_messages([{"role": "user", "content": CONTINUE_NOTE}])
         return True
 
-    async def go_on(self) -> TurnOutcome:
+    async def run_agent(self) -> TurnOutcome:
         """Run the agent until it has replied and read all messages, or waits for approvals."""
         agent = Agent(
             AGENT_NAME,
             self.prompt,
-            _Model(self),
+            _TurnModel(self),
             self.toolkit,
             [_QuestionMiddleware(self)],
             self.state,
@@ -173,23 +173,23 @@ class _TurnRun:
         )
         while True:
             await _drain(agent.reply_stream(None))
-            while waiting := self.state.get_awaiting_tool_calls(AGENT_NAME):
-                results = await self._run_calls([self.calls[block.id] for block in waiting])
+            while waiting_blocks := self.state.get_awaiting_tool_calls(AGENT_NAME):
+                results = await self._run_calls([self.calls[block.id] for block in waiting_blocks])
                 if results is None:
                     return TurnPaused()
                 event = ExternalExecutionResultEvent(reply_id=self.state.reply_id, execution_results=results)
                 await _drain(agent.reply_stream(event))
             if not await self.turn.unread_messages(self.read):
-                await self.save(done=True)
+                await self.save_agent_state(done=True)
                 return TurnDone()
 
-    async def before_question(self) -> None:
+    async def read_new_messages(self) -> None:
         """Read new messages, except before a repeated question."""
         self._raise_if_stopped()
         if self.repeated is None:
             self._add_messages(await self.turn.unread_messages(self.read))
 
-    async def save(self, *, done: bool = False) -> None:
+    async def save_agent_state(self, *, done: bool = False) -> None:
         saved_state = AgentScopeEngineState(
             turn=self.turn.number,
             read=tuple(self.read),
@@ -200,7 +200,7 @@ class _TurnRun:
         )
         await self.turn.save_state(saved_state.model_dump_json().encode())
 
-    async def ask(self, messages: Sequence[Msg]) -> ChatResponse:
+    async def ask_model(self, messages: Sequence[Msg]) -> ChatResponse:
         prompt, specs = self.prompt, self.specs
         repeated_state, self.repeated = self.repeated, None
         if repeated_state is not None:
@@ -208,8 +208,8 @@ class _TurnRun:
         system = [{"role": "system", "content": prompt}] if prompt else []
         reply: ModelReply | None = None
         calls: dict[str, ToolCall] = {}
-        asking = self.turn.ask_model([*system, *to_model_question(messages)], specs)
-        async for piece in asking if repeated_state else ask_while_saving(self.save(), asking):
+        pieces = self.turn.ask_model([*system, *to_chat_messages(messages)], specs)
+        async for piece in pieces if repeated_state else stream_reply_after_save(self.save_agent_state(), pieces):
             match piece:
                 case CallPiece():
                     calls[piece.call.id] = piece.call
@@ -226,14 +226,15 @@ class _TurnRun:
         usage = ChatUsage(input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, time=0)
         call_objects = [tool_call_object(call) for call in calls.values()]
         blocks = [
-            call_block(each["id"], each["function"]["name"], each["function"]["arguments"]) for each in call_objects
+            agentscope_call_block(each["id"], each["function"]["name"], each["function"]["arguments"])
+            for each in call_objects
         ]
         return ChatResponse([*text_blocks, *blocks], is_last=True, usage=usage)
 
     def _specs_named(self, names: Sequence[str]) -> list[ToolSpec]:
-        known = {spec.name: spec for spec in self.specs}
+        known_specs = {spec.name: spec for spec in self.specs}
         missing_specs = {name: ToolSpec(name=name, description="", input_schema={}, tool=name) for name in names}
-        return [known.get(name, missing_specs[name]) for name in names]
+        return [known_specs.get(name, missing_specs[name]) for name in names]
 
     def _raise_if_stopped(self) -> None:
         if self.stopped:
@@ -255,7 +256,7 @@ class _TurnRun:
         for call, task in zip(calls, tasks, strict=True):
             if (result := task.result()) is None:
                 return None
-            blocks.append(result_block(call.id, call.name, message_content(result.content)))
+            blocks.append(agentscope_result_block(call.id, call.name, to_openai_content(result.content)))
         return blocks
 
     async def _run_call(self, call: ToolCall) -> CallResult | None:
@@ -283,31 +284,31 @@ class _ExternalTool(ToolBase):
         return PermissionDecision(behavior=PermissionBehavior.ALLOW, message="The turn decides.")
 
 
-class _ToolNames(Toolkit):
+class _NamedToolkit(Toolkit):
     """Toolkit of tool names only; the turn describes the tools to the model."""
 
     @classmethod
     def named(cls, names: Iterable[str]) -> Self:
         # Copied, because creating a toolkit takes milliseconds for a group-selection tool that is not used here.
-        toolkit = copy(cls._blank())
+        toolkit = copy(cls._empty_toolkit())
         toolkit.tool_groups = [ToolGroup(name="basic", tools=[_ExternalTool(name) for name in names])]
         return toolkit
 
     @classmethod
     @cache
-    def _blank(cls) -> Self:
+    def _empty_toolkit(cls) -> Self:
         return cls()
 
     async def get_tool_schemas(self, groups: list[str] | None = None) -> list[dict[str, Any]]:
         return []
 
 
-class _Model(ChatModelBase):
+class _TurnModel(ChatModelBase):
     """AgentScope model that asks the session's model through the turn."""
 
-    def __init__(self, work: _TurnRun) -> None:
-        super().__init__(CredentialBase(), work.turn.session.model, self.Parameters(), stream=False, max_retries=0)
-        self._turn_run = work
+    def __init__(self, turn_run: _TurnRun) -> None:
+        super().__init__(CredentialBase(), turn_run.turn.session.model, self.Parameters(), stream=False, max_retries=0)
+        self._turn_run = turn_run
 
     async def _call_api(
         self,
@@ -317,19 +318,19 @@ class _Model(ChatModelBase):
         tool_choice: ToolChoice | None = None,
         **kwargs: Any,
     ) -> ChatResponse:
-        return await self._turn_run.ask([message for message in messages if message.role != "system"])
+        return await self._turn_run.ask_model([message for message in messages if message.role != "system"])
 
 
 class _QuestionMiddleware(MiddlewareBase):
     """Reads messages before each question. Compression is disabled, because the turn compacts conversations."""
 
-    def __init__(self, work: _TurnRun) -> None:
-        self._turn_run = work
+    def __init__(self, turn_run: _TurnRun) -> None:
+        self._turn_run = turn_run
 
     async def on_reasoning(
         self, agent: Agent, input_kwargs: dict[str, Any], next_handler: Callable[..., AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
-        await self._turn_run.before_question()
+        await self._turn_run.read_new_messages()
         async for event in next_handler(**input_kwargs):
             yield event
 

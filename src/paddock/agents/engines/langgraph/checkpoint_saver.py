@@ -27,10 +27,10 @@ from langgraph.checkpoint.base import Checkpoint as Snapshot
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from paddock.store.chat_sessions.langgraph_checkpoints import (
-    Checkpoint,
-    CheckpointPosition,
-    CheckpointStore,
+    CheckpointWithWrites,
     CheckpointWrite,
+    LangGraphCheckpoint,
+    LangGraphCheckpointStore,
 )
 from paddock.store.database import Store, Work
 
@@ -52,11 +52,11 @@ class StoreCheckpointSaver(BaseCheckpointSaver[int]):
     def __init__(self, store: Store) -> None:
         # Only types that LangGraph considers safe are deserialized.
         super().__init__(serde=JsonPlusSerializer(allowed_msgpack_modules=None))
-        self._checkpoints = CheckpointStore(store)
+        self._checkpoints = LangGraphCheckpointStore(store)
         self._queues: dict[str, _WriteQueue] = {}
         self._flush_tasks: set[asyncio.Task[None]] = set()
-        self._recent_reads: dict[str, tuple[str, Sequence[CheckpointPosition]]] = {}
-        """Places read last of a thread, valid until the next write."""
+        self._recent_reads: dict[str, tuple[str, Sequence[CheckpointWithWrites]]] = {}
+        """Checkpoints of a thread that were read last, valid until the next write."""
 
     async def flush(self, thread: str) -> None:
         """Write all pending checkpoints of a thread."""
@@ -78,7 +78,7 @@ class StoreCheckpointSaver(BaseCheckpointSaver[int]):
             works, queue.works = queue.works, []
             try:
                 if works:
-                    await self._checkpoints.write(works)
+                    await self._checkpoints.run_works(works)
             except BaseException:
                 queue.works = works + queue.works
                 raise
@@ -90,13 +90,13 @@ class StoreCheckpointSaver(BaseCheckpointSaver[int]):
         await self.flush(thread)
         checkpoint_id = get_checkpoint_id(config)
         if checkpoint_id is not None:
-            place = await self._checkpoints.get(thread, namespace, checkpoint_id)
+            stored = await self._checkpoints.get_checkpoint(thread, namespace, checkpoint_id)
         else:
-            places = await self._checkpoints.all(thread, namespace)
-            place = places[0] if places else None
+            checkpoints = await self._checkpoints.list_checkpoints(thread, namespace)
+            stored = checkpoints[0] if checkpoints else None
             # LangGraph reads the history of the newest checkpoint next.
-            self._recent_reads[thread] = namespace, places
-        return self._checkpoint_tuple(place) if place else None
+            self._recent_reads[thread] = namespace, checkpoints
+        return self._checkpoint_tuple(stored) if stored else None
 
     async def alist(
         self,
@@ -111,20 +111,20 @@ class StoreCheckpointSaver(BaseCheckpointSaver[int]):
         checkpoint_id, before_id = get_checkpoint_id(config), get_checkpoint_id(before) if before else None
         yielded = 0
         await self.flush(config["configurable"]["thread_id"])
-        for place in await self._checkpoints.all(
+        for stored in await self._checkpoints.list_checkpoints(
             config["configurable"]["thread_id"], config["configurable"].get("checkpoint_ns")
         ):
-            if (checkpoint_id and place.checkpoint.id != checkpoint_id) or (
-                before_id and place.checkpoint.id >= before_id
+            if (checkpoint_id and stored.checkpoint.id != checkpoint_id) or (
+                before_id and stored.checkpoint.id >= before_id
             ):
                 continue
-            found = self._checkpoint_tuple(place)
-            if any(found.metadata.get(key) != value for key, value in (filter or {}).items()):
+            checkpoint_tuple = self._checkpoint_tuple(stored)
+            if any(checkpoint_tuple.metadata.get(key) != value for key, value in (filter or {}).items()):
                 continue
             if limit is not None and yielded >= limit:
                 return
             yielded += 1
-            yield found
+            yield checkpoint_tuple
 
     async def aput(
         self,
@@ -136,29 +136,36 @@ class StoreCheckpointSaver(BaseCheckpointSaver[int]):
         thread, namespace = _thread_and_namespace(config)
         kind, body = self.serde.dumps_typed(checkpoint)
         _, details = self.serde.dumps_typed(get_serializable_checkpoint_metadata(config, metadata))
-        record = Checkpoint(thread, namespace, checkpoint["id"], get_checkpoint_id(config), kind, body, details)
-        whole = DELTA_CHANNEL in checkpoint["channel_values"]
-        self._enqueue(thread, CheckpointStore.putting(record, whole=whole, outermost=not namespace))
+        record = LangGraphCheckpoint(
+            thread, namespace, checkpoint["id"], get_checkpoint_id(config), kind, body, details
+        )
+        is_complete = DELTA_CHANNEL in checkpoint["channel_values"]
+        self._enqueue(
+            thread, LangGraphCheckpointStore.put_checkpoint_work(record, is_complete=is_complete, is_root=not namespace)
+        )
         return _checkpoint_config(thread, namespace, checkpoint["id"])
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         thread, namespace = _thread_and_namespace(config)
-        record = [
+        records = [
             CheckpointWrite(
-                task_id, WRITES_IDX_MAP.get(channel, place), channel, *self.serde.dumps_typed(value), task_path
+                task_id, WRITES_IDX_MAP.get(channel, index), channel, *self.serde.dumps_typed(value), task_path
             )
-            for place, (channel, value) in enumerate(writes)
+            for index, (channel, value) in enumerate(writes)
         ]
         replace = all(channel in WRITES_IDX_MAP for channel, _ in writes)
         checkpoint_id = config["configurable"]["checkpoint_id"]
-        self._enqueue(thread, CheckpointStore.writing(thread, namespace, checkpoint_id, record, replace=replace))
+        self._enqueue(
+            thread,
+            LangGraphCheckpointStore.store_writes_work(thread, namespace, checkpoint_id, records, replace=replace),
+        )
 
     async def adelete_thread(self, thread_id: str) -> None:
         self._queues.pop(thread_id, None)
         self._recent_reads.pop(thread_id, None)
-        await self._checkpoints.forget(thread_id)
+        await self._checkpoints.delete_thread(thread_id)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -166,47 +173,51 @@ class StoreCheckpointSaver(BaseCheckpointSaver[int]):
         """Return the deltas of channels up to a checkpoint, since the last full value."""
         thread, namespace = _thread_and_namespace(config)
         await self.flush(thread)
-        places = {place.checkpoint.id: place for place in await self._read_all(thread, namespace)}
-        newest = places.get(get_checkpoint_id(config) or max(places, default=""))
+        checkpoints = {stored.checkpoint.id: stored for stored in await self._read_all(thread, namespace)}
+        newest = checkpoints.get(get_checkpoint_id(config) or max(checkpoints, default=""))
         deltas: dict[str, list[list[PendingWrite]]] = {channel: [] for channel in channels}
         seeds: dict[str, Any] = {}
-        place = places.get(newest.checkpoint.parent or "") if newest else None
-        while place is not None and len(seeds) < len(deltas):
-            values = self._load_checkpoint(place)["channel_values"]
+        stored = checkpoints.get(newest.checkpoint.parent or "") if newest else None
+        while stored is not None and len(seeds) < len(deltas):
+            values = self._load_checkpoint(stored)["channel_values"]
             for channel in deltas.keys() - seeds.keys():
-                deltas[channel].append(self._pending_writes(place, channel))
+                deltas[channel].append(self._pending_writes(stored, channel))
                 if channel in values:
                     seeds[channel] = values[channel]
-            place = places.get(place.checkpoint.parent or "")
+            stored = checkpoints.get(stored.checkpoint.parent or "")
         return {channel: _delta_history(deltas[channel], channel, seeds) for channel in channels}
 
-    async def _read_all(self, thread: str, namespace: str) -> Sequence[CheckpointPosition]:
-        known, places = self._recent_reads.pop(thread, (None, ()))
-        return places if known == namespace else await self._checkpoints.all(thread, namespace)
+    async def _read_all(self, thread: str, namespace: str) -> Sequence[CheckpointWithWrites]:
+        cached_namespace, checkpoints = self._recent_reads.pop(thread, (None, ()))
+        return (
+            checkpoints
+            if cached_namespace == namespace
+            else await self._checkpoints.list_checkpoints(thread, namespace)
+        )
 
     def _enqueue(self, thread: str, work: Work[None]) -> None:
         self._recent_reads.pop(thread, None)
         self._queues.setdefault(thread, _WriteQueue()).works.append(work)
 
-    def _load_checkpoint(self, place: CheckpointPosition) -> Snapshot:
-        body: Snapshot = self.serde.loads_typed((place.checkpoint.type, place.checkpoint.body))
+    def _load_checkpoint(self, stored: CheckpointWithWrites) -> Snapshot:
+        body: Snapshot = self.serde.loads_typed((stored.checkpoint.type, stored.checkpoint.body))
         return body
 
-    def _pending_writes(self, place: CheckpointPosition, channel: str | None = None) -> list[PendingWrite]:
+    def _pending_writes(self, stored: CheckpointWithWrites, channel: str | None = None) -> list[PendingWrite]:
         return [
             (write.task, write.channel, self.serde.loads_typed((write.type, write.body)))
-            for write in place.writes
+            for write in stored.writes
             if channel is None or write.channel == channel
         ]
 
-    def _checkpoint_tuple(self, place: CheckpointPosition) -> CheckpointTuple:
-        record = place.checkpoint
+    def _checkpoint_tuple(self, stored: CheckpointWithWrites) -> CheckpointTuple:
+        record = stored.checkpoint
         return CheckpointTuple(
             config=_checkpoint_config(record.thread, record.namespace, record.id),
-            checkpoint=self._load_checkpoint(place),
+            checkpoint=self._load_checkpoint(stored),
             metadata=self.serde.loads_typed((record.type, record.details)),
             parent_config=_checkpoint_config(record.thread, record.namespace, record.parent) if record.parent else None,
-            pending_writes=self._pending_writes(place),
+            pending_writes=self._pending_writes(stored),
         )
 
 

@@ -1,8 +1,9 @@
 """Engine that runs deepagents on LangGraph.
 
-The graph does its work through the turn: it reads messages (`ReadMessagesMiddleware`), asks the model (`TurnModel`) and
-runs calls in parallel (`ToolCallMiddleware`). Its state is a checkpoint, stored before each question. After a restart
-the graph repeats at most its last question and the calls that followed, which the turn answers from its records.
+The graph does its work through the turn: it reads messages (`ReadMessagesMiddleware`), asks the model (`TurnChatModel`)
+and runs calls in parallel (`ToolCallMiddleware`). Its state is a checkpoint, stored before each question. After a
+restart the graph repeats at most its last question and the calls that followed, which the turn answers from its
+records.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from paddock.agents.engines.base import (
 )
 from paddock.agents.engines.langgraph.checkpoint_saver import StoreCheckpointSaver
 from paddock.agents.engines.langgraph.middleware import (
-    CurrentTurn,
-    CurrentTurnVariable,
     DisabledMiddleware,
     GraphState,
+    GraphTurn,
+    GraphTurnVariable,
     ReadMessagesMiddleware,
     ToolCallMiddleware,
 )
-from paddock.agents.engines.langgraph.turn_model import PROMPT_PLACEHOLDER, TurnModel
+from paddock.agents.engines.langgraph.turn_model import PROMPT_PLACEHOLDER, TurnChatModel
 from paddock.agents.engines.registry import EngineDependencies
 from paddock.model.sessions import Session
 
@@ -76,7 +77,7 @@ class _GraphProgress:
     """Progress of a graph in its turn."""
 
     unfinished: bool
-    known: Collection[str]
+    known_ids: Collection[str]
     """Ids of the messages that the graph has read."""
 
 
@@ -87,13 +88,13 @@ class LangGraphEngine(Engine):
 
     def __init__(self, dependencies: EngineDependencies) -> None:
         self._checkpoints = StoreCheckpointSaver(dependencies.store)
-        self._current_turn: CurrentTurnVariable = ContextVar("present")
+        self._current_turn: GraphTurnVariable = ContextVar("present")
         self._graphs: OrderedDict[tuple[str, ...], Graph] = OrderedDict()
 
     async def run(self, turn: Turn, turn_input: TurnInput) -> TurnOutcome:
         specs = {spec.name: spec for spec in await turn.list_tools()}
-        first = turn_input.message if isinstance(turn_input, UserMessage) else None
-        current = CurrentTurn(turn, await turn.system_prompt(), specs, first)
+        first_message = turn_input.message if isinstance(turn_input, UserMessage) else None
+        current = GraphTurn(turn, await turn.system_prompt(), specs, first_message)
         token = self._current_turn.set(current)
         try:
             # LangSmith tracing stays off, even if the environment enables it.
@@ -102,17 +103,17 @@ class LangGraphEngine(Engine):
         finally:
             self._current_turn.reset(token)
 
-    async def _run_graph(self, graph: Graph, current: CurrentTurn, turn_input: TurnInput) -> TurnOutcome:
+    async def _run_graph(self, graph: Graph, current: GraphTurn, turn_input: TurnInput) -> TurnOutcome:
         turn = current.turn
         config: RunnableConfig = {"configurable": {"thread_id": turn.session.id}, "recursion_limit": _UNLIMITED_STEPS}
         first_input: dict[str, Any] = {"turn": turn.number}
         graph_input: dict[str, Any] | None = first_input
         # A turn that starts with a message has no saved progress.
-        progress = None if current.first else await self._read_progress(graph, config, turn.number)
+        progress = None if current.first_message else await self._read_progress(graph, config, turn.number)
         if progress is not None:
             if progress.unfinished:
                 graph_input = None
-            elif not await _has_new_messages(turn, turn_input, progress.known):
+            elif not await _has_new_messages(turn, turn_input, progress.known_ids):
                 if not isinstance(turn_input, ContinueTurn) or turn_input.cause == "restart":
                     return TurnDone()
                 graph_input = first_input | {"messages": [HumanMessage(_CONTINUE_NOTE, id=f"go_on_{uuid4().hex}")]}
@@ -123,7 +124,7 @@ class LangGraphEngine(Engine):
             if "__interrupt__" in state:
                 return TurnPaused()
             # Later messages are handled by the caller; a resumed graph may not have read messages at all.
-            if current.looked or not await turn.unread_messages(_message_ids(state)):
+            if current.has_read_messages or not await turn.unread_messages(_message_ids(state)):
                 return TurnDone()
             graph_input = first_input
 
@@ -152,19 +153,19 @@ class LangGraphEngine(Engine):
         return graph
 
     def _build_graph(self, names: Sequence[str]) -> Graph:
-        # Only the names of tools: `TurnModel` describes them, and `ToolCallMiddleware` runs them.
+        # Only the names of tools: `TurnChatModel` describes them, and `ToolCallMiddleware` runs them.
         tools: Sequence[Any] = [{"name": name} for name in names]
         common = [*(DisabledMiddleware(name) for name in _DISABLED_MIDDLEWARE), ToolCallMiddleware(self._current_turn)]
         helper = SubAgent(
             name=HELPER,
             description=_HELPER_DESCRIPTION,
             system_prompt=f"{PROMPT_PLACEHOLDER}\n\n{_HELPER_PROMPT}",
-            model=TurnModel(current_turn=self._current_turn, flush_checkpoints=self._checkpoints.flush, by=HELPER),
+            model=TurnChatModel(current_turn=self._current_turn, flush_checkpoints=self._checkpoints.flush, by=HELPER),
             tools=tools,
             middleware=common,
         )
         return create_deep_agent(
-            TurnModel(current_turn=self._current_turn, flush_checkpoints=self._checkpoints.flush),
+            TurnChatModel(current_turn=self._current_turn, flush_checkpoints=self._checkpoints.flush),
             tools,
             system_prompt=PROMPT_PLACEHOLDER,
             middleware=[*common, ReadMessagesMiddleware(self._current_turn)],

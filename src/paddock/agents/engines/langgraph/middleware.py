@@ -15,8 +15,8 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
 
 from paddock.agents.engines.base import ApprovalNeeded, ToolSpec, Turn
-from paddock.agents.engines.langgraph.messages import (
-    missing_messages,
+from paddock.agents.engines.langgraph.langchain_messages import (
+    messages_missing_from_state,
     session_call_from_graph_state,
     to_langchain_message,
     to_tool_message,
@@ -27,19 +27,19 @@ ToolCallHandler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[An
 
 
 @dataclass
-class CurrentTurn:
+class GraphTurn:
     """The turn that a graph works on."""
 
     turn: Turn
     prompt: str
     specs: Mapping[str, ToolSpec]
-    first: SessionMessage | None
+    first_message: SessionMessage | None
     """The message that starts the turn."""
-    looked: bool = False
+    has_read_messages: bool = False
     """Whether the graph has read messages in this run."""
 
 
-CurrentTurnVariable = ContextVar[CurrentTurn]
+GraphTurnVariable = ContextVar[GraphTurn]
 """The turn of the current context; one graph works on many turns concurrently."""
 
 
@@ -67,7 +67,7 @@ class DisabledMiddleware(AgentMiddleware[Any, Any, Any]):
 class ReadMessagesMiddleware(AgentMiddleware[Any, Any, Any]):
     """Adds unread messages before each question; they are stored before the question is asked."""
 
-    def __init__(self, current_turn: CurrentTurnVariable) -> None:
+    def __init__(self, current_turn: GraphTurnVariable) -> None:
         super().__init__()
         self._current_turn = current_turn
 
@@ -77,20 +77,20 @@ class ReadMessagesMiddleware(AgentMiddleware[Any, Any, Any]):
 
     async def abefore_model(self, state: Any, runtime: Runtime[Any]) -> dict[str, Any] | None:
         current = self._current_turn.get()
-        turn, first = current.turn, current.first
+        turn, first_message = current.turn, current.first_message
         changes: dict[str, Any] = {}
         history_messages: list[BaseMessage] = []
-        known = {message.id for message in state["messages"] if message.id}
+        known_ids = {message.id for message in state["messages"] if message.id}
         if state.get("read") != turn.number:
-            history, new_messages = await asyncio.gather(turn.history(), turn.unread_messages(known))
-            history_messages += missing_messages(state["messages"], history)
+            history, new_messages = await asyncio.gather(turn.history(), turn.unread_messages(known_ids))
+            history_messages += messages_missing_from_state(state["messages"], history)
             changes["read"] = turn.number
         else:
-            new_messages = await turn.unread_messages(known)
+            new_messages = await turn.unread_messages(known_ids)
         unread = list(new_messages)
-        current.looked = True
-        if first and first.id not in known | {message.id for message in unread}:
-            unread.insert(0, first)
+        current.has_read_messages = True
+        if first_message and first_message.id not in known_ids | {message.id for message in unread}:
+            unread.insert(0, first_message)
         if history_messages or unread:
             changes["messages"] = [*history_messages, *(to_langchain_message(message) for message in unread)]
         return changes or None
@@ -99,7 +99,7 @@ class ReadMessagesMiddleware(AgentMiddleware[Any, Any, Any]):
 class ToolCallMiddleware(AgentMiddleware[Any, Any, Any]):
     """Runs all tool calls through the turn, including calls of unknown tools."""
 
-    def __init__(self, current_turn: CurrentTurnVariable) -> None:
+    def __init__(self, current_turn: GraphTurnVariable) -> None:
         super().__init__()
         self._current_turn = current_turn
 
@@ -111,9 +111,9 @@ class ToolCallMiddleware(AgentMiddleware[Any, Any, Any]):
         while True:
             try:
                 return to_tool_message(call.id, (await current.turn.call_tool(call, wait=False)).content)
-            except ApprovalNeeded as undecided:
+            except ApprovalNeeded as pending:
                 # The graph pauses here once all other calls are done, and repeats this call when it resumes.
-                interrupt({"approval": undecided.approval.id})
+                interrupt({"approval": pending.approval.id})
 
     async def _run_helper(
         self, turn: Turn, call: ToolCall, request: ToolCallRequest, handler: ToolCallHandler

@@ -14,20 +14,20 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_function
 from pydantic import PrivateAttr
 
-from paddock.agents.engines.base import ModelReply, ToolSpec, ask_while_saving
-from paddock.agents.engines.langgraph.messages import to_ai_message, to_openai_messages
-from paddock.agents.engines.langgraph.middleware import CurrentTurnVariable
+from paddock.agents.engines.base import ModelReply, ToolSpec, stream_reply_after_save
+from paddock.agents.engines.langgraph.langchain_messages import to_ai_message, to_openai_messages
+from paddock.agents.engines.langgraph.middleware import GraphTurnVariable
 from paddock.errors import Unavailable
 
 PROMPT_PLACEHOLDER = "<prompt>"
 """Placeholder for the turn's prompt in the graph's system prompt."""
 
 
-class TurnModel(BaseChatModel):
+class TurnChatModel(BaseChatModel):
     """Asks the session's model through the turn. The turn emits the reply, so nothing streams here."""
 
     current_turn: Any
-    """A `CurrentTurnVariable`; pydantic cannot validate it."""
+    """A `GraphTurnVariable`; pydantic cannot validate it."""
     flush_checkpoints: Callable[[str], Coroutine[Any, Any, None]]
     """Stores the pending checkpoints of a session."""
     by: str | None = None
@@ -62,9 +62,9 @@ class TurnModel(BaseChatModel):
         if question and question[0]["role"] == "system":
             question[0]["content"] = _insert_prompt(question[0]["content"], current.prompt)
         # After a restart the question must be the same, regardless of newer messages.
-        saving = self.flush_checkpoints(current.turn.session.id)
+        save = self.flush_checkpoints(current.turn.session.id)
         reply: ModelReply | None = None
-        async for piece in ask_while_saving(saving, current.turn.ask_model(question, offered_tools, by=self.by)):
+        async for piece in stream_reply_after_save(save, current.turn.ask_model(question, offered_tools, by=self.by)):
             if isinstance(piece, ModelReply):
                 reply = piece
         if reply is None:
@@ -81,17 +81,17 @@ class TurnModel(BaseChatModel):
         raise NotImplementedError("the turn supports only asynchronous requests")
 
     @property
-    def _current_variable(self) -> CurrentTurnVariable:
-        now: CurrentTurnVariable = self.current_turn
-        return now
+    def _current_variable(self) -> GraphTurnVariable:
+        variable: GraphTurnVariable = self.current_turn
+        return variable
 
     def _own_spec(self, tool: BaseTool) -> ToolSpec:
         if tool.name not in self._own_specs:
-            written = convert_to_openai_function(tool)
+            function = convert_to_openai_function(tool)
             self._own_specs[tool.name] = ToolSpec(
                 name=tool.name,
-                description=written["description"],
-                input_schema=written["parameters"],
+                description=function["description"],
+                input_schema=function["parameters"],
                 tool=tool.name,
                 effect="none",
             )

@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from paddock.store.chat_sessions.message_search import mark_function
+from paddock.store.chat_sessions.message_search import index_term_for_name
 
 revision = "0008"
 down_revision = "0007"
@@ -25,6 +25,9 @@ def upgrade() -> None:
     while rows := messages.fetchmany(_AT_ONCE):
         connection.exec_driver_sql(
             "INSERT INTO session_index (rowid, said, tenant, session) VALUES (?, ?, ?, ?)",
-            [(row_id, words, mark_function(tenant), mark_function(session)) for row_id, words, tenant, session in rows],
+            [
+                (row_id, words, index_term_for_name(tenant), index_term_for_name(session))
+                for row_id, words, tenant, session in rows
+            ],
         )
     connection.exec_driver_sql("DROP TABLE session_search")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from paddock.agents.approvals.tool_calls import ToolCalls
+from paddock.agents.approvals.tool_call_service import ToolCallService
 from paddock.agents.engines.registry import EngineDependencies, EngineRegistry
-from paddock.agents.model.model_requests import SessionModel
+from paddock.agents.model.model_requests import SessionModelClient
 from paddock.agents.session_files import SessionFiles
-from paddock.agents.sessions.agent_choice import SessionModels
-from paddock.agents.sessions.service import SessionService
+from paddock.agents.sessions.agent_choice import AvailableModels
+from paddock.agents.sessions.session_service import SessionService
 from paddock.agents.tools.toolbox import Toolbox
 from paddock.agents.turns.live_turn import TurnFactory
 from paddock.agents.turns.message_cache import MessageCache
@@ -21,7 +21,7 @@ from paddock.store.chat_sessions.session_store import SessionStore
 FILES_DIRECTORY = "sessions"
 
 
-async def open_sessions(
+async def open_session_service(
     dependencies: EngineDependencies, http_server: HttpServer, gateway: ModelGateway, exit_stack: AsyncExitStack
 ) -> SessionService:
     """Open the session service and resume open turns; `exit_stack` closes everything it opened."""
@@ -33,12 +33,12 @@ async def open_sessions(
     exit_stack.push_async_callback(takeover_pause.close)
     toolbox = Toolbox(config, dependencies.fleet, dependencies.live, events, store, files)
     exit_stack.push_async_callback(toolbox.close)
-    session_model = SessionModel(
+    session_model = SessionModelClient(
         store, events, config, dependencies.keys, http_server, files, takeover_pause.pause_if_held, gateway.compute_cost
     )
     await session_model.open()
     exit_stack.push_async_callback(session_model.close)
-    tool_calls = ToolCalls(store, events, config, toolbox.run_call)
+    tool_calls = ToolCallService(store, events, config, toolbox.run_call)
     takeover_pause.yield_slot = lambda session_id: tool_calls.yield_slot(session_id)
     await tool_calls.open()
     exit_stack.push_async_callback(tool_calls.close)
@@ -58,7 +58,7 @@ async def open_sessions(
         files,
         turn_factory.create_turn,
         gateway.archive,
-        SessionModels(gateway.routes, gateway.catalog.default_model),
+        AvailableModels(gateway.routes, gateway.catalog.default_model),
     )
     exit_stack.push_async_callback(sessions.close)
     await sessions.open()

@@ -15,11 +15,11 @@ import structlog
 
 from paddock.agents.engines.base import ContinueTurn, Turn, UserMessage
 from paddock.agents.session_files import SessionFiles
-from paddock.agents.sessions.agent_choice import SessionModels, engine_for_agent, resolve_sandbox_kinds
-from paddock.agents.sessions.bundles import SessionBundles
-from paddock.agents.sessions.forks import build_forked_session, messages_up_to
-from paddock.agents.sessions.maintenance import SessionMaintenance
-from paddock.agents.sessions.requests import (
+from paddock.agents.sessions.agent_choice import AvailableModels, engine_for_agent, resolve_sandbox_kinds
+from paddock.agents.sessions.session_bundles import SessionBundles
+from paddock.agents.sessions.session_forks import build_forked_session, messages_up_to
+from paddock.agents.sessions.session_maintenance import SessionMaintenance
+from paddock.agents.sessions.session_requests import (
     CreateSessionRequest,
     DataPart,
     MessageRequest,
@@ -61,8 +61,8 @@ from paddock.model.sessions import (
 )
 from paddock.store.chat_sessions.session_log_entries import session_log_entries, session_stream_name
 from paddock.store.chat_sessions.session_store import (
-    Hits,
     MessageHit,
+    MessageHits,
     Messages,
     ReceivedMessage,
     SessionStore,
@@ -72,9 +72,9 @@ from paddock.store.database import Store
 from paddock.store.event_store import NewEvent
 
 if TYPE_CHECKING:
-    from paddock.agents.approvals.tool_calls import ToolCalls
+    from paddock.agents.approvals.tool_call_service import ToolCallService
     from paddock.agents.engines.registry import EngineRegistry
-    from paddock.agents.model.model_requests import SessionModel
+    from paddock.agents.model.model_requests import SessionModelClient
     from paddock.agents.tools.toolbox import Toolbox
     from paddock.llm.archive.archive import ExchangeArchive
 
@@ -115,13 +115,13 @@ class SessionService:
         store: Store,
         events: EventLog,
         engines: EngineRegistry,
-        calls: ToolCalls,
+        calls: ToolCallService,
         toolbox: Toolbox,
-        voice: SessionModel,
+        session_model: SessionModelClient,
         files: SessionFiles,
         make_turn: Callable[[Session, int, SessionMessage | None], Turn],
         archive: ExchangeArchive,
-        models: SessionModels,
+        models: AvailableModels,
     ) -> None:
         self._config = config
         self._settings = config.chat
@@ -129,7 +129,7 @@ class SessionService:
         self._engines = engines
         self._tool_calls = calls
         self._toolbox = toolbox
-        self._session_model = voice
+        self._session_model = session_model
         self._files = files
         self._session_store = SessionStore(store)
         self._turn_runner = TurnRunner(self._session_store, events, engines, calls, make_turn, config.chat.at_once)
@@ -138,7 +138,7 @@ class SessionService:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._maintenance = SessionMaintenance(
-            self._session_store, events, self._turn_runner, toolbox, voice, self._lock, config.chat.idle_time
+            self._session_store, events, self._turn_runner, toolbox, session_model, self._lock, config.chat.idle_time
         )
 
     async def open(self) -> None:
@@ -196,13 +196,15 @@ class SessionService:
     async def list_messages(self, tenant: str, session_id: str, after: int = 0, limit: int = 100) -> Messages:
         """List messages in order, after a message number. Raises `SessionNotFound`."""
         await self._session_store.get(session_id, tenant)
-        return await self._session_store.messages(session_id, after=after, limit=limit)
+        return await self._session_store.list_messages(session_id, after=after, limit=limit)
 
-    async def search_messages(self, tenant: str, text: str, *, session: str | None = None, limit: int = 20) -> Hits:
+    async def search_messages(
+        self, tenant: str, text: str, *, session: str | None = None, limit: int = 20
+    ) -> MessageHits:
         """Find messages that contain all the words, newest first. Raises `InvalidInput`, `SessionNotFound`."""
         if session is not None:
             await self._session_store.get(session, tenant)
-        return await self._session_store.search(tenant, text, session=session, limit=limit)
+        return await self._session_store.search_messages(tenant, text, session=session, limit=limit)
 
     async def list_approvals(
         self,
@@ -234,22 +236,22 @@ class SessionService:
         if not changes:
             return session
         now = datetime.now(UTC)
-        altered = await self._events.change_audience(
-            lambda connection: SessionStore.alter(connection, session_id, changes, now),
+        session_after = await self._events.change_audience(
+            lambda connection: SessionStore.update_session(connection, session_id, changes, now),
             lambda changed: session_log_entries(changed, event),
             [session_stream_name(session_id)] if "visibility" in changes else [],
             session.model_copy(update=changes).audience,
         )
         if "visibility" in changes:
-            await self._toolbox.share_sandboxes(altered)
-        return altered
+            await self._toolbox.share_sandboxes(session_after)
+        return session_after
 
     async def fork(
         self, tenant: str, session_id: str, *, message: str | None = None, title: str | None = None, by: str | None
     ) -> Session:
         """Create a session with the messages of another one, up to a message. Raises `NotFound`, `QuotaExceeded`."""
         source = await self._session_store.get(session_id, tenant)
-        messages = await self._session_store.messages(session_id)
+        messages = await self._session_store.list_messages(session_id)
         if message is not None:
             messages = messages_up_to(messages, message)
         new = build_forked_session(source, messages, message, title, by).model_copy(update=self._owner_fields(tenant))
@@ -277,7 +279,7 @@ class SessionService:
         self,
         tenant: str,
         session_id: str,
-        written: MessageRequest,
+        request: MessageRequest,
         by: str | None,
         request_key: str | None = None,
         client_tools: Sequence[ClientTool] | None = None,
@@ -289,12 +291,12 @@ class SessionService:
         Raises `InvalidInput`, `SessionNotFound`.
         """
         message_id = new_id("msg") if request_key is None else _derive_message_id(session_id, request_key)
-        if written.content:
+        if request.content:
             # Decoding Base64 may take a while; files are stored before the message.
-            reading = asyncio.to_thread(parse_message_parts, written, self._files.max_size)
-            _, parts = await asyncio.gather(self._session_store.get(session_id, tenant), reading)
+            decode = asyncio.to_thread(parse_message_parts, request, self._files.max_size)
+            _, parts = await asyncio.gather(self._session_store.get(session_id, tenant), decode)
         else:
-            parts = parse_message_parts(written, self._files.max_size)
+            parts = parse_message_parts(request, self._files.max_size)
         return await self._run_to_completion(
             self._receive_message(tenant, session_id, message_id, parts, by, client_tools)
         )
@@ -302,7 +304,7 @@ class SessionService:
     async def replace_client_tools(self, tenant: str, session_id: str, tools: Sequence[ClientTool]) -> None:
         """Replace the tools that the session's client runs. Raises `SessionNotFound`."""
         await self._session_store.get(session_id, tenant)
-        if list(tools) != list(await self._session_store.client_tools(session_id)):
+        if list(tools) != list(await self._session_store.list_client_tools(session_id)):
             await self._session_store.replace_client_tools(session_id, tools)
 
     async def decide_approvals(
@@ -327,11 +329,11 @@ class SessionService:
     async def find_attachment(self, tenant: str, session_id: str, sha: str) -> tuple[Path, FileContent]:
         """Return the path and the description of a file of a session. Raises `NotFound`, `SessionNotFound`."""
         await self._session_store.get(session_id, tenant)
-        picture = await self._files.image_type(session_id, sha)
+        image_type = await self._files.image_type(session_id, sha)
         path = self._files.file_path(session_id, sha)
-        if picture is not None:
-            return path, FileContent(type="image", file=sha, mime=picture)
-        message = await self._session_store.naming(session_id, sha)
+        if image_type is not None:
+            return path, FileContent(type="image", file=sha, mime=image_type)
+        message = await self._session_store.find_message_with_file(session_id, sha)
         for part in message.content if message else ():
             if isinstance(part, FileContent) and part.file == sha:
                 return path, part
@@ -353,11 +355,11 @@ class SessionService:
 
     async def _insert_session(self, session: Session, request_key: str | None = None) -> Session:
         event = SessionCreated(title=session.title, agent=session.agent, model=session.model, kinds=session.kinds)
-        found, _ = await self._events.write_with_events(
-            lambda connection: SessionStore.begin(connection, session, request_key, self._settings.sessions),
+        stored, _ = await self._events.write_with_events(
+            lambda connection: SessionStore.insert_session(connection, session, request_key, self._settings.sessions),
             lambda result: session_log_entries(session, event) if result[1] else [],
         )
-        return found
+        return stored
 
     async def _receive_message(
         self,
@@ -375,25 +377,27 @@ class SessionService:
                     content.append(TextContent(text=part))
                 else:
                     await self._session_store.get(session_id)  # A session deleted meanwhile gets no files.
-                    given, data = part
-                    content.append(await self._files.store_file(session_id, data, name=given.name, mime=given.mime))
+                    part_fields, data = part
+                    content.append(
+                        await self._files.store_file(session_id, data, name=part_fields.name, mime=part_fields.mime)
+                    )
             now = datetime.now(UTC)
             message = SessionMessage(
                 id=message_id, session=session_id, turn=0, role="user", content=tuple(content), by=by, at=now
             )
             title = derive_title(message.text) or next((p.name for p in content if isinstance(p, FileContent)), "")
             received, event = await self._events.write_returning_events(
-                lambda connection: SessionStore.receive(connection, tenant, message, title, now, client_tools),
+                lambda connection: SessionStore.receive_message(connection, tenant, message, title, now, client_tools),
                 _received_events,
             )
-            if received.begun:
+            if received.starts_turn:
                 self._turn_runner.start_turn(session_id, UserMessage(message=received.message), received.session)
-            elif received.fresh and self._maintenance.is_stalled(received.session):
+            elif received.is_new and self._maintenance.is_stalled(received.session):
                 await self._maintenance.restart_turn(received.session)
             return SentMessage(received.message, event[0] if event else None)
 
     async def _decide(self, tenant: str, session_id: str, decisions: Sequence[ApprovalDecision], by: str) -> Approvals:
-        decided = await self._tool_calls.decide(tenant, session_id, decisions, by)
+        decided = await self._tool_calls.decide_approvals(tenant, session_id, decisions, by)
         self._turn_runner.notify_decision(session_id)
         return decided
 
@@ -430,7 +434,7 @@ class SessionService:
                 at=now,
             )
             created = await self._events.write_with_events(
-                lambda connection: SessionStore.next_turn(connection, note, now),
+                lambda connection: SessionStore.start_turn_with_note(connection, note, now),
                 lambda created: session_log_entries(
                     created.session,
                     MessageReceived(message=created.message),
@@ -455,7 +459,7 @@ class SessionService:
                     log.warning("session cleanup incomplete", session=session_id, reason=error.message)
             await self._files.remove_files(session_id)
             await self._events.write_with_events(
-                lambda connection: SessionStore.remove(connection, session_id),
+                lambda connection: SessionStore.delete_session(connection, session_id),
                 lambda removed: [] if removed is None else session_log_entries(removed, SessionDeleted()),
                 erased_stream=session_stream_name(session_id),
             )
@@ -479,15 +483,15 @@ class SessionService:
 
 
 def _received_events(received: ReceivedMessage) -> Sequence[NewEvent]:
-    if not received.fresh:
+    if not received.is_new:
         return []
     session = received.session
-    event: list[SessionEvent] = [MessageReceived(message=received.message, waits=not received.begun)]
-    if received.titled:
-        event.append(SessionChanged(title=session.title))
-    if received.begun:
-        event += [SessionStateChanged(state=session.state), TurnStarted(turn=session.turn, cause="message")]
-    return session_log_entries(session, *event)
+    events: list[SessionEvent] = [MessageReceived(message=received.message, waits=not received.starts_turn)]
+    if received.sets_title:
+        events.append(SessionChanged(title=session.title))
+    if received.starts_turn:
+        events += [SessionStateChanged(state=session.state), TurnStarted(turn=session.turn, cause="message")]
+    return session_log_entries(session, *events)
 
 
 def _derive_message_id(session_id: str, request_key: str) -> str:

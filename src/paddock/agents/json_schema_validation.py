@@ -52,15 +52,15 @@ def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
 
 def find_schema_problems(schema: Mapping[str, Any], value: Any) -> list[str]:
     """Return the problems of a value, as messages for its author; empty if it is valid."""
-    found: list[str] = []
+    problems: list[str] = []
     try:
         for problem in _check(schema, value, "", _CheckBudget(schema), 0):
-            if len(found) == _MAX_PROBLEMS:
+            if len(problems) == _MAX_PROBLEMS:
                 break
-            found.append(problem)
+            problems.append(problem)
     except _TooComplex:
-        found.append("the arguments or the tool's schema are too complex to be checked")
-    return found
+        problems.append("the arguments or the tool's schema are too complex to be checked")
+    return problems
 
 
 class _TooComplex(Exception):
@@ -120,16 +120,16 @@ def _check_value(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[s
         allowed = " or ".join(_describe_value(choice) for choice in choices[:20])
         yield f"{_quote_path(path)} must be {allowed}, not {_describe_value(value)}"
     if _is_number(value):
-        for keyword, fits, words in _BOUNDS:
+        for keyword, fits, template in _BOUNDS:
             bound = schema.get(keyword)
             if _is_number(bound) and not fits(value, bound):
-                yield f"{_quote_path(path)} {words.format(bound)}"
-    for keyword, kind, least, words in _LENGTHS:
+                yield f"{_quote_path(path)} {template.format(bound)}"
+    for keyword, kind, is_minimum, template in _LENGTHS:
         bound = schema.get(keyword)
         if isinstance(bound, int) and isinstance(value, kind):
             length = len(value)  # type: ignore[arg-type]
-            if length < bound if least else length > bound:
-                yield f"{_quote_path(path)} {words.format(bound)}"
+            if length < bound if is_minimum else length > bound:
+                yield f"{_quote_path(path)} {template.format(bound)}"
 
 
 def _check_alternatives(
@@ -137,15 +137,15 @@ def _check_alternatives(
 ) -> Iterator[str]:
     for part in _as_list(schema.get("allOf")):
         yield from _check(part, value, path, root, depth + 1)
-    for keyword, several in (("anyOf", True), ("oneOf", False)):
+    for keyword, allows_several in (("anyOf", True), ("oneOf", False)):
         parts = _as_list(schema.get(keyword))
         if not parts:
             continue
-        found = [next(_check(part, value, path, root, depth + 1), None) for part in parts]
-        fitting = found.count(None)
+        problems = [next(_check(part, value, path, root, depth + 1), None) for part in parts]
+        fitting = problems.count(None)
         if not fitting:
-            yield " or ".join(dict.fromkeys(problem for problem in found if problem))
-        elif fitting > 1 and not several:
+            yield " or ".join(dict.fromkeys(problem for problem in problems if problem))
+        elif fitting > 1 and not allows_several:
             yield f"{_quote_path(path)} fits several of the forms that it may have, and must fit one"
 
 
@@ -157,16 +157,16 @@ def _check_object(
     for name in _as_list(schema.get("required")):
         if name not in value:
             yield f"{_quote_path(_join_path(path, name))} is missing"
-    others = schema.get("additionalProperties", True)
+    additional = schema.get("additionalProperties", True)
     for name, item in value.items():
-        where = _join_path(path, name)
+        item_path = _join_path(path, name)
         if name in properties:
-            yield from _check(properties[name], item, where, root, depth + 1)
-        elif others is False and "patternProperties" not in schema:
+            yield from _check(properties[name], item, item_path, root, depth + 1)
+        elif additional is False and "patternProperties" not in schema:
             known = ", ".join(f"`{each}`" for each in properties) or "none"
-            yield f"{_quote_path(where)} is not known; there is {known}"
-        elif isinstance(others, Mapping) and "patternProperties" not in schema:
-            yield from _check(others, item, where, root, depth + 1)
+            yield f"{_quote_path(item_path)} is not known; there is {known}"
+        elif isinstance(additional, Mapping) and "patternProperties" not in schema:
+            yield from _check(additional, item, item_path, root, depth + 1)
 
 
 def _follow_reference(reference: Any, root: Mapping[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Body
 from pydantic import Field
 
-from paddock.agents.sessions.requests import CreateSessionRequest, MessageRequest
+from paddock.agents.sessions.session_requests import CreateSessionRequest, MessageRequest
 from paddock.api.http.authorization import SessionWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody
 from paddock.api.http.error_responses import openapi_errors
@@ -67,11 +67,11 @@ def create_router(services: ApiServices) -> APIRouter:
         )
 
     def find_kind() -> tuple[str, str, bool]:
-        known = {kind.name: kind.image for kind in services.fleet.kinds}
-        offered = [name for name in _KINDS if name in known] or list(known)
-        built = next((name for name in offered if is_image_built(services, known[name])), None)
-        name = built or offered[-1]
-        return name, known[name], built is not None
+        images_by_kind = {kind.name: kind.image for kind in services.fleet.kinds}
+        candidates = [name for name in _KINDS if name in images_by_kind] or list(images_by_kind)
+        built = next((name for name in candidates if is_image_built(services, images_by_kind[name])), None)
+        name = built or candidates[-1]
+        return name, images_by_kind[name], built is not None
 
     @router.post("", status_code=201, responses=openapi_errors(429))
     async def begin_demo(
@@ -89,8 +89,8 @@ def create_router(services: ApiServices) -> APIRouter:
         new_session = CreateSessionRequest(
             model=model, kinds=(kind,), policy=_POLICY, title=TITLES[language], instructions=_INSTRUCTIONS[language]
         )
-        once = None if request_body.again else f"demo/{principal.key_id}/{language}"
-        session = await sessions.create(principal.tenant, new_session, by, request_key=once)
+        request_key = None if request_body.again else f"demo/{principal.key_id}/{language}"
+        session = await sessions.create(principal.tenant, new_session, by, request_key=request_key)
         prompt = DEMO_PROMPTS[language]
         if request_body.begin:
             await sessions.send_message(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from paddock.agents.sessions.service import SentMessage
+from paddock.agents.sessions.session_service import SentMessage
 from paddock.api.http.event_log_responses import SESSION_STREAM_PREFIX, event_to_sse
 from paddock.api.http.server_sent_events import HEARTBEAT_COMMENT, STREAM_OPENED, with_heartbeats
 from paddock.errors import NotFound
@@ -29,35 +29,35 @@ class SessionEventStream:
     def follow(self, after: EventRecord | int, silence: float | None = None) -> AsyncIterator[EventRecord | None]:
         """Yield the events after a position, and `None` after each silence. The caller closes it."""
         if isinstance(after, EventRecord):
-            found = self._events.follow(self.name, after.number, tenant=self._tenant, after_sequence=after.sequence)
+            events = self._events.follow(self.name, after.number, tenant=self._tenant, after_sequence=after.sequence)
         else:
-            found = self._events.follow(self.name, after, tenant=self._tenant)
-        return with_heartbeats(found, silence)
+            events = self._events.follow(self.name, after, tenant=self._tenant)
+        return with_heartbeats(events, silence)
 
     async def find_arrival(self, sent: SentMessage) -> EventRecord:
         """Return the event of a message's arrival. Raises `NotFound` if it was deleted."""
         if sent.event is not None:
             return sent.event
         position = 0
-        while found := await self._events.read(self.name, position, _PAGE_SIZE, tenant=self._tenant):
-            for event in found:
+        while page := await self._events.read(self.name, position, _PAGE_SIZE, tenant=self._tenant):
+            for event in page:
                 if event.type is EventType.MESSAGE_RECEIVED and event.data["message"]["id"] == sent.message.id:
                     return event
-            position = found[-1].number
+            position = page[-1].number
         raise NotFound(f"the events after the message {sent.message.id} have been deleted")
 
-    async def was_waiting(self, at: EventRecord) -> bool:
+    async def was_waiting(self, arrival: EventRecord) -> bool:
         """Return whether the turn was waiting for decisions when the message arrived.
 
         Then no events would follow.
         """
-        if not at.data.get("waits"):
+        if not arrival.data.get("waits"):
             return False
-        before = at.number
+        before = arrival.number
         while before > 1:
             after = max(0, before - 1 - _PAGE_SIZE)
-            found = await self._events.read(self.name, after, before - 1 - after, tenant=self._tenant)
-            for event in reversed(found):
+            page = await self._events.read(self.name, after, before - 1 - after, tenant=self._tenant)
+            for event in reversed(page):
                 if event.type is EventType.TURN_ENDED:
                     return bool(event.data["state"] == "waiting")
                 if event.type is EventType.TURN_STARTED:
@@ -71,8 +71,8 @@ class SessionEventStream:
         yield event_to_sse(first, self.name)
         if await self.was_waiting(first):
             return
-        async with aclosing(self.follow(first)) as following:  # type: ignore[type-var]
-            async for event in following:
+        async with aclosing(self.follow(first)) as events:  # type: ignore[type-var]
+            async for event in events:
                 if event is None:
                     yield HEARTBEAT_COMMENT
                     continue

@@ -18,15 +18,15 @@ from typing import TypeAlias, TypeVar
 
 import structlog
 
-from paddock.agents.approvals.call_policy import CallPolicy
-from paddock.agents.approvals.call_summary import with_summary
-from paddock.agents.approvals.decisions import (
-    expired_result,
-    failed_result,
-    refused_result,
-    resolve_decision,
+from paddock.agents.approvals.approval_decisions import (
+    apply_approval_decision,
+    expired_call_result,
+    failed_call_result,
+    refused_call_result,
     verdict_for_call,
 )
+from paddock.agents.approvals.call_policy import CallPolicy
+from paddock.agents.approvals.call_summary import add_call_summary
 from paddock.agents.engines.base import ApprovalNeeded, CallVerdict, ToolSpec
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput, PaddockError
@@ -43,7 +43,7 @@ from paddock.model.sessions import (
     TextContent,
     ToolCall,
 )
-from paddock.store.chat_sessions.call_store import CallStore, Told
+from paddock.store.chat_sessions.call_store import CallStore, WithEvents
 from paddock.store.database import Store, Work
 
 T = TypeVar("T")
@@ -72,10 +72,10 @@ class _SharedCall:
 
     task: asyncio.Task[CallResult | Approval]
     callers: int = 0
-    given_up: bool = False
+    cancelled: bool = False
 
 
-class ToolCalls:
+class ToolCallService:
     """The tool calls of all sessions.
 
     `on_decided` is called with the session of a decision that no caller waits for; callers wait within
@@ -119,7 +119,7 @@ class ToolCalls:
             if isinstance(outcome, Approval):
                 raise ApprovalNeeded(outcome)
             return outcome
-        with self._listen(key) as notification:
+        with self._subscribe(key) as notification:
             while True:
                 outcome = await self._run_shared(key, session, turn, call, specs)
                 if isinstance(outcome, CallResult):
@@ -140,8 +140,8 @@ class ToolCalls:
     ) -> CallVerdict:
         """Return whether an agent program may run a call itself; waits for approval if needed."""
         judge = self._call_policy.judge_external_call(turn, call, kind, effect, question, choices)
-        work = self._call_store.entering(session.id, turn, _storable_call(call), kind, call.name, judge, 0)
-        with self._listen((session.id, call.id)) as notification:
+        work = self._call_store.enter_call_work(session.id, turn, _storable_call(call), kind, call.name, judge, 0)
+        with self._subscribe((session.id, call.id)) as notification:
             while True:
                 ledger_call = await self._write(work)
                 if ledger_call.approval is None or ledger_call.approval.state is not ApprovalState.PENDING:
@@ -154,10 +154,12 @@ class ToolCalls:
         self, session: Session, turn: int, call: ToolCall, result: CallResult, *, kind: str | None = None
     ) -> None:
         """Record the result of a call that an agent program ran itself. The first result counts."""
-        settling = self._call_store.settling(session.id, turn, _storable_call(call), kind, _storable_result(result))
-        await self._store_decisions(settling)
+        work = self._call_store.settle_call_work(session.id, turn, _storable_call(call), kind, _storable_result(result))
+        await self._store_decisions(work)
 
-    async def decide(self, tenant: str, session_id: str, decisions: Sequence[ApprovalDecision], by: str) -> Approvals:
+    async def decide_approvals(
+        self, tenant: str, session_id: str, decisions: Sequence[ApprovalDecision], by: str
+    ) -> Approvals:
         """Decide pending approvals of a session, all or none.
 
         Raises `InvalidInput` for invalid decisions, `NotFound`, and `Conflict` for approvals that are decided already,
@@ -168,21 +170,27 @@ class ToolCalls:
         for approval_id, count in Counter(decision.approval for decision in decisions).items():
             if count > 1:
                 raise InvalidInput(f"there are {count} decisions about {approval_id[:80]!r}; give only one")
-        resolving = partial(resolve_decision, by=by, now=datetime.now(UTC))
-        return await self._store_decisions(self._call_store.deciding(tenant, session_id, decisions, resolving))
+        resolve = partial(apply_approval_decision, by=by, now=datetime.now(UTC))
+        return await self._store_decisions(
+            self._call_store.decide_approvals_work(tenant, session_id, decisions, resolve)
+        )
 
-    async def list_pending(self, session_id: str) -> Approvals:
+    async def list_pending_approvals(self, session_id: str) -> Approvals:
         """List pending approvals of a session, oldest first."""
-        return [with_summary(each) for each in await self._call_store.pending(session_id)]
+        return [add_call_summary(each) for each in await self._call_store.list_pending_approvals(session_id)]
 
     async def withdraw_approvals(self, session_id: str, reason: str) -> None:
         """Withdraw pending approvals, so that their calls are not run. The caller changes the session's state."""
-        result = refused_result(f"This call no longer needs a decision ({reason}), and it was not run.")
-        await self._store_decisions(self._call_store.withdrawing(session_id, reason, result), notify_sessions=False)
+        result = refused_call_result(f"This call no longer needs a decision ({reason}), and it was not run.")
+        await self._store_decisions(
+            self._call_store.withdraw_approvals_work(session_id, reason, result), notify_sessions=False
+        )
 
     async def expire_approvals(self) -> list[str]:
         """Expire overdue approvals; return the ids of their sessions."""
-        expired = await self._store_decisions(self._call_store.expiring(datetime.now(UTC), expired_result))
+        expired = await self._store_decisions(
+            self._call_store.expire_approvals_work(datetime.now(UTC), expired_call_result)
+        )
         return list(dict.fromkeys(approval.session for approval in expired))
 
     async def abandon_calls(self, session_id: str, turn: int, reason: str) -> None:
@@ -190,13 +198,13 @@ class ToolCalls:
 
         def outcome(record: LedgerCall) -> CallResult:
             if record.state is CallState.RUNNING:
-                return failed_result(
+                return failed_call_result(
                     f"This call was running when it was cancelled ({reason}). It may have happened in part."
                 )
-            return refused_result(f"This call was cancelled ({reason}) before it was run.")
+            return refused_call_result(f"This call was cancelled ({reason}) before it was run.")
 
         await self._store_decisions(
-            self._call_store.abandoning(session_id, turn, reason, outcome), notify_sessions=False
+            self._call_store.abandon_calls_work(session_id, turn, reason, outcome), notify_sessions=False
         )
 
     async def list_approvals(
@@ -209,8 +217,10 @@ class ToolCalls:
         limit: int = 100,
     ) -> Approvals:
         """List approvals, newest first; `before` is the last known id."""
-        found = await self._call_store.approvals(tenant, session, state, before, max(1, min(limit, MAX_LISTED)))
-        return [with_summary(each) for each in found]
+        approvals = await self._call_store.list_approvals(
+            tenant, session, state, before, max(1, min(limit, MAX_LISTED))
+        )
+        return [add_call_summary(each) for each in approvals]
 
     async def _run_shared(
         self, key: CallKey, session: Session, turn: int, call: ToolCall, specs: Mapping[str, ToolSpec]
@@ -222,9 +232,9 @@ class ToolCalls:
             if shared is None:
                 task = asyncio.create_task(self._run_recorded(session, turn, call, specs), name=f"call-{call.id}")
                 shared = self._shared_calls[key] = _SharedCall(task)
-            elif shared.given_up:
+            elif shared.cancelled:
                 await asyncio.wait({shared.task}, timeout=_CANCEL_TIMEOUT)
-                self._forget_finished(key, shared)
+                self._remove_finished(key, shared)
                 continue
             shared.callers += 1
             try:
@@ -233,7 +243,7 @@ class ToolCalls:
                 shared.callers -= 1
                 if not shared.callers:
                     await _cancel_shared_call(shared)
-                self._forget_finished(key, shared)
+                self._remove_finished(key, shared)
             # An approval read for another caller may be older than this caller's notification.
             if is_first or isinstance(outcome, CallResult):
                 return outcome
@@ -244,29 +254,31 @@ class ToolCalls:
         spec = specs.get(call.name)
         kind, tool = (None, call.name) if spec is None else (spec.kind, spec.tool)
         judge = self._call_policy.judge_tool_call(turn, call, specs)
-        work = self._call_store.entering(session.id, turn, _storable_call(call), kind, tool, judge, self._chat.repeats)
+        work = self._call_store.enter_call_work(
+            session.id, turn, _storable_call(call), kind, tool, judge, self._chat.repeats
+        )
         ledger_call = await self._write(work)
         record, approval = ledger_call.record, ledger_call.approval
         if record.result is not None:
             return record.result
         if approval is not None and approval.state is ApprovalState.PENDING:
             self._approval_created.set()
-            return with_summary(approval)
+            return add_call_summary(approval)
         # The recorded arguments are run, not those of a later call with the same id.
         edited = {"arguments": approval.edited} if approval and approval.edited is not None else {}
-        store_and_notify = record.call.model_copy(update=edited)
-        spec = specs.get(store_and_notify.name)
+        call_to_run = record.call.model_copy(update=edited)
+        spec = specs.get(call_to_run.name)
         if record.state is CallState.ASKED:
-            result = refused_result(UNDECIDED_MESSAGE)
-        elif ledger_call.taken and spec is None:
-            result = refused_result(f"The session has no tool {store_and_notify.name} any more, so it was not run.")
-        elif spec is None or not (ledger_call.taken or spec.effect == "none"):
-            result = failed_result(LOST_CALL_MESSAGE)
+            result = refused_call_result(UNDECIDED_MESSAGE)
+        elif ledger_call.must_run and spec is None:
+            result = refused_call_result(f"The session has no tool {call_to_run.name} any more, so it was not run.")
+        elif spec is None or not (ledger_call.must_run or spec.effect == "none"):
+            result = failed_call_result(LOST_CALL_MESSAGE)
         else:
-            result = await self._run_tool(session, turn, store_and_notify, spec)
-        return await self._write(self._call_store.finishing(session.id, call.id, _storable_result(result)))
+            result = await self._run_tool(session, turn, call_to_run, spec)
+        return await self._write(self._call_store.finish_call_work(session.id, call.id, _storable_result(result)))
 
-    def _forget_finished(self, key: CallKey, shared: _SharedCall) -> None:
+    def _remove_finished(self, key: CallKey, shared: _SharedCall) -> None:
         if shared.task.done() and self._shared_calls.get(key) is shared:
             del self._shared_calls[key]
 
@@ -277,16 +289,16 @@ class ToolCalls:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return failed_result(f"{spec.name} was interrupted.")
+            return failed_call_result(f"{spec.name} was interrupted.")
         except Exception as error:  # `run` should return failed results; an exception must not end the turn
             log.exception("tool failed", session=session.id, call=call.id, tool=spec.name)
-            return failed_result(f"{spec.name} failed: {str(error) or type(error).__name__}")
+            return failed_call_result(f"{spec.name} failed: {str(error) or type(error).__name__}")
 
-    async def _write(self, work: Work[Told[T]]) -> T:
+    async def _write(self, work: Work[WithEvents[T]]) -> T:
         value, _ = await self._events.write_with_events(work, itemgetter(1))
         return value
 
-    async def _store_decisions(self, work: Work[Told[Approvals]], *, notify_sessions: bool = True) -> Approvals:
+    async def _store_decisions(self, work: Work[WithEvents[Approvals]], *, notify_sessions: bool = True) -> Approvals:
         """Store a decision and notify its waiters, even if the caller is cancelled."""
 
         async def store_and_notify() -> Approvals:
@@ -300,7 +312,7 @@ class ToolCalls:
         return await asyncio.shield(task)
 
     @contextmanager
-    def _listen(self, key: CallKey) -> Iterator[asyncio.Event]:
+    def _subscribe(self, key: CallKey) -> Iterator[asyncio.Event]:
         """Register for decisions about a call; entered before reading the call, so that none is missed."""
         notification = asyncio.Event()
         self._listeners.setdefault(key, set()).add(notification)
@@ -351,7 +363,7 @@ async def _wait_for_event(notification: asyncio.Event, seconds: float = _CHECK_I
 async def _cancel_shared_call(shared: _SharedCall) -> None:
     """Cancel a call that no caller waits for any more."""
     if not shared.task.done():
-        shared.given_up = True
+        shared.cancelled = True
         shared.task.cancel()
         await asyncio.wait({shared.task}, timeout=_CANCEL_TIMEOUT)
 

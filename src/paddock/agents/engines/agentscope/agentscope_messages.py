@@ -38,53 +38,55 @@ def to_agentscope_messages(messages: Iterable[Mapping[str, Any]]) -> list[Msg]:
                 context.append(Msg(name=USER_NAME, role="user", content=[*_content_blocks(message["content"])]))
             case "assistant":
                 calls = [
-                    call_block(call["id"], call["function"]["name"], call["function"]["arguments"])
+                    agentscope_call_block(call["id"], call["function"]["name"], call["function"]["arguments"])
                     for call in message.get("tool_calls") or ()
                 ]
                 context.append(
                     Msg(name=AGENT_NAME, role="assistant", content=[*_content_blocks(message["content"]), *calls])
                 )
             case "tool":
-                context[-1].content.append(result_block(message["tool_call_id"], message["name"], message["content"]))
+                context[-1].content.append(
+                    agentscope_result_block(message["tool_call_id"], message["name"], message["content"])
+                )
     return context
 
 
-def result_block(call_id: str, name: str, content: str | Sequence[Mapping[str, Any]]) -> ToolResultBlock:
+def agentscope_result_block(call_id: str, name: str, content: str | Sequence[Mapping[str, Any]]) -> ToolResultBlock:
     return ToolResultBlock(id=call_id, name=name, output=_content_blocks(content), state=ToolResultState.SUCCESS)
 
 
-def call_block(call_id: str, name: str, arguments: str) -> ToolCallBlock:
+def agentscope_call_block(call_id: str, name: str, arguments: str) -> ToolCallBlock:
     return ToolCallBlock(id=call_id, name=name, input=arguments)
 
 
-def to_model_question(context: Iterable[Msg]) -> list[dict[str, Any]]:
+def to_chat_messages(context: Iterable[Msg]) -> list[dict[str, Any]]:
     """Convert AgentScope messages to the chat messages of a model request."""
-    question: list[dict[str, Any]] = []
+    chat_messages: list[dict[str, Any]] = []
     for message in context:
         if message.role == "assistant":
-            question += _assistant_messages(message.content)
+            chat_messages += _assistant_messages(message.content)
         else:
-            question.append({"role": message.role, "content": _openai_content(message.content)})
-    return question
+            chat_messages.append({"role": message.role, "content": _openai_content(message.content)})
+    return chat_messages
 
 
 def _assistant_messages(blocks: Iterable[ContentBlock]) -> list[dict[str, Any]]:
     """Split an AgentScope message, which holds all rounds of a reply, into chat messages."""
-    answers: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     for block in blocks:
         match block:
             case TextBlock():
-                answers.append({"role": "assistant", "content": block.text})
+                messages.append({"role": "assistant", "content": block.text})
             case ToolCallBlock():
-                if not answers or answers[-1]["role"] != "assistant":
-                    answers.append({"role": "assistant", "content": None})
+                if not messages or messages[-1]["role"] != "assistant":
+                    messages.append({"role": "assistant", "content": None})
                 function = {"name": block.name, "arguments": block.input}
-                calls = answers[-1].setdefault("tool_calls", [])
+                calls = messages[-1].setdefault("tool_calls", [])
                 calls.append({"id": block.id, "type": "function", "function": function})
             case ToolResultBlock():
                 result = {"role": "tool", "tool_call_id": block.id, "name": block.name}
-                answers.append({**result, "content": _openai_content(block.output)})
-    return answers
+                messages.append({**result, "content": _openai_content(block.output)})
+    return messages
 
 
 def _content_blocks(content: str | Sequence[Mapping[str, Any]] | None) -> list[TextBlock | DataBlock]:

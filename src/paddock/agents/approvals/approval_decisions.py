@@ -8,10 +8,16 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from paddock.agents.approvals.call_summary import with_summary
-from paddock.agents.approvals.policy_rules import ASK_USER, PolicySubject, add_always_rule, is_allowed, is_denied
+from paddock.agents.approvals.call_summary import add_call_summary
+from paddock.agents.approvals.policy_rules import (
+    ASK_USER_TOOL,
+    PolicySubject,
+    add_always_rule,
+    is_allowed_by_policy,
+    is_denied_by_policy,
+)
 from paddock.agents.engines.base import CallVerdict, ToolSpec
-from paddock.agents.json_schema import find_schema_problems
+from paddock.agents.json_schema_validation import find_schema_problems
 from paddock.errors import Conflict, InvalidInput
 from paddock.model.sessions import (
     Approval,
@@ -31,12 +37,12 @@ _MAX_CHOICES = 20
 _MAX_QUESTION_CHARACTERS = 20_000
 
 
-def refused_result(text: str) -> CallResult:
+def refused_call_result(text: str) -> CallResult:
     """Return the result of a call that was not run."""
     return CallResult(content=(TextContent(text=text),), refused=True)
 
 
-def failed_result(text: str) -> CallResult:
+def failed_call_result(text: str) -> CallResult:
     """Return the result of a call that failed."""
     return CallResult(content=(TextContent(text=text),), failed=True)
 
@@ -59,19 +65,19 @@ def create_approval(
         expires_at=None if seconds is None else now + timedelta(seconds=seconds),
         **fields,
     )
-    return with_summary(approval)
+    return add_call_summary(approval)
 
 
 def is_user_question(spec: ToolSpec) -> bool:
-    return spec.kind is None and spec.tool == ASK_USER
+    return spec.kind is None and spec.tool == ASK_USER_TOOL
 
 
 def is_client_call(approval: Approval) -> bool:
     """Return whether the client application runs the call; questions of the agent to the user are not such calls."""
-    return approval.type == "question" and approval.name != ASK_USER
+    return approval.type == "question" and approval.name != ASK_USER_TOOL
 
 
-def question_fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def user_question_fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the approval fields of a question to the user."""
     question = str(arguments.get("question", ""))[:_MAX_QUESTION_CHARACTERS]
     raw_choices = arguments.get("choices")
@@ -79,24 +85,24 @@ def question_fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "question", "question": question, "choices": choices, "actions": ("answer", "reject")}
 
 
-def client_call_fields(call: ToolCall) -> dict[str, Any]:
+def client_call_approval_fields(call: ToolCall) -> dict[str, Any]:
     """Return the fields of the approval by which a client sends the result of a call that it runs."""
     question = f"The client application runs {call.name} and sends the result."
     return {"type": "question", "question": question, "actions": ("answer", "reject")}
 
 
 def _parse_choices(raw_choices: Sequence[Any]) -> tuple[QuestionChoice, ...]:
-    changes = []
+    choices = []
     for number, each in enumerate(raw_choices[:_MAX_CHOICES], 1):
         if isinstance(each, Mapping):
             label = each.get("label", each.get("id", ""))
-            changes.append(QuestionChoice(id=str(each.get("id", number)), label=str(label)))
+            choices.append(QuestionChoice(id=str(each.get("id", number)), label=str(label)))
         else:
-            changes.append(QuestionChoice(id=str(number), label=str(each)))
-    return tuple(changes)
+            choices.append(QuestionChoice(id=str(number), label=str(each)))
+    return tuple(choices)
 
 
-def resolve_decision(
+def apply_approval_decision(
     session: Session,
     record: LedgerCall,
     approval: Approval,
@@ -115,7 +121,7 @@ def resolve_decision(
     subject = PolicySubject(approval.name, record.tool, approval.kind, "other", approval.arguments)
     match decision.action:
         case "approve":
-            if is_denied(session.policy, subject):
+            if is_denied_by_policy(session.policy, subject):
                 raise Conflict("the session's policy now denies this call; reject it, or change the policy")
             choice = _chosen_id(approval, decision.answer)
             changes |= {"state": ApprovalState.APPROVED, "always": decision.always}
@@ -124,17 +130,19 @@ def resolve_decision(
                 return ApprovalResolution(approval.model_copy(update=changes))
             policy = add_always_rule(session.policy, subject, decision.always)
             approve_matching = partial(_approve_matching, session.policy, policy, by=by, now=now)
-            return ApprovalResolution(approval.model_copy(update=changes), policy=policy, also=approve_matching)
+            return ApprovalResolution(approval.model_copy(update=changes), policy=policy, decide_other=approve_matching)
         case "edit":
             edited = _edited_arguments(approval, schema, decision)
-            if is_denied(session.policy, subject._replace(arguments=edited)):
+            if is_denied_by_policy(session.policy, subject._replace(arguments=edited)):
                 raise InvalidInput("the session's policy denies the call with these arguments")
             changes |= {"state": ApprovalState.EDITED, "edited": edited}
             return ApprovalResolution(approval.model_copy(update=changes))
         case "reject":
             choice = _chosen_id(approval, decision.answer)
             changes |= {"state": ApprovalState.REJECTED} | ({"reason": choice} if choice is not None else {})
-            return ApprovalResolution(approval.model_copy(update=changes), rejected_result(approval, decision.reason))
+            return ApprovalResolution(
+                approval.model_copy(update=changes), rejected_call_result(approval, decision.reason)
+            )
         case "answer":
             answer = _answer_text(approval, decision)
             changes |= {"state": ApprovalState.ANSWERED, "reason": answer}
@@ -149,37 +157,44 @@ def _approve_matching(
     """Approve another pending call if the new policy allows it; return None if it still needs approval."""
     subject = PolicySubject(approval.name, record.tool, approval.kind, "other", approval.arguments)
     is_overdue = approval.expires_at is not None and approval.expires_at <= now
-    if approval.type != "call" or is_overdue or is_allowed(before, subject) or not is_allowed(after, subject):
+    if (
+        approval.type != "call"
+        or is_overdue
+        or is_allowed_by_policy(before, subject)
+        or not is_allowed_by_policy(after, subject)
+    ):
         return None
     changes = {"state": ApprovalState.APPROVED, "decided_by": by, "decided_at": now}
     return approval.model_copy(update=changes)
 
 
-def rejected_result(approval: Approval, reason: str | None) -> CallResult:
+def rejected_call_result(approval: Approval, reason: str | None) -> CallResult:
     if is_client_call(approval):
-        what = "The client application did not run this call"
+        outcome = "The client application did not run this call"
     elif approval.type == "question":
-        what = "The person declined to answer"
+        outcome = "The person declined to answer"
     else:
-        what = "A person rejected this call, and it was not run"
-    why = f": {reason}" if reason else "."
-    return refused_result(
-        f"{what}{why}\nDo not simply repeat it; find another way, or say what you cannot do without it."
+        outcome = "A person rejected this call, and it was not run"
+    reason_text = f": {reason}" if reason else "."
+    return refused_call_result(
+        f"{outcome}{reason_text}\nDo not simply repeat it; find another way, or say what you cannot do without it."
     )
 
 
-def expired_result(approval: Approval) -> CallResult:
-    what = "Nobody answered" if approval.type == "question" else "Nobody decided about this call"
-    what = "The client application sent no result" if is_client_call(approval) else what
-    return refused_result(f"{what} in time, so it was not run. Go on without it, or say what you cannot do without it.")
+def expired_call_result(approval: Approval) -> CallResult:
+    outcome = "Nobody answered" if approval.type == "question" else "Nobody decided about this call"
+    outcome = "The client application sent no result" if is_client_call(approval) else outcome
+    return refused_call_result(
+        f"{outcome} in time, so it was not run. Go on without it, or say what you cannot do without it."
+    )
 
 
 def verdict_for_call(entry: LedgerEntry) -> CallVerdict:
     """Return the verdict on a call that an agent program runs itself."""
     approval, result = entry.approval, entry.record.result
     if approval is None:
-        refused = result is not None and result.refused
-        return CallVerdict(allowed=not refused, reason=result.text if refused and result else None)
+        was_refused = result is not None and result.refused
+        return CallVerdict(allowed=not was_refused, reason=result.text if was_refused and result else None)
     chosen_id = approval.reason if any(choice.id == approval.reason for choice in approval.choices) else None
     allowed = approval.state in (ApprovalState.APPROVED, ApprovalState.EDITED)
     reason = approval.reason if chosen_id is None else None
@@ -196,13 +211,15 @@ def _check_pending(approval: Approval, now: datetime) -> None:
     if approval.state is ApprovalState.PENDING:
         if approval.expires_at is None or approval.expires_at > now:
             return
-        raise Conflict(f"approval {approval.id} expired at {_format_time(approval.expires_at)}")
-    by = f" by {approval.decided_by}" if approval.decided_by else ""
-    at = f" at {_format_time(approval.decided_at)}" if approval.decided_at else ""
-    raise Conflict(f"approval {approval.id} was already {approval.state}{by}{at}; it cannot be decided again")
+        raise Conflict(f"approval {approval.id} expired at {_formtime_text(approval.expires_at)}")
+    decider_text = f" by {approval.decided_by}" if approval.decided_by else ""
+    time_text = f" at {_formtime_text(approval.decided_at)}" if approval.decided_at else ""
+    raise Conflict(
+        f"approval {approval.id} was already {approval.state}{decider_text}{time_text}; it cannot be decided again"
+    )
 
 
-def _format_time(at: datetime) -> str:
+def _formtime_text(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
 
 
@@ -245,5 +262,5 @@ def _chosen_id(approval: Approval, answer: str | None) -> str | None:
     for choice in approval.choices:
         if answer in (choice.id, choice.label):
             return choice.id
-    known = ", ".join(choice.id for choice in approval.choices)
-    raise InvalidInput(f"there is no choice {answer[:80]!r} in approval {approval.id}; there is {known}")
+    known_ids = ", ".join(choice.id for choice in approval.choices)
+    raise InvalidInput(f"there is no choice {answer[:80]!r} in approval {approval.id}; there is {known_ids}")

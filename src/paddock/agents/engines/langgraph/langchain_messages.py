@@ -9,7 +9,7 @@ from typing import Any, cast
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 
-from paddock.agents.model.openai_messages import NO_RESULT, NOTE_PREFIX, message_content, tool_call_object
+from paddock.agents.model.openai_messages import NO_RESULT, NOTE_PREFIX, to_openai_content, tool_call_object
 from paddock.model.sessions import MessageContent, SessionMessage, TextContent, ToolCall
 
 LangChainContent = str | list[str | dict[Any, Any]]
@@ -60,24 +60,24 @@ def to_openai_messages(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
     return converted
 
 
-def missing_messages(state: Sequence[AnyMessage], history: Sequence[SessionMessage]) -> list[BaseMessage]:
+def messages_missing_from_state(state: Sequence[AnyMessage], history: Sequence[SessionMessage]) -> list[BaseMessage]:
     """Return session messages that the graph state lacks.
 
     These are all messages in a fork, the end of a turn that was cut off with the results of its calls and later
     messages, and turns of another engine. Messages of helpers are left out.
     """
-    known = {message.id for message in state}
-    answered = {message.tool_call_id for message in state if isinstance(message, ToolMessage)}
-    called = {
+    known_ids = {message.id for message in state}
+    answered_ids = {message.tool_call_id for message in state if isinstance(message, ToolMessage)}
+    called_ids = {
         state_call["id"] for message in state if isinstance(message, AIMessage) for state_call in message.tool_calls
     }
-    ours = [message for message in history if message.role != "assistant" or message.by is None]
-    is_missing = [message.id not in known and message.call_id not in answered for message in ours]
-    end = max((place for place, is_new in enumerate(is_missing) if not is_new), default=-1)
+    own_messages = [message for message in history if message.role != "assistant" or message.by is None]
+    is_missing = [message.id not in known_ids and message.call_id not in answered_ids for message in own_messages]
+    end = max((index for index, is_new in enumerate(is_missing) if not is_new), default=-1)
     return [
         to_langchain_message(message)
-        for place, message in enumerate(ours)
-        if is_missing[place] and (place > end or message.call_id in called or message.role in ("user", "note"))
+        for index, message in enumerate(own_messages)
+        if is_missing[index] and (index > end or message.call_id in called_ids or message.role in ("user", "note"))
     ]
 
 
@@ -101,4 +101,4 @@ def _assistant_messages(message: AIMessage, results: Mapping[str, Any]) -> list[
 
 
 def _langchain_content(content: Sequence[MessageContent]) -> LangChainContent:
-    return cast(LangChainContent, message_content(content))
+    return cast(LangChainContent, to_openai_content(content))

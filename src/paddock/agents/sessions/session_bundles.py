@@ -20,8 +20,8 @@ import structlog
 from pydantic import BaseModel
 
 from paddock.agents.session_files import SessionFiles, create_private_file, run_disk_io
-from paddock.agents.sessions.agent_choice import SessionModels
-from paddock.agents.sessions.bundle_archive import ArchiveLimits, ArchiveWriter, unpack_archive
+from paddock.agents.sessions.agent_choice import AvailableModels
+from paddock.agents.sessions.bundle_archive import BundleArchiveLimits, BundleArchiveWriter, unpack_bundle_archive
 from paddock.agents.sessions.bundle_import import BundleImporter
 from paddock.config.schema import Config
 from paddock.config.units import format_size
@@ -71,7 +71,7 @@ class SessionBundles:
         engines: EngineRegistry,
         files: SessionFiles,
         archive: ExchangeArchive,
-        models: SessionModels,
+        models: AvailableModels,
     ) -> None:
         self._models = models
         self._config = config
@@ -85,7 +85,7 @@ class SessionBundles:
 
     async def export_session(self, session: Session) -> AsyncGenerator[bytes, None]:
         """Yield a session as a bundle, in chunks."""
-        writer = ArchiveWriter()
+        writer = BundleArchiveWriter()
         with suppress(PaddockError, TimeoutError):
             async with asyncio.timeout(_FLUSH_TIMEOUT):
                 await self._archive.flush()
@@ -130,14 +130,14 @@ class SessionBundles:
         async with self.staging_directory(session_id) as staging:
             upload = staging / "upload"
             await _save_upload(upload, chunks)
-            limits = ArchiveLimits(
+            limits = BundleArchiveLimits(
                 part_names=PART_NAMES,
                 part_size=MAX_PART_BYTES,
                 file_size=self._files.max_size,
                 file_count=MAX_FILES,
                 total_size=MAX_BUNDLE_BYTES,
             )
-            await run_disk_io(unpack_archive, upload, staging, limits)
+            await run_disk_io(unpack_bundle_archive, upload, staging, limits)
             await run_disk_io(upload.unlink)
             default = await self._models.default()
             importer = BundleImporter(self._config, self._engines.names, self._models, session_id, tenant, by, default)
@@ -162,7 +162,7 @@ class SessionBundles:
         """Store copies of messages in a session that is being created."""
         copies = iter([message.model_copy(update={"session": session.id}) for message in messages])
         while batch := _take_batch(copies):
-            await self._store.write(self._bundle_store.keeping(session.tenant, batch))
+            await self._store.write(self._bundle_store.insert_rows_work(session.tenant, batch))
 
     async def remove_unfinished(self) -> None:
         """Remove unfinished imports and exports of an earlier server."""
@@ -173,19 +173,21 @@ class SessionBundles:
 
     async def _store_session(self, importer: BundleImporter, staging: Path) -> Session:
         session = await run_disk_io(importer.read_session, staging / SESSION_PART)
-        with_rows = importer.read_records(staging)
-        while batch := await run_disk_io(_take_batch, with_rows):
+        records = importer.read_records(staging)
+        while batch := await run_disk_io(_take_batch, records):
             await self._events.write_with_events(
-                self._bundle_store.keeping(session.tenant, [each for each in batch if not isinstance(each, NewEvent)]),
+                self._bundle_store.insert_rows_work(
+                    session.tenant, [each for each in batch if not isinstance(each, NewEvent)]
+                ),
                 _return_events([each for each in batch if isinstance(each, NewEvent)]),
             )
         await run_disk_io(self._move_files, session.id, staging)
-        found, _ = await self._store.write(
-            lambda connection: SessionStore.begin(
+        stored, _ = await self._store.write(
+            lambda connection: SessionStore.insert_session(
                 connection, importer.complete_session(session), None, self._config.chat.sessions
             )
         )
-        return found
+        return stored
 
     def _move_files(self, session_id: str, staging: Path) -> None:
         directory = self._session_directory(session_id)
@@ -198,7 +200,7 @@ class SessionBundles:
 
     async def _clean_up(self, session_id: str, *, keep: bool) -> None:
         if not keep:
-            await self._store.write(lambda connection: BundleStore.forget(connection, session_id))
+            await self._store.write(lambda connection: BundleStore.delete_import(connection, session_id))
             await self._files.remove_files(session_id)
         await run_disk_io(shutil.rmtree, self._files.root / f"{_STAGING_PREFIX}{session_id}", True)
 
@@ -207,7 +209,7 @@ class SessionBundles:
 
     async def _message_lines(self, session_id: str) -> AsyncIterator[bytes]:
         after = 0
-        while page := await self._session_store.messages(session_id, after=after, limit=_PAGE_SIZE):
+        while page := await self._session_store.list_messages(session_id, after=after, limit=_PAGE_SIZE):
             for message in page:
                 yield _json_line(message)
             after = page[-1].number
@@ -221,14 +223,14 @@ class SessionBundles:
 
     async def _call_lines(self, session_id: str) -> AsyncIterator[bytes]:
         after = ""
-        while page := await self._bundle_store.calls(session_id, after, _PAGE_SIZE):
+        while page := await self._bundle_store.list_calls(session_id, after, _PAGE_SIZE):
             for record in page:
                 yield _json_line(record)
             after = page[-1].call.id
 
     async def _approval_lines(self, session_id: str) -> AsyncIterator[bytes]:
         after = ""
-        while page := await self._bundle_store.approvals(session_id, after, _PAGE_SIZE):
+        while page := await self._bundle_store.list_approvals(session_id, after, _PAGE_SIZE):
             for approval in page:
                 yield _json_line(approval)
             after = page[-1].id
@@ -245,7 +247,7 @@ class SessionBundles:
             yield line
 
 
-async def _compress_file(writer: ArchiveWriter, name: str, path: Path) -> AsyncGenerator[bytes, None]:
+async def _compress_file(writer: BundleArchiveWriter, name: str, path: Path) -> AsyncGenerator[bytes, None]:
     with await run_disk_io(open, path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         yield writer.begin_file(name, size)
@@ -285,8 +287,8 @@ def _take_batch(rows: Iterator[T]) -> list[T]:
     return batch
 
 
-def _return_events(happenings: Sequence[NewEvent]) -> Callable[[None], Sequence[NewEvent]]:
-    return lambda _: happenings
+def _return_events(events: Sequence[NewEvent]) -> Callable[[None], Sequence[NewEvent]]:
+    return lambda _: events
 
 
 def _json_line(value: BaseModel | dict[str, Any]) -> bytes:

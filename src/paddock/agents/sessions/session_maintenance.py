@@ -19,7 +19,7 @@ from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.event_store import NewEvent
 
 if TYPE_CHECKING:
-    from paddock.agents.model.model_requests import SessionModel
+    from paddock.agents.model.model_requests import SessionModelClient
     from paddock.agents.tools.toolbox import Toolbox
 
 CHECK_INTERVAL = 60.0
@@ -37,7 +37,7 @@ class SessionMaintenance:
         events: EventLog,
         turn_runner: TurnRunner,
         toolbox: Toolbox,
-        session_model: SessionModel,
+        session_model: SessionModelClient,
         lock: Callable[[str], asyncio.Lock],
         idle_time: float,
     ) -> None:
@@ -52,9 +52,9 @@ class SessionMaintenance:
 
     async def open(self) -> None:
         """Resume turns that an earlier server left open, except those that wait for a person."""
-        for session, waits in await self._session_store.open_ones():
+        for session, has_pending_approvals in await self._session_store.list_open_sessions():
             await self._session_model.end_interrupted_messages(session)
-            if session.state is not SessionState.WAITING or not waits:
+            if session.state is not SessionState.WAITING or not has_pending_approvals:
                 await self.restart_turn(session)
         self._idle_task = asyncio.create_task(self._release_idle_sessions(), name="sessions: idle")
 
@@ -73,12 +73,12 @@ class SessionMaintenance:
         started = TurnStarted(turn=session.turn, cause="restart")
         now = datetime.now(UTC)
 
-        def tell(result: tuple[Session, bool] | None) -> Sequence[NewEvent]:
-            moved = [SessionStateChanged(state=result[0].state)] if result and result[1] else []
-            return [] if result is None else session_log_entries(session, *moved, started)
+        def turn_events(result: tuple[Session, bool] | None) -> Sequence[NewEvent]:
+            state_changes = [SessionStateChanged(state=result[0].state)] if result and result[1] else []
+            return [] if result is None else session_log_entries(session, *state_changes, started)
 
         opened = await self._events.write_with_events(
-            lambda connection: SessionStore.open_turn(connection, session.id, now), tell
+            lambda connection: SessionStore.open_turn(connection, session.id, now), turn_events
         )
         if opened is not None:
             self._turn_runner.start_turn(session.id, ContinueTurn(cause="restart"))
@@ -88,7 +88,7 @@ class SessionMaintenance:
             await asyncio.sleep(min(CHECK_INTERVAL, max(0.05, self._idle_time / 4)))
             try:
                 now, idle = datetime.now(UTC), timedelta(seconds=self._idle_time)
-                for session in await self._session_store.resting(
+                for session in await self._session_store.list_idle_sessions(
                     now - idle, waiting_before=now - WAITING_IDLE_FACTOR * idle
                 ):
                     await self._release_sandboxes(session)

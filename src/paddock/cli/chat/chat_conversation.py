@@ -16,10 +16,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from paddock.cli.chat.approval_prompt import ask_for_decision
-from paddock.cli.chat.chat_views import ChatView, JsonChatView, PlainChatView, TerminalChatView, print_history
+from paddock.cli.chat.approval_prompt import ask_for_approval_decision
+from paddock.cli.chat.chat_views import ChatView, JsonChatView, PlainChatView, TerminalChatView, print_message_history
 from paddock.cli.chat.line_editor import LineEditor
-from paddock.cli.chat.session_commands import SESSIONS_PATH, find_session, session_path
+from paddock.cli.chat.session_commands import SESSIONS_PATH, find_session_id, session_api_path
 from paddock.cli.chat.slash_commands import SLASH_COMMAND_HELP, run_slash_command
 from paddock.cli.connection.reconnecting_client import ReconnectingClient, follow_events
 from paddock.cli.connection.server_client import ServerClient
@@ -43,40 +43,42 @@ async def run_conversation(
     resume: str | None,
     attach: Sequence[str],
     once: bool,
-    people: bool,
+    interactive: bool,
 ) -> int:
     """Run a chat until the user exits, or for one answer."""
     content = await asyncio.to_thread(_build_message_content, message or "", attach)
     async with ServerFinder(cli) as servers:
         client = await servers.find_client()
         session = await _open_session(client, settings, resume)
-        reach = ReconnectingClient(client, lambda: servers.find_client(view.print_note))
-        talk = ChatConversation(reach, session, people)
+        reconnecting_client = ReconnectingClient(client, lambda: servers.find_client(view.print_note))
+        conversation = ChatConversation(reconnecting_client, session, interactive)
         view: ChatView = (
-            TerminalChatView(talk.local_file_path)
-            if people
+            TerminalChatView(conversation.local_file_path)
+            if interactive
             else JsonChatView(cli.out)
             if cli.as_json
             else PlainChatView(cli.out)
         )
-        async with talk.follow_session(view):
+        async with conversation.follow_session(view):
             if once:
-                return await talk.answer_once(content)
+                return await conversation.answer_once(content)
             if resume:
-                print_history(cli.out, (await client.list_all(session_path(session, "/messages")))[-_SHOWN_HISTORY:])
-            return await talk.chat_until_quit(content, LineEditor(cli.data_directory / "chat-history"))
+                print_message_history(
+                    cli.out, (await client.list_all(session_api_path(session, "/messages")))[-_SHOWN_HISTORY:]
+                )
+            return await conversation.chat_until_quit(content, LineEditor(cli.data_directory / "chat-history"))
 
 
 class ChatConversation:
     """A session in this terminal: shows its events and sends the user's messages."""
 
-    def __init__(self, reach: ReconnectingClient, session: str, people: bool) -> None:
-        self._client = reach
+    def __init__(self, client: ReconnectingClient, session: str, interactive: bool) -> None:
+        self._client = client
         self._session = session
-        self._people = people
+        self._interactive = interactive
         self._view: ChatView
         self._events: asyncio.Queue[Mapping[str, Any] | BaseException] = asyncio.Queue()
-        self._sending = asyncio.Lock()
+        self._send_lock = asyncio.Lock()
         """Held until the id of the own message is known, so that the message is not shown twice."""
         self._pending_approvals: dict[str, Mapping[str, Any]] = {}
         self._folder: Path | None = None
@@ -89,17 +91,17 @@ class ChatConversation:
     async def follow_session(self, view: ChatView) -> AsyncIterator[None]:
         self._view = view
         after = await self._newest_event_number()
-        found = await self._client.request_json(
-            "GET", session_path(self._session, "/approvals"), params={"state": "pending"}
+        approvals = await self._client.request_json(
+            "GET", session_api_path(self._session, "/approvals"), params={"state": "pending"}
         )
-        self._pending_approvals = {str(each["id"]): each for each in found["items"]}
-        self._state = str((await self._client.request_json("GET", session_path(self._session)))["state"])
-        pump = asyncio.create_task(self._queue_events(after))
+        self._pending_approvals = {str(each["id"]): each for each in approvals["items"]}
+        self._state = str((await self._client.request_json("GET", session_api_path(self._session)))["state"])
+        queue_task = asyncio.create_task(self._queue_events(after))
         try:
             yield
         finally:
-            pump.cancel()
-            await asyncio.gather(pump, *self._background_tasks, return_exceptions=True)
+            queue_task.cancel()
+            await asyncio.gather(queue_task, *self._background_tasks, return_exceptions=True)
 
     async def answer_once(self, content: Sequence[Mapping[str, Any]]) -> int:
         """Send one message and wait for the end of the turn."""
@@ -111,7 +113,7 @@ class ChatConversation:
             return WAITING_EXIT_CODE
         return 0 if state == "done" else INTERRUPTED if state == "left" else FAILED
 
-    async def chat_until_quit(self, content: Sequence[Mapping[str, Any]], keyboard: LineEditor) -> int:
+    async def chat_until_quit(self, content: Sequence[Mapping[str, Any]], line_editor: LineEditor) -> int:
         """Chat until the user exits."""
         self._view.print_note(f"session {self._session}; /help lists the commands", "dim")
         try:
@@ -121,47 +123,49 @@ class ChatConversation:
             while True:
                 if self._pending_approvals or self._state != "idle":
                     try:
-                        if not await self._show_turn(keyboard):
-                            return self._say_goodbye()
+                        if not await self._show_turn(line_editor):
+                            return self._print_goodbye()
                     except RequestRefused as error:
                         self._view.print_note(str(error), "red")
                     self._state = "idle"
                 try:
-                    line = (await keyboard.read_line()).strip()
+                    line = (await line_editor.read_line()).strip()
                 except KeyboardInterrupt:
                     self._view.print_note("(Ctrl-D exits)")
                     continue
                 except EOFError:
-                    return self._say_goodbye()
-                if line and not await self._handle_line(line):
-                    return self._say_goodbye()
+                    return self._print_goodbye()
+                if line and not await self._process_line(line):
+                    return self._print_goodbye()
         finally:
-            keyboard.close()
+            line_editor.close()
 
-    def _say_goodbye(self) -> int:
+    def _print_goodbye(self) -> int:
         self._view.print_note(f"\nbye; continue with: paddock chat --resume {self._session}")
         return 0
 
-    async def _handle_line(self, line: str) -> bool:
+    async def _process_line(self, line: str) -> bool:
         """Handle a typed line; return False to exit."""
-        word, _, rest = line.partition(" ")
+        command, _, rest = line.partition(" ")
         try:
-            match word:
+            match command:
                 case "/quit" | "/exit":
                     return False
                 case "/help" | "/?":
                     self._view.print_note(SLASH_COMMAND_HELP)
                 case "/title" if rest.strip():
-                    await self._client.request_json("PATCH", session_path(self._session), json={"title": rest.strip()})
+                    await self._client.request_json(
+                        "PATCH", session_api_path(self._session), json={"title": rest.strip()}
+                    )
                 case "/continue":
-                    await self._client.request_json("POST", session_path(self._session, "/continue"))
+                    await self._client.request_json("POST", session_api_path(self._session, "/continue"))
                     self._state = "running"
                 case _ if (
-                    note := await run_slash_command(self._client, self._session, word, rest.strip())
+                    note := await run_slash_command(self._client, self._session, command, rest.strip())
                 ) is not None:
                     self._view.print_note(note)
-                case _ if word.startswith("/") and "/" not in word[1:] and word[1:].isalpha():
-                    self._view.print_note(f"unknown command {word}; /help lists the commands")
+                case _ if command.startswith("/") and "/" not in command[1:] and command[1:].isalpha():
+                    self._view.print_note(f"unknown command {command}; /help lists the commands")
                 case _:
                     await self._send_message([{"type": "text", "text": line}])
                     self._state = "running"
@@ -171,26 +175,26 @@ class ChatConversation:
             self._view.print_note(str(error), "red")
         return True
 
-    async def _show_turn(self, keyboard: LineEditor) -> bool:
+    async def _show_turn(self, line_editor: LineEditor) -> bool:
         """Show the turn until it ends and ask for approvals; return False if the user exits."""
         self._stopping = False
         while True:
             while self._pending_approvals and not self._stopping:
-                if not await self._decide_approval(keyboard):
+                if not await self._decide_approval(line_editor):
                     return False
             with self._view.show_working(), self._accept_typed_lines():
                 state = await self._wait_for_turn_end()
             if state == "left":
                 return False
-            if state != "asked":
+            if state != "approval":
                 return True
 
-    async def _decide_approval(self, keyboard: LineEditor) -> bool:
+    async def _decide_approval(self, line_editor: LineEditor) -> bool:
         approval = self._pending_approvals.pop(next(iter(self._pending_approvals)))
         if isinstance(self._view, TerminalChatView):
             self._view.remember_call(approval)
         try:
-            decision = await ask_for_decision(approval, keyboard.read_line, self._view.print_note)
+            decision = await ask_for_approval_decision(approval, line_editor.read_line, self._view.print_note)
         except EOFError:
             self._pending_approvals[str(approval["id"])] = approval
             return False
@@ -199,7 +203,7 @@ class ChatConversation:
             self._cancel_turn()
             return True
         try:
-            await self._client.client.post(session_path(self._session, "/resume"), {"decisions": [decision]})
+            await self._client.client.post(session_api_path(self._session, "/resume"), {"decisions": [decision]})
         except RequestRefused as error:
             if error.status == 400:
                 self._pending_approvals[str(approval["id"])] = approval
@@ -207,10 +211,10 @@ class ChatConversation:
         return True
 
     async def _wait_for_turn_end(self, *, stop_at_questions: bool = False) -> str:
-        """Return how the turn ends: `done`, `cancelled`, `failed`, `asked`, `waiting`, or `left` after Ctrl-C."""
-        with self._handle_interrupts() as left:
+        """Return how the turn ends: `done`, `cancelled`, `failed`, `approval`, `waiting`, or `left` after Ctrl-C."""
+        with self._handle_interrupts() as exit_requested:
             while True:
-                event = await self._next_event(left)
+                event = await self._next_event(exit_requested)
                 if event is None:
                     return "left"
                 self._view.show_event(event)
@@ -220,7 +224,7 @@ class ChatConversation:
                         approval = data["approval"]
                         self._pending_approvals[str(approval["id"])] = approval
                         if not stop_at_questions and not self._stopping:
-                            return "asked"
+                            return "approval"
                     case "approval.decided" | "approval.expired":
                         self._pending_approvals.pop(str(data.get("approval_id")), None)
                     case "turn.ended" if data.get("state") in _END_STATES:
@@ -232,21 +236,21 @@ class ChatConversation:
                     case "session.deleted":
                         raise CliError("the session was deleted")
 
-    async def _next_event(self, left: asyncio.Event) -> Mapping[str, Any] | None:
-        getting = asyncio.ensure_future(self._events.get())
-        leaving = asyncio.ensure_future(left.wait())
+    async def _next_event(self, exit_requested: asyncio.Event) -> Mapping[str, Any] | None:
+        event_task = asyncio.ensure_future(self._events.get())
+        exit_task = asyncio.ensure_future(exit_requested.wait())
         try:
-            await asyncio.wait((getting, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not getting.done():
+            await asyncio.wait((event_task, exit_task), return_when=asyncio.FIRST_COMPLETED)
+            if not event_task.done():
                 return None
-            found = getting.result()
+            event = event_task.result()
         finally:
-            getting.cancel()
-            leaving.cancel()
-        if isinstance(found, BaseException):
-            raise found
-        async with self._sending:
-            return found
+            event_task.cancel()
+            exit_task.cancel()
+        if isinstance(event, BaseException):
+            raise event
+        async with self._send_lock:
+            return event
 
     def _handle_interrupts(self) -> _InterruptHandler:
         return _InterruptHandler(self._cancel_turn, pressed=self._stopping)
@@ -267,7 +271,7 @@ class ChatConversation:
 
     async def _request_and_print_errors(self, method: str, below: str) -> None:
         try:
-            await self._client.client.request_json(method, session_path(self._session, below))
+            await self._client.client.request_json(method, session_api_path(self._session, below))
         except CliError as error:
             self._view.print_note(str(error), "red")
 
@@ -277,10 +281,10 @@ class ChatConversation:
         task.add_done_callback(self._background_tasks.discard)
 
     async def _send_message(self, content: Sequence[Mapping[str, Any]]) -> None:
-        async with self._sending:
+        async with self._send_lock:
             stored = await self._client.request_json(
                 "POST",
-                session_path(self._session, "/messages"),
+                session_api_path(self._session, "/messages"),
                 json={"content": list(content)},
                 headers={"Idempotency-Key": secrets.token_hex(16)},
             )
@@ -289,7 +293,7 @@ class ChatConversation:
 
     async def _queue_events(self, after: int) -> None:
         try:
-            async for event in follow_events(self._client, session_path(self._session, "/events"), after):
+            async for event in follow_events(self._client, session_api_path(self._session, "/events"), after):
                 self._events.put_nowait(event)
         except CliError as error:
             self._events.put_nowait(error)
@@ -300,7 +304,7 @@ class ChatConversation:
         while True:
             query, headers = {"after": str(after), "limit": str(_PAGE)}, {"Accept": "application/json"}
             page = await self._client.request_json(
-                "GET", session_path(self._session, "/events"), params=query, headers=headers
+                "GET", session_api_path(self._session, "/events"), params=query, headers=headers
             )
             after = int(page["next"])
             if len(page["items"]) < _PAGE:
@@ -310,9 +314,11 @@ class ChatConversation:
         """Return the local path of a session's file and start downloading it."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="paddock-chat-"))
-        ending = mimetypes.guess_extension(mime) or ""
-        safe = "".join(letter for letter in Path(name).name if letter.isalnum() or letter in "._- ").strip(". ")
-        path = self._folder / (f"{sha[:8]}-{safe[-80:]}" if safe else f"{sha[:12]}{ending}")
+        extension = mimetypes.guess_extension(mime) or ""
+        safe_name = "".join(
+            character for character in Path(name).name if character.isalnum() or character in "._- "
+        ).strip(". ")
+        path = self._folder / (f"{sha[:8]}-{safe_name[-80:]}" if safe_name else f"{sha[:12]}{extension}")
         if not path.exists():
             path.touch(mode=0o600)
             self._start_background_task(self._fetch_file(sha, path))
@@ -320,8 +326,8 @@ class ChatConversation:
 
     async def _fetch_file(self, sha: str, path: Path) -> None:
         try:
-            async with self._client.client.request("GET", session_path(self._session, f"/files/{sha}")) as answer:
-                content = await answer.content.read(-1)
+            async with self._client.client.request("GET", session_api_path(self._session, f"/files/{sha}")) as response:
+                content = await response.content.read(-1)
             await asyncio.to_thread(path.write_bytes, content)
         except (CliError, OSError) as error:
             self._view.print_note(f"could not download {path.name}: {error}", "red")
@@ -330,31 +336,31 @@ class ChatConversation:
 class _InterruptHandler:
     """Handles Ctrl-C while entered: the first stops the agent, the second exits."""
 
-    def __init__(self, first: Callable[[], None], *, pressed: bool) -> None:
-        self._first = first
-        self._left = asyncio.Event()
+    def __init__(self, on_first_press: Callable[[], None], *, pressed: bool) -> None:
+        self._on_first_press = on_first_press
+        self._exit_requested = asyncio.Event()
         self._pressed = pressed
 
     def __enter__(self) -> asyncio.Event:
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._press)
-        return self._left
+        return self._exit_requested
 
     def __exit__(self, *_: object) -> None:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
     def _press(self) -> None:
         if self._pressed:
-            self._left.set()
+            self._exit_requested.set()
         else:
             self._pressed = True
-            self._first()
+            self._on_first_press()
 
 
 class _TypedLineReader:
     """Reads lines typed while the agent works."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
 
     def __enter__(self) -> None:
         terminal = sys.stdin.fileno()
@@ -375,7 +381,7 @@ class _TypedLineReader:
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         for line in typed.decode(errors="replace").splitlines():
             if line.strip():
-                self._say(line.strip())
+                self._on_line(line.strip())
 
 
 def _build_message_content(message: str, attach: Sequence[str]) -> list[dict[str, Any]]:
@@ -397,7 +403,7 @@ def _build_message_content(message: str, attach: Sequence[str]) -> list[dict[str
 async def _open_session(client: ServerClient, settings: Mapping[str, Any], resume: str | None) -> str:
     if resume is None:
         return str((await client.post(SESSIONS_PATH, dict(settings)))["id"])
-    session = await find_session(client, resume)
+    session = await find_session_id(client, resume)
     if settings:
-        await client.request_json("PATCH", session_path(session), json=dict(settings))
+        await client.request_json("PATCH", session_api_path(session), json=dict(settings))
     return session

@@ -67,9 +67,9 @@ def create_router(services: ApiServices) -> APIRouter:
         """Return a file of a session by its SHA-256."""
         path, content = await sessions.find_attachment(principal.tenant, session_id, sha)
         if content.mime not in SAFE_IMAGE_TYPES:
-            answer = file_responses.attachment_response(path, content.name or sha)
-            answer.headers.update(_HARMLESS)
-            return answer
+            response = file_responses.attachment_response(path, content.name or sha)
+            response.headers.update(_HARMLESS)
+            return response
         # The address is a content hash, so the content never changes.
         headers = {"Cache-Control": "private, max-age=31536000, immutable", **_HARMLESS}
         return FileResponse(path, headers=headers, media_type=content.mime)

@@ -15,10 +15,10 @@ class TurnSlot:
 
     def __init__(self, slots: asyncio.Semaphore) -> None:
         self._slots = slots
-        self._acquiring = asyncio.Lock()
+        self._acquire_lock = asyncio.Lock()
         self._held = False
         self._closed = False
-        self._waiting = 0
+        self._yield_count = 0
 
     async def __aenter__(self) -> None:
         await self._acquire()
@@ -33,17 +33,17 @@ class TurnSlot:
 
         If several parts of the turn wait, the last one to finish acquires the slot.
         """
-        self._waiting += 1
+        self._yield_count += 1
         self._release()
         try:
             yield
         finally:
-            self._waiting -= 1
-        if not self._waiting:
+            self._yield_count -= 1
+        if not self._yield_count:
             await self._acquire()
 
     async def _acquire(self) -> None:
-        async with self._acquiring:
+        async with self._acquire_lock:
             if self._held or self._closed:
                 return
             await self._slots.acquire()

@@ -16,7 +16,7 @@ from paddock.api.sessions.session_bodies import (
     BeforeCursor,
     SessionPageNumber,
     json_response,
-    read_page,
+    read_listing_page,
 )
 from paddock.model.sessions import Approval, ApprovalState
 
@@ -30,12 +30,12 @@ def create_router(services: ApiServices) -> APIRouter:
     async def list_page(
         tenant: str, session: str | None, state: ApprovalState | None, before: str | None, page: int, size: int
     ) -> Response:
-        async def read(limit: int, place: str | None) -> Sequence[Approval]:
-            return await sessions.list_approvals(tenant, session=session, state=state, before=place, limit=limit)
+        async def read(limit: int, cursor: str | None) -> Sequence[Approval]:
+            return await sessions.list_approvals(tenant, session=session, state=state, before=cursor, limit=limit)
 
-        items, pagination = await read_page(read, lambda approval: approval.id, page, size, before)
-        more = items[-1].id if pagination.has_next_page else None
-        return json_response(ApprovalListResponse(items=items, pagination=pagination, next=more))
+        items, pagination = await read_listing_page(read, lambda approval: approval.id, page, size, before)
+        next_cursor = items[-1].id if pagination.has_next_page else None
+        return json_response(ApprovalListResponse(items=items, pagination=pagination, next=next_cursor))
 
     @router.get(
         "/approvals", responses={**openapi_errors(404), 200: {"model": ApprovalListResponse}}, response_model=None

@@ -71,7 +71,7 @@ EngineSource: TypeAlias = EngineOrPlayer | Callable[[], AbstractAsyncContextMana
 
 
 @dataclass
-class ConformanceHarness:
+class EngineConformanceHarness:
     """The engine under test, its script player and the turns it has run."""
 
     player: ScriptPlayer
@@ -87,9 +87,9 @@ class ConformanceHarness:
                 f"engine {self.engine.name} has its own tools and asks its own model; provide a `ScriptPlayer` for it"
             )
 
-    def require_paddock_tools(self, why: str) -> None:
+    def require_paddock_tools(self, reason: str) -> None:
         if self.engine.has_own_tools:
-            raise unittest.SkipTest(f"engine {self.engine.name} has its own tools: {why}")
+            raise unittest.SkipTest(f"engine {self.engine.name} has its own tools: {reason}")
 
     def kill_points(self, shift: int = 0) -> Iterator[int]:
         """Yield the change counts after which to crash; `shift` varies the skipped ones between checks."""
@@ -143,26 +143,26 @@ class ConformanceHarness:
             return
         assert not turn.is_dead, "the engine swallowed the crash of the server"
 
-    async def cancel_when(self, turn: InMemoryTurn, turn_input: TurnInput, when: Callable[[], bool]) -> None:
+    async def cancel_when(self, turn: InMemoryTurn, turn_input: TurnInput, condition: Callable[[], bool]) -> None:
         """Cancel a turn when a condition holds, as a server does."""
-        run_task = await self.run_until(turn, turn_input, when)
+        run_task = await self.run_until(turn, turn_input, condition)
         run_task.cancel()
         await asyncio.wait([run_task], timeout=STEP_TIMEOUT)
         assert run_task.cancelled(), f"a turn that was cancelled gave {run_task}"
         turn.abandon_calls()
 
     async def run_until(
-        self, turn: InMemoryTurn, turn_input: TurnInput, when: Callable[[], bool]
+        self, turn: InMemoryTurn, turn_input: TurnInput, condition: Callable[[], bool]
     ) -> asyncio.Task[TurnOutcome]:
         """Start a turn; return its task when a condition holds."""
         self.player.begin(turn)
         run_task = asyncio.create_task(self.engine.run(turn, turn_input))
-        condition_task = asyncio.create_task(turn.wait_until(when))
+        condition_task = asyncio.create_task(turn.wait_until(condition))
         try:
             await asyncio.wait([run_task, condition_task], timeout=STEP_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
             if run_task.done():
                 run_task.result()
-            assert when(), f"the condition was never reached: {turn.records.events}"
+            assert condition(), f"the condition was never reached: {turn.records.events}"
         finally:
             condition_task.cancel()
         return run_task
@@ -171,7 +171,7 @@ class ConformanceHarness:
         """Check that providers would accept every question to the model."""
         for turn in self.turns:
             for question in turn.records.questions:
-                check_question(question)
+                check_model_question(question)
 
 
 async def _decide_when_pending(turn: InMemoryTurn, decide: DecideApprovals, decided: list[Approval]) -> None:
@@ -180,13 +180,13 @@ async def _decide_when_pending(turn: InMemoryTurn, decide: DecideApprovals, deci
         decided += await decide(turn)
 
 
-def check_question(question: ModelQuestion) -> None:
+def check_model_question(question: ModelQuestion) -> None:
     """Check for one leading system prompt, and exactly one result after each call."""
     messages = question.messages
     assert messages[0]["role"] == "system", f"no system prompt: {messages}"
     assert all(message["role"] != "system" for message in messages[1:]), f"a second system prompt: {messages}"
     open_calls: set[str] = set()
-    seen: set[str] = set()
+    seen_calls: set[str] = set()
     for message in messages:
         if message["role"] == "tool":
             assert message["tool_call_id"] in open_calls, f"a result without a call, or a second result: {messages}"
@@ -194,37 +194,37 @@ def check_question(question: ModelQuestion) -> None:
             continue
         assert not open_calls, f"calls without a result: {open_calls} in {messages}"
         for call in message.get("tool_calls") or ():
-            assert call["id"] not in seen, f"a call appears twice: {call['id']} in {messages}"
+            assert call["id"] not in seen_calls, f"a call appears twice: {call['id']} in {messages}"
             assert isinstance(json.loads(call["function"]["arguments"]), dict)
-            seen.add(call["id"])
+            seen_calls.add(call["id"])
             open_calls.add(call["id"])
         assert message.get("content") or message.get("tool_calls"), f"an empty message: {messages}"
     assert not open_calls, f"calls without a result: {open_calls} in {messages}"
     assert messages[-1]["role"] != "assistant", f"the model is asked after its own words: {messages}"
 
 
-def tool_results(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def list_tool_results(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [message for message in messages if message["role"] == "tool"]
 
 
-def image_urls(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+def list_image_urls(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the URLs of all images."""
     parts = [part for message in messages if isinstance(message["content"], list) for part in message["content"]]
     return [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
 
 
-def conformance_check(body: Callable[[Any, ConformanceHarness], Coroutine[Any, Any, None]]) -> Callable[..., None]:
+def conformance_check(
+    body: Callable[[Any, EngineConformanceHarness], Coroutine[Any, Any, None]],
+) -> Callable[..., None]:
     """Turn a check into a plain test function that uses the fixture `engine`."""
 
     def test(self: object, engine: EngineSource) -> None:
         async def run_with_timeout() -> None:
             async with asyncio.timeout(CHECK_TIMEOUT), AsyncExitStack() as stack:
-                turn_input = (
+                source = (
                     engine if isinstance(engine, Engine | ScriptPlayer) else await stack.enter_async_context(engine())
                 )
-                harness = ConformanceHarness(
-                    turn_input if isinstance(turn_input, ScriptPlayer) else ScriptPlayer(turn_input)
-                )
+                harness = EngineConformanceHarness(source if isinstance(source, ScriptPlayer) else ScriptPlayer(source))
                 try:
                     await body(self, harness)
                 finally:

@@ -1,4 +1,7 @@
-"""The engine's saved state of a conversation, from which it resumes after a restart."""
+"""The engine's saved state of a conversation, from which it resumes after a restart.
+
+Aliases are the stored names of fields.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from paddock.model.sessions import ToolCall
 class ObservedCall(BaseModel):
     """A tool call of the agent, as far as it was reported."""
 
+    model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
+
     id: str
     """The agent's own id."""
     title: str = ""
@@ -19,7 +24,7 @@ class ObservedCall(BaseModel):
     input: Any = None
     call: ToolCall | None = None
     """The call in the session's records, once recorded."""
-    begun: bool = False
+    start_emitted: bool = Field(default=False, alias="begun")
     """Whether the start of the call was emitted."""
 
 
@@ -30,10 +35,10 @@ class PendingPermission(BaseModel):
     params: dict[str, Any]
 
 
-class AcpState(BaseModel):
+class AcpSessionState(BaseModel):
     """Saved with every step; output up to `cursor` is processed, except for what this state contains."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", validate_by_name=True, serialize_by_alias=True)
 
     generation: int = 0
     """Number of sandboxes that the session has had."""
@@ -56,9 +61,9 @@ class AcpState(BaseModel):
     requests: int = 0
     """Number of requests sent to the process."""
 
-    told: int | None = None
+    received_number: int | None = Field(default=None, alias="told")
     """Number of the newest message that the agent received."""
-    telling: int = 0
+    prompt_number: int = Field(default=0, alias="telling")
     """Number of the newest message in the running prompt."""
 
     turn: int = 0
@@ -72,16 +77,16 @@ class AcpState(BaseModel):
     """Whether the prompt was cancelled."""
     ended: bool = False
     """Whether the last prompt of the turn completed."""
-    asked: list[PendingPermission] = Field(default_factory=list)
+    pending_permissions: list[PendingPermission] = Field(default_factory=list, alias="asked")
     calls: dict[str, ObservedCall] = Field(default_factory=dict)
     """Open calls by the agent's ids."""
-    spoken: int = 0
+    message_count: int = Field(default=0, alias="spoken")
     """Number of the agent's messages in the turn, as of the last save."""
-    made: int = 0
+    call_count: int = Field(default=0, alias="made")
     """Number of calls in the turn."""
     notes: list[str] = Field(default_factory=list)
     """Notes for the agent, sent with its next prompt."""
-    noted: int = 0
+    note_prompt_count: int = Field(default=0, alias="noted")
     """Number of prompts in the turn that were sent because of notes."""
 
     def begin_turn(self, turn: int) -> None:
@@ -89,7 +94,7 @@ class AcpState(BaseModel):
         if turn != self.turn:
             self.turn = turn
             self.known, self.notes = [], []
-            self.spoken = self.made = self.noted = 0
+            self.message_count = self.call_count = self.note_prompt_count = 0
             self.stopped = self.ended = False
             self.forget_prompt()
 
@@ -102,8 +107,8 @@ class AcpState(BaseModel):
     def forget_prompt(self) -> None:
         """Reset the running prompt; a prompt that was not sent does not count as received."""
         if self.prompt is not None and self.line is None:
-            self.told = self.telling
-        elif self.prompt is not None and self.told is None:
+            self.received_number = self.prompt_number
+        elif self.prompt is not None and self.received_number is None:
             self.fresh = True
         self.prompt = self.line = None
-        self.asked, self.calls = [], {}
+        self.pending_permissions, self.calls = [], {}
