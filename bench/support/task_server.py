@@ -19,7 +19,7 @@ from typing import Any
 
 from paddock.model.sandbox import Image
 from paddock.model.task import WORKSPACE, Task
-from paddock.runs.presets import LaunchPlan, PresetLibrary, ServiceAddresses, render_launch_plan
+from paddock.runs.presets import LaunchPlan, PresetLibrary, SandboxServiceAddresses, render_launch_plan
 from support.paddock_server import PaddockServer
 
 TRIVIAL_TASK = {"name": "trivial", "goal": "Nothing.", "image": "host", "entrypoint": "true"}
@@ -52,7 +52,10 @@ def agent_launch_plan(image: Image) -> LaunchPlan:
     """Return the command that a run of `AGENT_TASK` starts."""
     preset = PresetLibrary(()).get(AGENT)
     return render_launch_plan(
-        preset, Task.model_validate(AGENT_TASK), model=SCRIPTED_MODEL, endpoints=ServiceAddresses(home=image.user.home)
+        preset,
+        Task.model_validate(AGENT_TASK),
+        model=SCRIPTED_MODEL,
+        endpoints=SandboxServiceAddresses(home=image.user.home),
     )
 
 

@@ -221,7 +221,7 @@ class _ReadOnlyServices:
     @cached_property
     def runs(self) -> RunService:
         from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
-        from paddock.runs.inputs.uploaded_bundles import UploadedBundles
+        from paddock.runs.inputs.input_bundle_store import InputBundleStore
         from paddock.runs.presets import PresetLibrary
         from paddock.runs.results.deliverable_uploader import DeliverableUploader
         from paddock.runs.run_service import RunService
@@ -233,7 +233,7 @@ class _ReadOnlyServices:
             gateway=cast(Any, None),
             events=self.events,
             presets=PresetLibrary(self.config.runs.presets, owner="the server"),
-            bundles=UploadedBundles(self.config.data / "bundles"),
+            bundles=InputBundleStore(self.config.data / "bundles"),
             deliverable_uploader=DeliverableUploader(None),
             folders=self.config.data / "runs",
         )

@@ -19,7 +19,7 @@ from paddock.model.task import Task
 from paddock.runs.execution.end_conditions import RunCancellation
 from paddock.runs.execution.queue_selection import RunCapacity
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
-from paddock.runs.results.run_folder import remove_leftover_folders
+from paddock.runs.results.run_folder import remove_leftover_run_folders
 from paddock.store.database import Store
 from paddock.store.event_store import NewEvent
 from paddock.store.run_store import RunStore
@@ -205,12 +205,12 @@ class RunService:
 
     def check_task(self, tenant: str, task: Task) -> None:
         """Raise `InvalidInput` for problems that can be found without a sandbox. Blocks on file access."""
-        from paddock.runs.tasks.readiness_check import check_task
+        from paddock.runs.tasks.readiness_check import check_task_readiness
         from paddock.runs.tasks.script_check import find_script_problems
 
         if task.matrix is not None:
             raise InvalidInput("matrix: a run has one agent and one model; submit one run per pair")
-        check_task(self.dependencies, tenant, task)
+        check_task_readiness(self.dependencies, tenant, task)
         problems = () if task.llm.script is None else find_script_problems(task.llm.script)
         if problems:
             raise InvalidInput("; ".join(f"llm.script: {problem}" for problem in problems))
@@ -315,7 +315,7 @@ class RunService:
         """Remove old runs, leftover folders and unused inputs."""
         keep = self._settings.keep
         try:
-            await asyncio.to_thread(remove_leftover_folders, self.dependencies.folders)
+            await asyncio.to_thread(remove_leftover_run_folders, self.dependencies.folders)
         except OSError as error:
             log.error("could not remove leftover run folders", error=repr(error))
         while True:

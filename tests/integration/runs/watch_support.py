@@ -15,17 +15,22 @@ from paddock.model.events import EventRecord, EventType
 from paddock.model.runs import ModelUsage, Run, RunStage, RunState
 from paddock.model.sandbox import SandboxLimits
 from paddock.model.task import Task
-from paddock.runs.execution.end_conditions import EntrypointEnd, RunCancellation
-from paddock.runs.execution.entrypoint_watch import ENTRYPOINT_COMMAND_ID, EntrypointWatch, Verify, WatchSettings
-from paddock.runs.execution.sandbox_health import HealthTimeouts
+from paddock.runs.execution.end_conditions import EntrypointOutcome, RunCancellation
+from paddock.runs.execution.entrypoint_watch import (
+    ENTRYPOINT_COMMAND_ID,
+    EntrypointWatch,
+    EntrypointWatchSettings,
+    Verify,
+)
+from paddock.runs.execution.sandbox_health import SandboxHealthTimeouts
 from paddock.runs.output.agent_event_publisher import AgentEvent, AgentOutputReader
 from paddock.sandbox.daemon.client import SandboxCommand
 from tests.integration.fleet.conftest import Running, running
 
 TENANT = "me"
-QUICK = WatchSettings(
+QUICK = EntrypointWatchSettings(
     grace=0.3,
-    health_timeouts=HealthTimeouts(check_interval=0.1, answer_timeout=0.2, freeze_limit=0.3),
+    health_timeouts=SandboxHealthTimeouts(check_interval=0.1, answer_timeout=0.2, freeze_limit=0.3),
     check_interval=0.05,
     store_interval=0.1,
     usage_interval=0.05,
@@ -103,7 +108,10 @@ class WatchedRun:
     usage_source: FakeUsageSource = field(default_factory=FakeUsageSource)
 
     def watch(
-        self, reader: AgentOutputReader | None = None, verify: Verify | None = None, settings: WatchSettings = QUICK
+        self,
+        reader: AgentOutputReader | None = None,
+        verify: Verify | None = None,
+        settings: EntrypointWatchSettings = QUICK,
     ) -> EntrypointWatch:
         """Create a watch that continues from the database and the files on disk, like a new server."""
 
@@ -122,7 +130,7 @@ class WatchedRun:
             settings=settings,
         )
 
-    async def run_to_end(self, reader: AgentOutputReader | None = None, **more: Any) -> EntrypointEnd:
+    async def run_to_end(self, reader: AgentOutputReader | None = None, **more: Any) -> EntrypointOutcome:
         async with asyncio.timeout(60):
             return await self.watch(reader, **more).wait_until_end()
 

@@ -15,7 +15,7 @@ from paddock.runs.execution.end_conditions import (
     RunCancellation,
     budget_verdict,
     exit_verdict,
-    limit_reason_length,
+    shorten_reason_middle,
     silence_seconds,
 )
 from paddock.runs.output.output_logs import OutputLog
@@ -105,8 +105,8 @@ def test_reason_quotes_a_repeated_model_error_once(error: str, answer: str, reas
 
 
 def test_long_reasons_keep_their_beginning_and_their_end() -> None:
-    assert limit_reason_length("short") == "short"
-    reason = limit_reason_length(f"it began {'.' * 5000} the log is in here")
+    assert shorten_reason_middle("short") == "short"
+    reason = shorten_reason_middle(f"it began {'.' * 5000} the log is in here")
     assert reason.startswith("it began") and reason.endswith("the log is in here") and len(reason) <= 610
 
 

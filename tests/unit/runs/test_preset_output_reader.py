@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.model.events import EventType
-from paddock.runs.presets import ParsedAgentEvent, Preset, PresetLibrary, PresetOutputReader, make_output_reader
+from paddock.runs.presets import AgentPreset, ParsedAgentEvent, PresetLibrary, PresetOutputReader, make_output_reader
 
 RECORDINGS = Path(__file__).parent / "recordings"
 AGENTS = ("claude-code", "codex", "opencode", "gemini-cli", "qwen-code", "qwen-agent")
@@ -34,14 +34,14 @@ def recorded(agent: str, case: str, stream: str = "out") -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-def read(preset: Preset, output: bytes, errors: bytes = b"") -> tuple[PresetOutputReader, list[ParsedAgentEvent]]:
+def read(preset: AgentPreset, output: bytes, errors: bytes = b"") -> tuple[PresetOutputReader, list[ParsedAgentEvent]]:
     reader = make_output_reader(preset)
     events = reader.feed("stdout", output) + reader.feed("stderr", errors) + reader.close()
     return reader, events
 
 
-def preset_with(**fields: Any) -> Preset:
-    return Preset.model_validate({"name": "mine", "command": "mine", **fields})
+def preset_with(**fields: Any) -> AgentPreset:
+    return AgentPreset.model_validate({"name": "mine", "command": "mine", **fields})
 
 
 JSON_LINES = preset_with(

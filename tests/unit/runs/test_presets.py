@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from paddock.errors import ConfigError, InvalidInput, NotFound
 from paddock.model.task import Task
-from paddock.runs.presets import LaunchPlan, Preset, PresetLibrary, ServiceAddresses, render_launch_plan
-from paddock.runs.presets.output_rules import EmittedEvent, ErrorRule, OutputRule
-from paddock.runs.presets.preset import PLACEHOLDERS, SERVER_PLACEHOLDERS, McpShape
+from paddock.runs.presets import AgentPreset, LaunchPlan, PresetLibrary, SandboxServiceAddresses, render_launch_plan
+from paddock.runs.presets.output_rules import AgentErrorRule, AgentOutputRule, EmittedEventKind
+from paddock.runs.presets.preset import PLACEHOLDERS, SERVER_PLACEHOLDERS, McpConfigFormat
 from paddock.sandbox.images.recipe import load_recipe
 
 ROOT = Path(__file__).parents[3]
@@ -32,8 +32,8 @@ def task(agent: str | None, **fields: Any) -> Task:
     return Task.model_validate({"name": "sample", "goal": AWKWARD, "agent": agent, **fields})
 
 
-def preset(**fields: Any) -> Preset:
-    return Preset.model_validate({"name": "mine", "command": "mine", **fields})
+def preset(**fields: Any) -> AgentPreset:
+    return AgentPreset.model_validate({"name": "mine", "command": "mine", **fields})
 
 
 def written(rendered: LaunchPlan, ending: str) -> Any:
@@ -119,8 +119,12 @@ class TestDocumentation:
     def test_the_reference_has_every_field(self) -> None:
         text = (ROOT / "docs" / "reference" / "presets.md").read_text()
         shown = set(re.findall(r"`\{?([a-z_]+)\}?[:`]", text))
-        fields = {*Preset.model_fields} - {"name"} | {"extends", *OutputRule.model_fields, *ErrorRule.model_fields}
-        assert fields | {*EmittedEvent, *PLACEHOLDERS, *SERVER_PLACEHOLDERS, *McpShape.model_fields} <= shown
+        fields = {*AgentPreset.model_fields} - {"name"} | {
+            "extends",
+            *AgentOutputRule.model_fields,
+            *AgentErrorRule.model_fields,
+        }
+        assert fields | {*EmittedEventKind, *PLACEHOLDERS, *SERVER_PLACEHOLDERS, *McpConfigFormat.model_fields} <= shown
 
 
 RULE = "command: x\noutput:\n  format: json-lines\n  rules:\n    - "
@@ -271,7 +275,10 @@ class TestRendering:
 
     def test_custom_home_directory_is_used_everywhere(self) -> None:
         rendered = render_launch_plan(
-            PresetLibrary().get("opencode"), task("opencode"), model="m", endpoints=ServiceAddresses(home="/root")
+            PresetLibrary().get("opencode"),
+            task("opencode"),
+            model="m",
+            endpoints=SandboxServiceAddresses(home="/root"),
         )
         assert "/home/agent" not in repr(rendered)
 

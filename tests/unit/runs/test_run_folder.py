@@ -16,7 +16,7 @@ from paddock.errors import InvalidInput
 from paddock.model.runs import DeliveredFile, EndedBy, MissingDeliverable, RunResult, RunState
 from paddock.model.task import Task
 from paddock.runs.results.conversation_export import write_run_conversation
-from paddock.runs.results.run_folder import RunFolder, mask_task
+from paddock.runs.results.run_folder import RunFolder, mask_task_secrets
 from tests.unit.llm.archive.exchange_samples import an_exchange, archive
 
 RESULT = RunResult(
@@ -80,7 +80,7 @@ def test_task_is_written_as_a_task_file(folder: RunFolder) -> None:
             "deliverables": ["report.md"],
         }
     )
-    folder.write_task(mask_task(task))
+    folder.write_task(mask_task_secrets(task))
     text = folder.task.read_text()
     assert "goal: |\n  Write a report.\n  Make it short.\n" in text
     assert "retries" not in text, "only what differs from the defaults"
@@ -101,7 +101,7 @@ def test_stored_task_has_no_secrets(folder: RunFolder) -> None:
             ],
         }
     )
-    folder.write_task(mask_task(task))
+    folder.write_task(mask_task_secrets(task))
     text = folder.task.read_text()
     assert "s3cret" not in text
     stored = yaml.safe_load(text)

@@ -103,8 +103,8 @@ def create_router(services: ApiServices) -> APIRouter:
         """
         from paddock.api.runs.task_routes import check_planned_runs, load_offered_task, parse_task_request
         from paddock.runs.inputs.input_packer import pack_inline_inputs, pack_inputs
-        from paddock.runs.tasks.matrix_expansion import expand_matrix
-        from paddock.runs.tasks.task_templates import find_task_template, use_script_model
+        from paddock.runs.tasks.matrix_expansion import expand_task_matrix
+        from paddock.runs.tasks.task_templates import find_task_template, task_with_script_model
 
         tenant = principal.tenant
         if body.file is not None:
@@ -116,7 +116,7 @@ def create_router(services: ApiServices) -> APIRouter:
         elif body.template is not None:
             loaded = await asyncio.to_thread(find_task_template, body.template, services.runs.dependencies.presets)
             task, inputs = (
-                use_script_model(loaded.self_contained_task),
+                task_with_script_model(loaded.self_contained_task),
                 await store_inputs(tenant, lambda sink: pack_inputs(loaded, sink)),
             )
         else:
@@ -129,7 +129,7 @@ def create_router(services: ApiServices) -> APIRouter:
                 full_task = task
                 inputs = await store_inputs(tenant, lambda sink: pack_inline_inputs(full_task, sink))
                 task = task.model_copy(update={"inputs": ()})
-        planned = [(body.name or name, each) for name, each in expand_matrix(task)]
+        planned = [(body.name or name, each) for name, each in expand_task_matrix(task)]
         if len(planned) > 1 and len(planned) * await asyncio.to_thread(_task_size, task) > MAX_MATRIX_BYTES:
             raise TooLarge(
                 f"each of the {len(planned)} runs of this matrix stores the task, at most {MAX_MATRIX_BYTES >> 20} "

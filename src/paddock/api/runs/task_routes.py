@@ -30,19 +30,19 @@ from paddock.config.schema import Config
 from paddock.errors import InvalidInput, NotFound, PaddockError
 from paddock.model.task import Task
 from paddock.runs.execution.stage_operations import choose_image_name, find_agent_preset
-from paddock.runs.presets import requested_model
-from paddock.runs.results.run_folder import mask_task
-from paddock.runs.tasks.matrix_expansion import expand_matrix
-from paddock.runs.tasks.readiness_check import find_readiness_issues, model_for_task
+from paddock.runs.presets import requested_model_name
+from paddock.runs.results.run_folder import mask_task_secrets
+from paddock.runs.tasks.matrix_expansion import expand_task_matrix
+from paddock.runs.tasks.readiness_check import find_task_readiness_issues, model_for_task
 from paddock.runs.tasks.readiness_issues import IssueLevel
 from paddock.runs.tasks.script_check import validate_long_script
 from paddock.runs.tasks.task_file_loader import (
     TASK_FILE_SUFFIXES,
     LoadedTask,
     list_task_files,
-    load_task,
+    load_task_file,
     parse_task_document,
-    project_root,
+    task_project_root,
 )
 from paddock.runs.tasks.task_problems import InvalidTaskError
 from paddock.runs.tasks.task_schema import task_json_schema
@@ -86,7 +86,7 @@ def create_router(services: ApiServices) -> APIRouter:
     async def validate_task(body: ValidateTaskRequest, principal: RunReader) -> TaskValidationResponse:
         """Validate a task without running it: errors, missing prerequisites and remarks."""
         try:
-            planned = expand_matrix(await parse_task_request(services, body.task))
+            planned = expand_task_matrix(await parse_task_request(services, body.task))
         except InvalidInput as error:
             return TaskValidationResponse(valid=False, ready=False, error=error.message, issues=[], runs=[])
         await services.gateway.catalog.refresh()
@@ -114,8 +114,8 @@ def create_router(services: ApiServices) -> APIRouter:
             file=loaded.path.name,
             name=task.name,
             description=task.description,
-            task=mask_task(task),
-            runs=[each for each, _ in expand_matrix(task)],
+            task=mask_task_secrets(task),
+            runs=[each for each, _ in expand_task_matrix(task)],
         )
 
     return router
@@ -137,7 +137,9 @@ def check_planned_runs(services: ApiServices, tenant: str, planned: Iterable[tup
 
 def _find_issues(services: ApiServices, tenant: str, planned: Iterable[tuple[str, Task]]) -> list[TaskIssueResponse]:
     """Return the issues of all runs without duplicates."""
-    found = [issue for _, task in planned for issue in find_readiness_issues(services.runs.dependencies, tenant, task)]
+    found = [
+        issue for _, task in planned for issue in find_task_readiness_issues(services.runs.dependencies, tenant, task)
+    ]
     return [TaskIssueResponse(**issue.model_dump()) for index, issue in enumerate(found) if issue not in found[:index]]
 
 
@@ -157,7 +159,7 @@ def load_offered_task(services: ApiServices, name: str) -> LoadedTask:
 def _load_task_file(services: ApiServices, path: Path) -> LoadedTask:
     """Load an offered task file. Errors name files relative to the task's project, never by their server path."""
     try:
-        return load_task(path, presets=services.runs.dependencies.presets)
+        return load_task_file(path, presets=services.runs.dependencies.presets)
     except InvalidTaskError as error:
         raise InvalidTaskError(
             replace(each, file=_hide_directories(each.file, path), message=_hide_directories(each.message, path))
@@ -166,7 +168,7 @@ def _load_task_file(services: ApiServices, path: Path) -> LoadedTask:
 
 
 def _hide_directories(text: str, path: Path) -> str:
-    project = project_root(path)
+    project = task_project_root(path)
     for directory in dict.fromkeys(map(str, (path.parent, path.parent.resolve(), project, project.resolve()))):
         text = text.replace(f"{directory}/", "").replace(directory, Path(directory).name)
     return text
@@ -179,14 +181,14 @@ def _list_templates(services: ApiServices) -> list[TaskTemplateSummaryResponse]:
 def _load_template(services: ApiServices, name: str) -> TaskTemplateResponse:
     loaded = find_task_template(name, services.runs.dependencies.presets)
     item = _template_summary(services, loaded)
-    return TaskTemplateResponse(**item.model_dump(), task=mask_task(task_with_inline_inputs(loaded)))
+    return TaskTemplateResponse(**item.model_dump(), task=mask_task_secrets(task_with_inline_inputs(loaded)))
 
 
 def _template_summary(services: ApiServices, loaded: LoadedTask) -> TaskTemplateSummaryResponse:
     dependencies, task = services.runs.dependencies, loaded.task
     preset = find_agent_preset(dependencies, task)
     image = choose_image_name(dependencies, task, preset)
-    model = requested_model(preset, task)
+    model = requested_model_name(preset, task)
     scripted = task.llm.script is not None
     return TaskTemplateSummaryResponse(
         name=loaded.path.stem,

@@ -61,7 +61,7 @@ async def run_tasks(
     """
     from paddock.cli.run.run_planning import (
         check_agent_preset,
-        format_skipped_note,
+        format_skipped_script_files,
         parse_task_changes,
         plan_runs,
         separate_script_files,
@@ -72,7 +72,7 @@ async def run_tasks(
     presets = _agent_presets(cli)
     check_agent_preset(agent, presets)
     tasks, scripts = separate_script_files(files)
-    sys.stderr.write(format_skipped_note(scripts))
+    sys.stderr.write(format_skipped_script_files(scripts))
     planned_runs = plan_runs(tasks, parse_task_changes(settings or [], model, agent), presets)
     return (
         await _run_detached(cli, planned_runs)

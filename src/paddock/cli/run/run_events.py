@@ -22,7 +22,7 @@ async def follow_run_events(reach: ReconnectingClient, run_id: str, after: int =
                 return
 
 
-async def find_final_messages(client: ServerClient, run: Mapping[str, Any]) -> tuple[str, ...]:
+async def find_final_agent_messages(client: ServerClient, run: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the agent's last error and message of an unsuccessful run, latest first."""
     progress = RunProgress(str(run["name"]), str(run["id"]))
     if run.get("agent") and run.get("state") in ENDED and run.get("state") != SUCCEEDED:

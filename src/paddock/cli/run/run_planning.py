@@ -59,7 +59,7 @@ def separate_script_files(files: Sequence[Path]) -> tuple[list[Path], list[Path]
     return tasks, scripts
 
 
-def format_skipped_note(scripts: Sequence[Path]) -> str:
+def format_skipped_script_files(scripts: Sequence[Path]) -> str:
     """Return a line for each skipped file."""
     return "".join(f"skipped {sanitize_text(str(path))}: scripted-model file, not a task\n" for path in scripts)
 
@@ -82,16 +82,16 @@ def plan_runs(
 ) -> list[PlannedRun]:
     """Return the runs of task files. Raises `CliError` with all problems before anything is started."""
     from paddock.errors import PaddockError
-    from paddock.runs.tasks.matrix_expansion import expand_matrix
-    from paddock.runs.tasks.task_file_loader import load_task
+    from paddock.runs.tasks.matrix_expansion import expand_task_matrix
+    from paddock.runs.tasks.task_file_loader import load_task_file
 
     runs: list[PlannedRun] = []
     wrong: list[str] = []
     for path in files:
         try:
-            loaded = load_task(path, presets=presets)
+            loaded = load_task_file(path, presets=presets)
             task = apply_task_changes(loaded.task, changes, presets)
-            spread = expand_matrix(task)
+            spread = expand_task_matrix(task)
             group = f"group-{secrets.token_hex(8)}" if len(spread) > 1 else None
             runs += [PlannedRun(name, each, loaded, group) for name, each in spread]
         except UsageError:

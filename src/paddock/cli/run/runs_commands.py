@@ -153,12 +153,12 @@ async def show_run(cli: CliContext, run: RunArgument) -> None:
     """Show a run's result: reason, tokens, cost, time per stage, checks, deliverables."""
     from paddock.cli.connection.server_finder import ServerFinder
     from paddock.cli.run.deliverable_download import find_run_folder
-    from paddock.cli.run.run_events import find_final_messages
+    from paddock.cli.run.run_events import find_final_agent_messages
     from paddock.cli.run.run_summary import print_run_summary
 
     async with cli.open_read_client() as client:
         found = await client.get(await find_run_path(client, run))
-        final_messages = () if cli.as_json else await find_final_messages(client, found)
+        final_messages = () if cli.as_json else await find_final_agent_messages(client, found)
     if cli.as_json:
         return cli.out.print_json(found)
     folder = find_run_folder(cli.data_directory, str(found["id"])) if ServerFinder(cli).is_local else None

@@ -79,12 +79,12 @@ async def validate_tasks(
 
     The exit code is 0 if all are valid and, with --ready, if all can run on the server.
     """
-    from paddock.cli.run.run_planning import format_skipped_note, separate_script_files
+    from paddock.cli.run.run_planning import format_skipped_script_files, separate_script_files
     from paddock.runs.tasks.task_problems import InvalidTaskError
 
     presets = _load_presets(cli)
     paths, scripts = separate_script_files(files) if files else (_task_files(cli), [])
-    sys.stderr.write(format_skipped_note(scripts))
+    sys.stderr.write(format_skipped_script_files(scripts))
     found: list[tuple[Path, LoadedTask | InvalidTaskError]] = []
     for path in paths:
         try:
@@ -143,11 +143,11 @@ def list_tasks(cli: CliContext) -> None:
 
     The setting `runs.tasks` names that directory. Files that end in `.script.yaml` are scripted models, not tasks.
     """
-    from paddock.cli.run.run_planning import format_skipped_note
+    from paddock.cli.run.run_planning import format_skipped_script_files
     from paddock.runs.tasks.task_problems import InvalidTaskError
 
     presets = _load_presets(cli)
-    sys.stderr.write(format_skipped_note(_script_files(cli)))
+    sys.stderr.write(format_skipped_script_files(_script_files(cli)))
     documents: list[dict[str, Any]] = []
     rows = []
     for path in _task_files(cli):
@@ -181,12 +181,12 @@ def show_task(
 ) -> None:
     """Show a task, including its defaults."""
     from paddock.config.units import format_duration
-    from paddock.runs.tasks.matrix_expansion import expand_matrix
+    from paddock.runs.tasks.matrix_expansion import expand_task_matrix
 
     presets = _load_presets(cli)
     loaded = _load_task_file(_find_task_file(cli, name), presets)
     task = loaded.task
-    runs = [run for run, _ in expand_matrix(task)]
+    runs = [run for run, _ in expand_task_matrix(task)]
     if cli.as_json:
         document = task.model_dump(mode="json", exclude_defaults=True)
         return cli.out.print_json({"file": str(loaded.path), "runs": runs, "task": document})
@@ -230,7 +230,7 @@ async def write_new_task(
 
     from paddock.config.yaml_files import closest_name
     from paddock.model.task import Identifier
-    from paddock.runs.tasks.task_starter import starter_task_file
+    from paddock.runs.tasks.task_starter import render_starter_task_file
 
     try:
         TypeAdapter(Identifier).validate_python(name)
@@ -243,7 +243,7 @@ async def write_new_task(
         raise CliError(f"there is no preset '{agent}'", hint=f"did you mean {near}?" if near else ", ".join(known))
     path = _TASKS_DIRECTORY / f"{name}.yaml" if output is None else Path(output)
     shown = f"tasks/{name}.yaml" if output == "-" else str(path)
-    text = starter_task_file(
+    text = render_starter_task_file(
         name, agent, shown, entrypoint=presets.get(agent).command is None, models=await _fetch_server_models(cli)
     )
     if output == "-":
@@ -319,9 +319,9 @@ def _task_directories(cli: CliContext) -> list[Path]:
 
 
 def _load_task_file(path: Path, presets: PresetLibrary) -> LoadedTask:
-    from paddock.runs.tasks.task_file_loader import load_task
+    from paddock.runs.tasks.task_file_loader import load_task_file
 
-    return load_task(path, presets=presets)
+    return load_task_file(path, presets=presets)
 
 
 def _find_task_file(cli: CliContext, name: str) -> Path:

@@ -83,9 +83,9 @@ def task_agent_names(task: Task) -> list[str]:
 
 
 def summarize_task(task: Task) -> str:
-    from paddock.runs.tasks.matrix_expansion import expand_matrix
+    from paddock.runs.tasks.matrix_expansion import expand_task_matrix
 
-    runs = len(expand_matrix(task))
+    runs = len(expand_task_matrix(task))
     parts = [
         ", ".join(task_agent_names(task)) or "own program",
         format_quantity(len(task.inputs), "input"),

@@ -12,7 +12,7 @@ from paddock.model.sandbox import FrozenModel
 from paddock.model.task import TaskModel
 
 
-class EntrypointEnd(FrozenModel):
+class EntrypointOutcome(FrozenModel):
     """End of the entrypoint, before results are collected and verified."""
 
     state: RunState
@@ -68,7 +68,7 @@ class EntrypointExit(FrozenModel):
     last_line: str = ""
 
 
-class EndVerdict(FrozenModel):
+class RunEndVerdict(FrozenModel):
     """Decision that a run ends: state, cause and reason."""
 
     state: RunState
@@ -83,7 +83,7 @@ MAX_REASON_LENGTH = 600
 BUDGET_ERROR = re.compile(r"budget", re.IGNORECASE)
 
 
-def budget_verdict(bounds: TaskModel, traffic: ModelUsage) -> EndVerdict | None:
+def budget_verdict(bounds: TaskModel, traffic: ModelUsage) -> RunEndVerdict | None:
     """Return a verdict if model usage exceeds the task's limits. Usage equal to a limit is allowed."""
     tokens = traffic.input_tokens + traffic.output_tokens
     if bounds.requests is not None and traffic.requests - traffic.failed > bounds.requests:
@@ -102,21 +102,25 @@ def budget_verdict(bounds: TaskModel, traffic: ModelUsage) -> EndVerdict | None:
     return None
 
 
-def _over_budget(code: ReasonCode, reason: str, **params: object) -> EndVerdict:
-    return EndVerdict(
-        state=RunState.OVER_BUDGET, ended_by=EndedBy.BUDGET, reason=reason, code=code, params=format_params(params)
+def _over_budget(code: ReasonCode, reason: str, **params: object) -> RunEndVerdict:
+    return RunEndVerdict(
+        state=RunState.OVER_BUDGET,
+        ended_by=EndedBy.BUDGET,
+        reason=reason,
+        code=code,
+        params=format_reason_params(params),
     )
 
 
-def format_params(params: Mapping[str, object]) -> dict[str, str]:
+def format_reason_params(params: Mapping[str, object]) -> dict[str, str]:
     """Convert the parameters of a reason to text."""
     return {name: str(value) for name, value in params.items()}
 
 
-def cancelled_verdict(reason: str) -> EndVerdict:
+def cancelled_verdict(reason: str) -> RunEndVerdict:
     why = f"it was cancelled: {reason}"
     code, params = ReasonCode.CANCELLED, {"detail": reason}
-    return EndVerdict(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=why, code=code, params=params)
+    return RunEndVerdict(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=why, code=code, params=params)
 
 
 def silence_seconds(now: float, last_output: float, traffic: ModelUsage) -> float:
@@ -126,7 +130,7 @@ def silence_seconds(now: float, last_output: float, traffic: ModelUsage) -> floa
     return max(0.0, now - max(last_output, traffic.last_at or 0.0))
 
 
-def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> EndVerdict:
+def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> RunEndVerdict:
     """Return the verdict for an exit. The exit code alone is not enough: some agents fail with 0."""
     failed = exit.code != 0 or exit.error is not None
     outcome = f"the agent ended with exit code {exit.code}"
@@ -152,7 +156,9 @@ def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -
         return _failed(EndedBy.AGENT_ERROR, reason, ReasonCode.AGENT_FAILED, exit_code=exit.code, detail=detail)
     if exit.exit_message.startswith("timed out"):
         reason = f"the agent {exit.exit_message}"
-        return EndVerdict(state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=reason, code=ReasonCode.TIMED_OUT)
+        return RunEndVerdict(
+            state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=reason, code=ReasonCode.TIMED_OUT
+        )
     message = (
         "" if exit.exit_message in ("", f"exit status {exit.code}") else f": {single_line_text(exit.exit_message)}"
     )
@@ -168,7 +174,7 @@ def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -
     return _failed(EndedBy.EXIT, f"{outcome}{more}", ReasonCode.EXITED, exit_code=exit.code, detail=detail)
 
 
-def _judge_success(exit: EntrypointExit, traffic: ModelUsage) -> EndVerdict:
+def _judge_success(exit: EntrypointExit, traffic: ModelUsage) -> RunEndVerdict:
     if exit.uses_model and traffic.requests and traffic.failed >= traffic.requests:
         error = single_line_text(traffic.last_error or "no answer")
         reason = f"the agent finished (exit code 0), but none of its requests to the model was answered: {error}"
@@ -177,13 +183,15 @@ def _judge_success(exit: EntrypointExit, traffic: ModelUsage) -> EndVerdict:
         reason = "the agent finished (exit code 0) without a request to the model and without output"
         return _failed(EndedBy.EXIT, reason, ReasonCode.EXITED_SILENT)
     reason, params = "the agent finished (exit code 0)", {"exit_code": "0", "detail": ""}
-    return EndVerdict(
+    return RunEndVerdict(
         state=RunState.SUCCEEDED, ended_by=EndedBy.EXIT, reason=reason, code=ReasonCode.EXITED, params=params
     )
 
 
-def _failed(ended_by: EndedBy, reason: str, code: ReasonCode, **params: object) -> EndVerdict:
-    return EndVerdict(state=RunState.FAILED, ended_by=ended_by, reason=reason, code=code, params=format_params(params))
+def _failed(ended_by: EndedBy, reason: str, code: ReasonCode, **params: object) -> RunEndVerdict:
+    return RunEndVerdict(
+        state=RunState.FAILED, ended_by=ended_by, reason=reason, code=code, params=format_reason_params(params)
+    )
 
 
 def _contains_other(first: str, second: str) -> bool:
@@ -192,7 +200,7 @@ def _contains_other(first: str, second: str) -> bool:
     return bool(part) and part.removesuffix("…") in whole
 
 
-def limit_reason_length(reason: str, max_length: int = MAX_REASON_LENGTH) -> str:
+def shorten_reason_middle(reason: str, max_length: int = MAX_REASON_LENGTH) -> str:
     """Shorten a long reason in the middle; its end often says where to look."""
     tail = max_length // 3
     return reason if len(reason) <= max_length else f"{reason[: max_length - tail]} … {reason[-tail:]}"

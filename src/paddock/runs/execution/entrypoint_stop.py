@@ -12,7 +12,7 @@ from paddock.errors import PaddockError
 from paddock.fleet.fleet import Fleet
 from paddock.model.runs import EndedBy, RunState
 from paddock.model.sandbox import Sandbox
-from paddock.runs.execution.end_conditions import EndVerdict, RunCancellation
+from paddock.runs.execution.end_conditions import RunCancellation, RunEndVerdict
 from paddock.sandbox.daemon.client import CommandEnded
 
 SIGNAL_TIMEOUT = 5.0
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 async def stop_entrypoint(
-    verdict: EndVerdict,
+    verdict: RunEndVerdict,
     *,
     fleet: Fleet,
     sandbox: Sandbox,
@@ -44,7 +44,7 @@ async def stop_entrypoint(
 
 
 async def _request_stop(
-    verdict: EndVerdict,
+    verdict: RunEndVerdict,
     fleet: Fleet,
     sandbox: Sandbox,
     command: str,

@@ -35,17 +35,17 @@ from paddock.fleet.fleet import Fleet
 from paddock.model.runs import EndedBy, ModelUsage, ReasonCode, Run, RunState
 from paddock.model.sandbox import Sandbox
 from paddock.runs.execution.end_conditions import (
-    EndVerdict,
-    EntrypointEnd,
     EntrypointExit,
+    EntrypointOutcome,
     RunCancellation,
+    RunEndVerdict,
     budget_verdict,
     cancelled_verdict,
     exit_verdict,
     silence_seconds,
 )
 from paddock.runs.execution.entrypoint_stop import stop_entrypoint
-from paddock.runs.execution.sandbox_health import HealthTimeouts, SandboxHealthMonitor, find_full_disk_event
+from paddock.runs.execution.sandbox_health import SandboxHealthMonitor, SandboxHealthTimeouts, find_full_disk_event
 from paddock.runs.output.agent_event_publisher import AgentEventPublisher, AgentOutputReader
 from paddock.runs.output.output_follower import OutputFollower
 from paddock.runs.output.output_logs import OutputLogs
@@ -76,14 +76,14 @@ class ModelUsageSource(Protocol):
 
 
 @dataclass(frozen=True)
-class WatchSettings:
+class EntrypointWatchSettings:
     """Limits and intervals of a watch. Tests use shorter ones."""
 
     grace: float = 10.0
     """Seconds between the stop signal and the kill."""
     log_bytes: int = 256 * 2**20
     """Maximum log size of a run; each stream gets half, for its beginning and its end."""
-    health_timeouts: HealthTimeouts = HealthTimeouts()
+    health_timeouts: SandboxHealthTimeouts = SandboxHealthTimeouts()
     check_interval: float = 0.25
     """Interval of checks of time limits; the end file is checked half as often."""
     store_interval: float = 5.0
@@ -106,7 +106,7 @@ class EntrypointWatch:
         cancel: RunCancellation,
         reader: AgentOutputReader | None = None,
         verify: Verify | None = None,
-        settings: WatchSettings | None = None,
+        settings: EntrypointWatchSettings | None = None,
         masker: SecretMasker | None = None,
     ) -> None:
         self._run = run
@@ -119,18 +119,18 @@ class EntrypointWatch:
         self._cancel = cancel
         self._reader = reader
         self._verify = verify
-        self._settings = settings or WatchSettings()
-        self._verdict: asyncio.Future[EndVerdict] = asyncio.get_running_loop().create_future()
+        self._settings = settings or EntrypointWatchSettings()
+        self._verdict: asyncio.Future[RunEndVerdict] = asyncio.get_running_loop().create_future()
         self._ended: asyncio.Future[CommandEnded] = asyncio.get_running_loop().create_future()
 
-    async def wait_until_end(self) -> EntrypointEnd:
+    async def wait_until_end(self) -> EntrypointOutcome:
         """Wait until the entrypoint ends or an end condition stops it."""
         run = self._run
         try:
             self._sandbox = await self._fleet.get(run.tenant, run.sandbox_id or "")
         except SandboxNotFound:
             verdict = _lost(EndedBy.SANDBOX_DIED, "the sandbox ended: somebody deleted it", ReasonCode.SANDBOX_DELETED)
-            return EntrypointEnd(
+            return EntrypointOutcome(
                 state=verdict.state, ended_by=verdict.ended_by, reason=verdict.reason, code=verdict.code
             )
         self._health = SandboxHealthMonitor(self._fleet, self._sandbox, self._settings.health_timeouts)
@@ -156,7 +156,7 @@ class EntrypointWatch:
             logs.close()
             await self._pipeline.close()
 
-    async def _watch(self, sandbox: Sandbox) -> EntrypointEnd:
+    async def _watch(self, sandbox: Sandbox) -> EntrypointOutcome:
         following = asyncio.create_task(self._follow_output(sandbox))
         publishing = asyncio.create_task(self._publisher.run())
         others = [asyncio.create_task(work) for work in self._watch_loops()]
@@ -198,7 +198,7 @@ class EntrypointWatch:
             works.append(self._repeat_checks(self._verify))
         return works
 
-    def _decide(self, verdict: EndVerdict) -> None:
+    def _decide(self, verdict: RunEndVerdict) -> None:
         if not self._verdict.done():
             self._verdict.set_result(verdict)
 
@@ -250,7 +250,7 @@ class EntrypointWatch:
                 return  # Background processes may still produce the end condition.
             reason = "the agent finished (exit code 0) before any end condition was met"
             code = ReasonCode.EXITED_EARLY
-            verdict = EndVerdict(state=RunState.FAILED, ended_by=EndedBy.EXIT, reason=reason, code=code)
+            verdict = RunEndVerdict(state=RunState.FAILED, ended_by=EndedBy.EXIT, reason=reason, code=code)
         self._decide(verdict)
 
     async def _watch_sandbox_health(self) -> None:
@@ -352,7 +352,7 @@ class EntrypointWatch:
         except PaddockError as error:
             log.warning("could not store output position of run; will retry", run=self._run.id, error=str(error))
 
-    async def _finish(self, verdict: EndVerdict) -> EntrypointEnd:
+    async def _finish(self, verdict: RunEndVerdict) -> EntrypointOutcome:
         if not self._ended.done():
             await self._pipeline.finish()
         await self._publisher.flush()
@@ -362,7 +362,7 @@ class EntrypointWatch:
         evidence = await self._evidence(verdict)
         await asyncio.to_thread(self._logs.finish)
         await self._flush_and_store_position()
-        return EntrypointEnd(
+        return EntrypointOutcome(
             state=verdict.state,
             ended_by=verdict.ended_by,
             reason=verdict.reason,
@@ -373,7 +373,7 @@ class EntrypointWatch:
             turns=max(self._pipeline.turns, self._stored.turns),
         )
 
-    async def _evidence(self, verdict: EndVerdict) -> dict[str, Any]:
+    async def _evidence(self, verdict: RunEndVerdict) -> dict[str, Any]:
         last = {
             stream: data.decode(errors="replace") for stream, data in self._logs.tails(EVIDENCE_BYTES).items() if data
         }
@@ -394,7 +394,7 @@ class EntrypointWatch:
         return lines[-1].decode(errors="replace") if lines else ""
 
 
-async def _wait_for_verdict(verdict: asyncio.Future[EndVerdict], *tasks: asyncio.Task[None]) -> None:
+async def _wait_for_verdict(verdict: asyncio.Future[RunEndVerdict], *tasks: asyncio.Task[None]) -> None:
     """Wait for a verdict. Raises the error of a failed task."""
     left: set[asyncio.Future[Any]] = {verdict, *tasks}
     while not verdict.done():
@@ -409,14 +409,14 @@ async def _cancel_tasks(*tasks: asyncio.Task[None]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _succeeded(ended_by: EndedBy, reason: str, code: ReasonCode, **params: str) -> EndVerdict:
-    return EndVerdict(state=RunState.SUCCEEDED, ended_by=ended_by, reason=reason, code=code, params=params)
+def _succeeded(ended_by: EndedBy, reason: str, code: ReasonCode, **params: str) -> RunEndVerdict:
+    return RunEndVerdict(state=RunState.SUCCEEDED, ended_by=ended_by, reason=reason, code=code, params=params)
 
 
-def _lost(ended_by: EndedBy, reason: str, code: ReasonCode) -> EndVerdict:
-    return EndVerdict(state=RunState.LOST, ended_by=ended_by, reason=reason, code=code)
+def _lost(ended_by: EndedBy, reason: str, code: ReasonCode) -> RunEndVerdict:
+    return RunEndVerdict(state=RunState.LOST, ended_by=ended_by, reason=reason, code=code)
 
 
-def _timed_out(ended_by: EndedBy, reason: str, code: ReasonCode, seconds: str) -> EndVerdict:
+def _timed_out(ended_by: EndedBy, reason: str, code: ReasonCode, seconds: str) -> RunEndVerdict:
     params = {"seconds": seconds}
-    return EndVerdict(state=RunState.TIMED_OUT, ended_by=ended_by, reason=reason, code=code, params=params)
+    return RunEndVerdict(state=RunState.TIMED_OUT, ended_by=ended_by, reason=reason, code=code, params=params)

@@ -21,8 +21,13 @@ from paddock.model.events import EventType
 from paddock.model.runs import CheckResult, EndedBy, ReasonCode, Run, RunResult, RunStage, RunState
 from paddock.runs.execution import stage_operations
 from paddock.runs.execution.build_progress_filter import BuildProgressFilter
-from paddock.runs.execution.end_conditions import EntrypointEnd, RunCancellation, cancelled_verdict, single_line_text
-from paddock.runs.execution.entrypoint_watch import ENTRYPOINT_COMMAND_ID, EntrypointWatch, WatchSettings
+from paddock.runs.execution.end_conditions import (
+    EntrypointOutcome,
+    RunCancellation,
+    cancelled_verdict,
+    single_line_text,
+)
+from paddock.runs.execution.entrypoint_watch import ENTRYPOINT_COMMAND_ID, EntrypointWatch, EntrypointWatchSettings
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
 from paddock.runs.presets import LaunchPlan, make_output_reader
 from paddock.runs.results.conversation_export import write_run_conversation
@@ -89,11 +94,11 @@ class RunExecutor:
             gateway.run_traffic.stop_counting(self.run.id)
             gateway.routes.run_scripts.remove(self.run.id)
 
-    async def _run_until_work_ends(self) -> EntrypointEnd:
+    async def _run_until_work_ends(self) -> EntrypointOutcome:
         """Execute the work unless it has ended already, and store its end."""
         stored_end = self.run.progress.get("over")
         if stored_end is not None:
-            return EntrypointEnd.model_validate(stored_end)
+            return EntrypointOutcome.model_validate(stored_end)
         try:
             end = await self._start_and_watch()
         except (NoCapacity, asyncio.CancelledError):
@@ -103,7 +108,7 @@ class RunExecutor:
         await self._enter_stage(RunStage.COLLECT, over=end.model_dump(mode="json"))
         return end
 
-    async def _start_and_watch(self) -> EntrypointEnd:
+    async def _start_and_watch(self) -> EntrypointOutcome:
         if STAGE_ORDER[self.run.stage] < STAGE_ORDER[RunStage.WATCH]:
             if await self._unless_cancelled(self._prepare_and_start()) is None:
                 return self._cancelled_end()
@@ -196,11 +201,11 @@ class RunExecutor:
             if task.agent
             else None,
             verify=self._all_checks_pass,
-            settings=WatchSettings(grace=self._dependencies.config.runs.grace),
+            settings=EntrypointWatchSettings(grace=self._dependencies.config.runs.grace),
             masker=self._dependencies.secret_masker(task),
         )
 
-    async def _explain_missing_entrypoint(self, end: EntrypointEnd) -> EntrypointEnd:
+    async def _explain_missing_entrypoint(self, end: EntrypointOutcome) -> EntrypointOutcome:
         """Tell a missing entrypoint from a failed one."""
         began = self.run.progress.get("stage_began", 0.0)
         if (
@@ -228,7 +233,7 @@ class RunExecutor:
                 return False
         return True
 
-    async def _collect_and_check(self, end: EntrypointEnd) -> CollectedResults:
+    async def _collect_and_check(self, end: EntrypointOutcome) -> CollectedResults:
         """Collect deliverables and run checks while the sandbox answers."""
         results = CollectedResults.model_validate(self.run.progress.get("harvest", {}))
         if self._is_at_stage(RunStage.COLLECT):
@@ -274,7 +279,7 @@ class RunExecutor:
         except (Conflict, SandboxNotFound) as error:
             return skipped_check_results(self.run.task, error.message), error.message
 
-    async def _finish_or_retry(self, end: EntrypointEnd, results: CollectedResults, *, last: bool = False) -> Run:
+    async def _finish_or_retry(self, end: EntrypointOutcome, results: CollectedResults, *, last: bool = False) -> Run:
         try:
             await stage_operations.remove_run_sandbox(self._dependencies, self.run)
         except (PaddockError, OSError) as error:
@@ -352,7 +357,9 @@ class RunExecutor:
         progress = {name: value for name, value in self.run.progress.items() if name in ("attempts", "stages")}
         progress |= {"waiting": error.message, "waiting_since": since}
         if isinstance(error.__cause__, HostFull) and time.time() - since > CAPACITY_WAIT_LIMIT:
-            end = EntrypointEnd(state=RunState.FAILED, ended_by=EndedBy.SETUP, reason=error.message, code=HostFull.code)
+            end = EntrypointOutcome(
+                state=RunState.FAILED, ended_by=EndedBy.SETUP, reason=error.message, code=HostFull.code
+            )
             return await self._finish_or_retry(end, CollectedResults())
         return await self._write_run([], **self._queued_fields(CAPACITY_RETRY_SECONDS, progress))
 
@@ -366,7 +373,7 @@ class RunExecutor:
             "progress": progress,
         }
 
-    async def _end_from_error(self, error: Exception) -> EntrypointEnd:
+    async def _end_from_error(self, error: Exception) -> EntrypointOutcome:
         """Return the end of a run whose stage failed."""
         if isinstance(error, Conflict) and not await self._is_still_owner():
             raise error
@@ -376,7 +383,7 @@ class RunExecutor:
                 evidence |= await stage_operations.ended_sandbox_evidence(self._dependencies, self.run)
             reason = f"the sandbox ended in the stage {self.run.stage}: {error}"
             code, params = ReasonCode.SANDBOX_ENDED, {"detail": str(error)}
-            return EntrypointEnd(
+            return EntrypointOutcome(
                 state=RunState.LOST,
                 ended_by=EndedBy.SANDBOX_DIED,
                 reason=reason,
@@ -393,7 +400,7 @@ class RunExecutor:
         else:
             log.exception("unexpected error in run stage", run=self.run.id, stage=self.run.stage)
             reason = f"Paddock itself failed in the stage {self.run.stage}: {error!r}; the server's log has more"
-        return EntrypointEnd(
+        return EntrypointOutcome(
             state=RunState.FAILED,
             ended_by=EndedBy.SETUP,
             reason=reason,
@@ -405,14 +412,14 @@ class RunExecutor:
     async def _is_still_owner(self) -> bool:
         return (await self._store.get(self.run.id)).owner == self._owner
 
-    def _cancelled_end(self) -> EntrypointEnd:
-        return EntrypointEnd(**dict(cancelled_verdict(self.cancel.reason)))
+    def _cancelled_end(self) -> EntrypointOutcome:
+        return EntrypointOutcome(**dict(cancelled_verdict(self.cancel.reason)))
 
-    def _cancelled_after_end(self, end: EntrypointEnd) -> str | None:
+    def _cancelled_after_end(self, end: EntrypointOutcome) -> str | None:
         """Return the reason of a cancellation that came after the work had ended in another way."""
         return self.cancel.reason if self.cancel.requested and end.ended_by is not EndedBy.CANCEL else None
 
-    async def _unless_cancelled(self, work: Coroutine[Any, Any, T], end: EntrypointEnd | None = None) -> T | None:
+    async def _unless_cancelled(self, work: Coroutine[Any, Any, T], end: EntrypointOutcome | None = None) -> T | None:
         """Return the result of the work, or None if the run is cancelled first. Work of a cancelled run
         continues unless the cancellation is hard."""
         wanted = self.cancel.hard.wait if end is not None and end.ended_by is EndedBy.CANCEL else self.cancel.wait

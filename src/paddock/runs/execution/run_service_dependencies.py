@@ -11,11 +11,11 @@ from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.mcp.declared_servers import referenced_secrets
 from paddock.model.task import Task
-from paddock.runs.inputs.uploaded_bundles import UploadedBundles
+from paddock.runs.inputs.input_bundle_store import InputBundleStore
 from paddock.runs.output.secret_masking import SecretMasker
 from paddock.runs.presets import PresetLibrary
 from paddock.runs.results.deliverable_uploader import DeliverableUploader
-from paddock.runs.results.run_folder import RunFolder, mask_task
+from paddock.runs.results.run_folder import RunFolder, mask_task_secrets
 from paddock.sandbox.images import ImageStore
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class RunServiceDependencies:
     gateway: ModelGateway
     events: EventLog
     presets: PresetLibrary
-    bundles: UploadedBundles
+    bundles: InputBundleStore
     deliverable_uploader: DeliverableUploader
     folders: Path
     """Parent directory of the run folders."""
@@ -42,7 +42,7 @@ class RunServiceDependencies:
         cls, config: Config, *, fleet: Fleet, images: ImageStore, gateway: ModelGateway, events: EventLog
     ) -> RunServiceDependencies:
         """Create from the configuration. Raises `ConfigError` for an unsupported address of `runs.artifacts`."""
-        bundles = UploadedBundles(config.data / "bundles")
+        bundles = InputBundleStore(config.data / "bundles")
         bundles.open()
         deliverable_uploader = DeliverableUploader(config.runs.artifacts)
         deliverable_uploader.check_address()
@@ -69,4 +69,4 @@ class RunServiceDependencies:
 
     def masked_task(self, task: Task) -> dict[str, Any]:
         """Return the task document with secrets masked."""
-        return mask_task(task, self.secret_masker(task).mask_text)
+        return mask_task_secrets(task, self.secret_masker(task).mask_text)

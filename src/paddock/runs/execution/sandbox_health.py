@@ -13,7 +13,7 @@ from paddock.fleet.fleet import Fleet
 from paddock.model.events import EventType, sandbox_stream
 from paddock.model.runs import EndedBy, ReasonCode, RunState
 from paddock.model.sandbox import Sandbox, SandboxHealth, SandboxState, SandboxStatus
-from paddock.runs.execution.end_conditions import EndVerdict
+from paddock.runs.execution.end_conditions import RunEndVerdict
 
 MAX_UNANSWERED_REQUESTS = 3
 """Consecutive requests that the daemon leaves unanswered."""
@@ -27,7 +27,7 @@ EVENT_PAGE_SIZE = 256
 
 
 @dataclass(frozen=True)
-class HealthTimeouts:
+class SandboxHealthTimeouts:
     """Timeouts in seconds after which a sandbox counts as lost."""
 
     check_interval: float = 2.0
@@ -41,7 +41,7 @@ class HealthTimeouts:
 class SandboxHealthMonitor:
     """Health monitor of one sandbox."""
 
-    def __init__(self, fleet: Fleet, sandbox: Sandbox, timeouts: HealthTimeouts) -> None:
+    def __init__(self, fleet: Fleet, sandbox: Sandbox, timeouts: SandboxHealthTimeouts) -> None:
         self._fleet = fleet
         self._sandbox = sandbox
         self._timeouts = timeouts
@@ -62,7 +62,7 @@ class SandboxHealthMonitor:
         except OSError:  # Being removed.
             return SandboxStatus(health=SandboxHealth.GONE, message="the sandbox is gone")
 
-    async def wait_for_failure(self) -> EndVerdict:
+    async def wait_for_failure(self) -> RunEndVerdict:
         """Return the verdict once the sandbox is dead, unresponsive or gone."""
         ended = asyncio.ensure_future(self._fleet.backend.wait(self._sandbox.record))
         try:
@@ -87,7 +87,7 @@ class SandboxHealthMonitor:
             # The fleet may notice the end a moment later.
             await asyncio.sleep(min(0.05, self._timeouts.check_interval))
 
-    async def _check(self) -> EndVerdict | None:
+    async def _check(self) -> RunEndVerdict | None:
         status = await self.status()
         now = asyncio.get_running_loop().time()
         if status.health is SandboxHealth.GONE:
@@ -103,7 +103,7 @@ class SandboxHealthMonitor:
         self._paused_since = None
         return await self._ping_daemon(status)
 
-    async def _ping_daemon(self, status: SandboxStatus) -> EndVerdict | None:
+    async def _ping_daemon(self, status: SandboxStatus) -> RunEndVerdict | None:
         try:
             daemon = await self._fleet.running_client(self._sandbox.tenant, self._sandbox.id)
             daemon_state = await daemon.state(timeout=self._timeouts.answer_timeout)
@@ -125,7 +125,7 @@ class SandboxHealthMonitor:
         self._failures = 0
         return self._compare_clock(daemon_state, status)
 
-    def _compare_clock(self, daemon_state: Mapping[str, Any], status: SandboxStatus) -> EndVerdict | None:
+    def _compare_clock(self, daemon_state: Mapping[str, Any], status: SandboxStatus) -> RunEndVerdict | None:
         now = asyncio.get_running_loop().time()
         clock = daemon_state.get("uptime_seconds")
         if not isinstance(clock, int | float):
@@ -138,7 +138,7 @@ class SandboxHealthMonitor:
             return _lost(EndedBy.SANDBOX_FROZEN, reason, status, ReasonCode.SANDBOX_FROZEN, seconds=seconds)
         return None
 
-    async def _sandbox_gone(self, status: SandboxStatus) -> EndVerdict:
+    async def _sandbox_gone(self, status: SandboxStatus) -> RunEndVerdict:
         if status.reason == "out_of_memory":
             reason = "the sandbox ended for want of memory"
             return _lost(EndedBy.OUT_OF_MEMORY, reason, status, ReasonCode.OUT_OF_MEMORY)
@@ -169,9 +169,9 @@ async def find_full_disk_event(events: EventLog, sandbox: Sandbox) -> Mapping[st
         after = page[-1].number
 
 
-def _lost(ended_by: EndedBy, reason: str, status: SandboxStatus, code: ReasonCode, **params: str) -> EndVerdict:
+def _lost(ended_by: EndedBy, reason: str, status: SandboxStatus, code: ReasonCode, **params: str) -> RunEndVerdict:
     sandbox = {name: value for name, value in status.model_dump(mode="json").items() if value is not None}
     evidence = {"sandbox": sandbox}
-    return EndVerdict(
+    return RunEndVerdict(
         state=RunState.LOST, ended_by=ended_by, reason=reason, code=code, params=params, evidence=evidence
     )

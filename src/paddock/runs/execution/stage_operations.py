@@ -19,8 +19,8 @@ from paddock.model.sandbox import RUN_KEY, Sandbox, SandboxState
 from paddock.model.task import WORKSPACE, Task
 from paddock.runs.execution.entrypoint_watch import ENTRYPOINT_COMMAND_ID
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
-from paddock.runs.presets import SCRIPT_PRESET, LaunchPlan, Preset, ServiceAddresses, render_launch_plan
-from paddock.runs.tasks.model_choice import find_task_model, refresh_default_model
+from paddock.runs.presets import SCRIPT_PRESET, AgentPreset, LaunchPlan, SandboxServiceAddresses, render_launch_plan
+from paddock.runs.tasks.model_choice import find_task_model, refresh_models_for_default
 from paddock.runs.tasks.task_templates import SCRIPT_MODEL
 from paddock.sandbox.daemon.client import DaemonClient, SandboxCommand
 from paddock.sandbox.images import BuildProgress
@@ -57,7 +57,7 @@ async def admit_run(dependencies: RunServiceDependencies, run: Run, on_progress:
     preset = find_agent_preset(dependencies, run.task)
     image = choose_image_name(dependencies, run.task, preset)
     check_task_secrets(dependencies, run.tenant, run.task)
-    await refresh_default_model(dependencies, run.task, preset)
+    await refresh_models_for_default(dependencies, run.task, preset)
     admitted = AdmittedRun(image, *choose_run_model(dependencies, run, preset))
     create_launch_plan(dependencies, run.task, preset, admitted.model)
     if run.inputs is not None:
@@ -71,11 +71,11 @@ async def admit_run(dependencies: RunServiceDependencies, run: Run, on_progress:
     return admitted
 
 
-def find_agent_preset(dependencies: RunServiceDependencies, task: Task) -> Preset:
+def find_agent_preset(dependencies: RunServiceDependencies, task: Task) -> AgentPreset:
     return dependencies.presets.get(task.agent or SCRIPT_PRESET)
 
 
-def choose_image_name(dependencies: RunServiceDependencies, task: Task, preset: Preset) -> str:
+def choose_image_name(dependencies: RunServiceDependencies, task: Task, preset: AgentPreset) -> str:
     wanted = task.image or (dependencies.fleet.kinds.get(task.kind).image if task.kind else None)
     return wanted or (preset.image if task.agent else None) or dependencies.config.sandboxes.default_image
 
@@ -96,7 +96,7 @@ def check_task_secrets(dependencies: RunServiceDependencies, tenant: str, task: 
 
 
 def choose_run_model(
-    dependencies: RunServiceDependencies, run: Run, preset: Preset
+    dependencies: RunServiceDependencies, run: Run, preset: AgentPreset
 ) -> tuple[str | None, bool, str | None]:
     """Return the model, whether a script answers, and the replaced model. Raises `ModelNotFound`."""
     llm = run.task.llm
@@ -114,9 +114,9 @@ def choose_run_model(
 
 
 def create_launch_plan(
-    dependencies: RunServiceDependencies, task: Task, preset: Preset, model: str | None, home: str = "/home/agent"
+    dependencies: RunServiceDependencies, task: Task, preset: AgentPreset, model: str | None, home: str = "/home/agent"
 ) -> LaunchPlan:
-    return render_launch_plan(preset, task, model=model, endpoints=ServiceAddresses(home=home))
+    return render_launch_plan(preset, task, model=model, endpoints=SandboxServiceAddresses(home=home))
 
 
 async def create_run_sandbox(dependencies: RunServiceDependencies, run: Run, image: str) -> Sandbox:

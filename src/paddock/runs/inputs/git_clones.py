@@ -23,32 +23,34 @@ _GIT_SETTINGS = (
 )
 
 
-class GitProblem(InvalidInput):
+class UnusableGitRepository(InvalidInput):
     """The git repository cannot be used."""
 
 
 def check_git_source(path: Path, ref: str | None) -> None:
-    """Raise `GitProblem` for problems that can be found without cloning."""
+    """Raise `UnusableGitRepository` for problems that can be found without cloning."""
     if path.is_file():
         with path.open("rb") as file:
             if not file.read(9).startswith(b"# v"):
-                raise GitProblem("is neither a git repository nor a bundle; make one with: git bundle create")
+                raise UnusableGitRepository(
+                    "is neither a git repository nor a bundle; make one with: git bundle create"
+                )
     with _git() as git:
         refs = [line.partition("\t")[2] for line in git("ls-remote", "--", str(path)).splitlines()]
     if ref is None and "HEAD" not in refs:
         branches = [name.removeprefix("refs/heads/") for name in refs if name.startswith("refs/heads/")]
         if not branches:
-            raise GitProblem("has no commits yet; commit something")
-        raise GitProblem(f"has no HEAD; add 'ref', which may be: {', '.join(branches[:10])}")
+            raise UnusableGitRepository("has no commits yet; commit something")
+        raise UnusableGitRepository(f"has no HEAD; add 'ref', which may be: {', '.join(branches[:10])}")
     # Abbreviated commit ids can be resolved only in a clone.
     if ref is not None and not _is_hexadecimal(ref) and not {f"refs/heads/{ref}", f"refs/tags/{ref}", ref} & set(refs):
         names = [name.split("/", 2)[2] for name in refs if name.startswith(("refs/heads/", "refs/tags/"))]
         shown = ", ".join(name for name in names[:10] if not name.endswith("^{}"))
-        raise GitProblem(f"has no branch or tag {ref!r}; there is: {shown or 'none'}")
+        raise UnusableGitRepository(f"has no branch or tag {ref!r}; there is: {shown or 'none'}")
 
 
 @contextmanager
-def clone_repository(path: Path, ref: str | None) -> Iterator[tuple[Path, int]]:
+def clone_git_repository(path: Path, ref: str | None) -> Iterator[tuple[Path, int]]:
     """Yield a temporary clone at a branch, tag or commit, and its commit time."""
     with TemporaryDirectory(prefix="paddock-clone-") as scratch, _git() as git:
         clone = Path(scratch) / "clone"
@@ -63,12 +65,12 @@ def clone_repository(path: Path, ref: str | None) -> Iterator[tuple[Path, int]]:
             git(*at, "checkout", "--quiet", "--no-track", "-B", ref, f"refs/remotes/origin/{ref}")
         elif ref is not None:
             if not _has_commit(git, clone, f"{ref}^{{commit}}"):
-                raise GitProblem(f"has no branch, tag or commit {ref!r}")
+                raise UnusableGitRepository(f"has no branch, tag or commit {ref!r}")
             git(*at, "checkout", "--quiet", "--detach", f"{ref}^{{commit}}")
         elif _has_commit(git, clone, "HEAD^{commit}"):
             git(*at, "reset", "--quiet", "--hard", "HEAD")
         else:
-            raise GitProblem("has no HEAD with a commit; add 'ref'")
+            raise UnusableGitRepository("has no HEAD with a commit; add 'ref'")
         # The sandbox must not learn the host path and cannot reach it.
         git(*at, "remote", "remove", "origin")
         yield clone, int(git(*at, "log", "-1", "--format=%ct"))
@@ -77,7 +79,7 @@ def clone_repository(path: Path, ref: str | None) -> Iterator[tuple[Path, int]]:
 def _has_commit(git: _Git, clone: Path, name: str) -> bool:
     try:
         git("-C", str(clone), "rev-parse", "--quiet", "--verify", "--end-of-options", name)
-    except GitProblem:
+    except UnusableGitRepository:
         return False
     return True
 
@@ -102,13 +104,15 @@ class _Git:
                 check=False,
             )
         except FileNotFoundError:
-            raise GitProblem("needs git on this machine; install it") from None
+            raise UnusableGitRepository("needs git on this machine; install it") from None
         except subprocess.TimeoutExpired:
-            raise GitProblem(f"git did not finish within {seconds:.0f} s") from None
+            raise UnusableGitRepository(f"git did not finish within {seconds:.0f} s") from None
         if done.returncode:
             error_lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
             fatal = [line for line in error_lines if line.startswith(("fatal:", "error:"))]
-            raise GitProblem(f"git says: {(fatal or error_lines)[0].removeprefix('fatal: ').removeprefix('error: ')}")
+            raise UnusableGitRepository(
+                f"git says: {(fatal or error_lines)[0].removeprefix('fatal: ').removeprefix('error: ')}"
+            )
         return done.stdout.decode(errors="surrogateescape")
 
 
@@ -119,7 +123,7 @@ def _git() -> Iterator[_Git]:
     plain |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "file", "GIT_LFS_SKIP_SMUDGE": "1"}
     try:
         trusted = _Git(plain)("-C", "/", "config", "--get-all", "safe.directory").splitlines()
-    except GitProblem:
+    except UnusableGitRepository:
         trusted = []
     with TemporaryDirectory(prefix="paddock-git-") as scratch:
         settings = Path(scratch) / "config"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from paddock.errors import InvalidInput
 from paddock.model.task import WORKSPACE, Task, TaskInput
-from paddock.runs.inputs.git_clones import GitProblem, check_git_source, clone_repository
+from paddock.runs.inputs.git_clones import UnusableGitRepository, check_git_source, clone_git_repository
 from paddock.runs.tasks.task_problems import InvalidTaskError, TaskProblem
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def find_input_problems(inputs: Mapping[int, TaskInput], directory: Path, root: 
         if each.git is not None and isinstance(path := resolve_input_path(each.git, directory, root), Path):
             try:
                 check_git_source(path, each.ref)
-            except (GitProblem, OSError) as error:
+            except (UnusableGitRepository, OSError) as error:
                 yield i, f"{each.git!r} {error}"
 
 
@@ -178,10 +178,10 @@ def _check_packable(each: TaskInput, directory: Path, root: Path) -> Iterator[In
         return
     yield from _parent_directories(input_target_path(each, directory))
     try:
-        with clone_repository(path, each.ref) as (clone, committed):
+        with clone_git_repository(path, each.ref) as (clone, committed):
             for entry in _directory_entries(clone, input_target_path(each, directory), reject_outside_links=False):
                 yield entry if isinstance(entry, str) else InputTarEntry(**{**vars(entry), "time": committed})
-    except GitProblem as error:
+    except UnusableGitRepository as error:
         yield f"{each.git!r} {error}"
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from paddock.model.events import EventType
 from paddock.model.runs import EndedBy, ReasonCode, Run, RunState
 from paddock.model.sandbox import FrozenModel
-from paddock.runs.execution.end_conditions import EndVerdict
+from paddock.runs.execution.end_conditions import RunEndVerdict
 from paddock.runs.output.agent_event_publisher import AgentEvent, AgentEventPublisher, AgentOutputReader
 from paddock.runs.output.output_follower import OutputPiece
 from paddock.runs.output.output_logs import OutputLogs
@@ -46,7 +46,7 @@ class OutputPosition(FrozenModel):
     usage: Mapping[str, Any] = {}
     missed: int = 0
     """Skipped bytes."""
-    verdict: EndVerdict | None = None
+    verdict: RunEndVerdict | None = None
 
     @property
     def can_reread(self) -> bool:
@@ -73,7 +73,7 @@ class OutputPipeline:
         logs: OutputLogs,
         publisher: AgentEventPublisher,
         reader: AgentOutputReader | None,
-        decide: Callable[[EndVerdict], None],
+        decide: Callable[[RunEndVerdict], None],
         masker: SecretMasker | None = None,
     ) -> None:
         end = run.task.end
@@ -234,7 +234,7 @@ class OutputPipeline:
             reason = f"{source} what ends the run"
             code = ReasonCode.WORDS_FOUND if ended_by is EndedBy.SAYS else ReasonCode.OUTPUT_FOUND
             self._decide(
-                EndVerdict(state=RunState.SUCCEEDED, ended_by=ended_by, reason=reason, code=code, evidence=evidence)
+                RunEndVerdict(state=RunState.SUCCEEDED, ended_by=ended_by, reason=reason, code=code, evidence=evidence)
             )
 
     def _check_turn_limit(self) -> None:
@@ -242,7 +242,7 @@ class OutputPipeline:
             reason = f"the agent made more than its {self._most_turns} turns"
             params = {"limit": str(self._most_turns)}
             self._decide(
-                EndVerdict(
+                RunEndVerdict(
                     state=RunState.OVER_BUDGET,
                     ended_by=EndedBy.TURNS,
                     reason=reason,

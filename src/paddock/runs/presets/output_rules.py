@@ -22,16 +22,18 @@ def _one_or_more(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Path = Annotated[str, AfterValidator(lambda value: value if value == "." else _path(value))]
+ValuePath = Annotated[str, AfterValidator(lambda value: value if value == "." else _path(value))]
 """Keys and list indexes joined by dots, relative to the line or item; `.` is the whole."""
-Paths = Annotated[tuple[Path, ...], BeforeValidator(_one_or_more), Field(min_length=1)]
+ValuePaths = Annotated[tuple[ValuePath, ...], BeforeValidator(_one_or_more), Field(min_length=1)]
 """The first existing value is used."""
-Word = Annotated[str, AfterValidator(lambda value: value if value.startswith("=") or value == "." else _path(value))]
+ValueExpression = Annotated[
+    str, AfterValidator(lambda value: value if value.startswith("=") or value == "." else _path(value))
+]
 """A path, or `=` followed by a constant."""
-Words = Annotated[tuple[Word, ...], BeforeValidator(_one_or_more), Field(min_length=1)]
+ValueExpressions = Annotated[tuple[ValueExpression, ...], BeforeValidator(_one_or_more), Field(min_length=1)]
 
 
-class ValueCondition(FrozenModel):
+class OutputValueCondition(FrozenModel):
     """Condition on a value other than equality."""
 
     matches: RegularExpression | None = None
@@ -40,18 +42,18 @@ class ValueCondition(FrozenModel):
     """Whether a value exists."""
 
     @model_validator(mode="after")
-    def _one(self) -> ValueCondition:
+    def _one(self) -> OutputValueCondition:
         if (self.matches is None) == (self.exists is None):
             raise ValueError("needs either 'matches' or 'exists', and not both")
         return self
 
 
 Scalar = str | bool | int | float | None
-When = Mapping[Path, ValueCondition | tuple[Scalar, ...] | Scalar]
+ValueConditions = Mapping[ValuePath, OutputValueCondition | tuple[Scalar, ...] | Scalar]
 """Paths and their expected values: a value, one of several, or a condition. All must hold."""
 
 
-class EmittedEvent(StrEnum):
+class EmittedEventKind(StrEnum):
     """Effect of a matching rule."""
 
     TEXT = "text"
@@ -66,49 +68,49 @@ class EmittedEvent(StrEnum):
     """Recognised, without an event."""
 
 
-_NEEDED: dict[EmittedEvent, tuple[str, ...]] = {
-    EmittedEvent.TEXT: ("text",),
-    EmittedEvent.THINKING: ("text",),
-    EmittedEvent.TOOL_CALL: ("name",),
-    EmittedEvent.TOOL_RESULT: ("text",),
-    EmittedEvent.ERROR: ("text",),
+_NEEDED: dict[EmittedEventKind, tuple[str, ...]] = {
+    EmittedEventKind.TEXT: ("text",),
+    EmittedEventKind.THINKING: ("text",),
+    EmittedEventKind.TOOL_CALL: ("name",),
+    EmittedEventKind.TOOL_RESULT: ("text",),
+    EmittedEventKind.ERROR: ("text",),
 }
-_ALLOWED: dict[EmittedEvent, frozenset[str]] = {
-    EmittedEvent.TEXT: frozenset({"text", "join"}),
-    EmittedEvent.THINKING: frozenset({"text", "join"}),
-    EmittedEvent.TOOL_CALL: frozenset({"id", "name", "arguments"}),
-    EmittedEvent.TOOL_RESULT: frozenset({"id", "text", "failed"}),
-    EmittedEvent.USAGE: frozenset({"input_tokens", "output_tokens"}),
-    EmittedEvent.ERROR: frozenset({"text"}),
-    EmittedEvent.DONE: frozenset(),
-    EmittedEvent.NOTHING: frozenset(),
+_ALLOWED: dict[EmittedEventKind, frozenset[str]] = {
+    EmittedEventKind.TEXT: frozenset({"text", "join"}),
+    EmittedEventKind.THINKING: frozenset({"text", "join"}),
+    EmittedEventKind.TOOL_CALL: frozenset({"id", "name", "arguments"}),
+    EmittedEventKind.TOOL_RESULT: frozenset({"id", "text", "failed"}),
+    EmittedEventKind.USAGE: frozenset({"input_tokens", "output_tokens"}),
+    EmittedEventKind.ERROR: frozenset({"text"}),
+    EmittedEventKind.DONE: frozenset(),
+    EmittedEventKind.NOTHING: frozenset(),
 }
 
 
-class OutputRule(FrozenModel):
+class AgentOutputRule(FrozenModel):
     """Meaning of one kind of line or item. All matching rules are applied in order."""
 
-    when: When = {}
-    each: Path | None = None
+    when: ValueConditions = {}
+    each: ValuePath | None = None
     """A list in the line; `rules` apply to each item, with paths relative to the item."""
-    rules: tuple[OutputRule, ...] = ()
-    emit: EmittedEvent | None = None
-    text: Words | None = None
+    rules: tuple[AgentOutputRule, ...] = ()
+    emit: EmittedEventKind | None = None
+    text: ValueExpressions | None = None
     """Text of a message, tool result or error. Parts of a list are joined."""
-    id: Words | None = None
+    id: ValueExpressions | None = None
     """Id of a tool call, to match its result."""
-    name: Words | None = None
-    arguments: Path | Mapping[str, Path] | None = None
+    name: ValueExpressions | None = None
+    arguments: ValuePath | Mapping[str, ValuePath] | None = None
     """Path of the tool's arguments, or one path per argument."""
-    failed: Path | When | None = None
+    failed: ValuePath | ValueConditions | None = None
     """Condition of a failed tool: a path with a truthy value, or conditions as in `when`."""
     join: bool = False
     """Whether texts of consecutive lines are pieces of one."""
-    input_tokens: Path | None = None
-    output_tokens: Path | None = None
+    input_tokens: ValuePath | None = None
+    output_tokens: ValuePath | None = None
 
     @model_validator(mode="after")
-    def _whole(self) -> OutputRule:
+    def _whole(self) -> AgentOutputRule:
         if (self.each is None) == (self.emit is None):
             raise ValueError("needs either 'emit' or 'each' with 'rules', and not both")
         if bool(self.rules) != (self.each is not None):
@@ -124,20 +126,20 @@ class OutputRule(FrozenModel):
         return self
 
 
-class TurnRule(FrozenModel):
+class AgentTurnRule(FrozenModel):
     """Start of an agent's turn. Default: the first action after a tool's result."""
 
-    when: When = {}
-    id: Words | None = None
+    when: ValueConditions = {}
+    id: ValueExpressions | None = None
     """Lines with the same value belong to one turn."""
 
 
-class ErrorRule(FrozenModel):
+class AgentErrorRule(FrozenModel):
     """How an agent reports a failure, regardless of its exit code."""
 
-    when: When | None = None
+    when: ValueConditions | None = None
     """Conditions on a JSON line."""
-    message: Words | None = None
+    message: ValueExpressions | None = None
     """Path of the message in that line."""
     output: RegularExpression | None = None
     """Regular expression to find in a line that is not JSON."""
@@ -145,7 +147,7 @@ class ErrorRule(FrozenModel):
     """Stream of that line; default: both."""
 
     @model_validator(mode="after")
-    def _one(self) -> ErrorRule:
+    def _one(self) -> AgentErrorRule:
         if (self.when is None) == (self.output is None):
             raise ValueError("needs either 'when' or 'output', and not both")
         if self.when is not None and self.stream is not None:
@@ -155,11 +157,11 @@ class ErrorRule(FrozenModel):
         return self
 
 
-class OutputFormat(FrozenModel):
+class AgentOutputFormat(FrozenModel):
     """How to parse an agent's standard output."""
 
     format: Literal["lines", "json-lines"] = "lines"
-    rules: tuple[OutputRule, ...] = ()
+    rules: tuple[AgentOutputRule, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -167,7 +169,7 @@ class OutputFormat(FrozenModel):
         return {"format": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _readable(self) -> OutputFormat:
+    def _readable(self) -> AgentOutputFormat:
         if self.rules and self.format == "lines":
             raise ValueError("'rules' need 'format: json-lines'")
         return self

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from paddock.runs.presets.output_rules import ValueCondition, When
+from paddock.runs.presets.output_rules import OutputValueCondition, ValueConditions
 
 MAX_TEXT_BYTES = 64 * 1024
 """Maximum bytes of a text."""
@@ -65,7 +65,7 @@ def make_first_value_finder(paths: Sequence[str] | None) -> ValueFinder:
     return find
 
 
-def make_condition_checker(when: When) -> ConditionChecker:
+def make_condition_checker(when: ValueConditions) -> ConditionChecker:
     """Return a check that all conditions hold in a document."""
     checks = [(make_value_finder(path), _matcher(value)) for path, value in when.items()]
 
@@ -79,7 +79,7 @@ def make_condition_checker(when: When) -> ConditionChecker:
     return check
 
 
-def make_truth_checker(rule: str | When | None) -> ConditionChecker:
+def make_truth_checker(rule: str | ValueConditions | None) -> ConditionChecker:
     """Return a check for a truthy value at a path, or for conditions."""
     if rule is None:
         return lambda document: False
@@ -90,7 +90,7 @@ def make_truth_checker(rule: str | When | None) -> ConditionChecker:
 
 
 def _matcher(value: Any) -> ConditionChecker:
-    if isinstance(value, ValueCondition):
+    if isinstance(value, OutputValueCondition):
         if value.matches is None:
             return lambda found: (found is not None) is value.exists
         pattern = re.compile(value.matches)
@@ -103,7 +103,7 @@ def _matcher(value: Any) -> ConditionChecker:
     return lambda found: any(type(found) is type(each) and found == each for each in wanted)
 
 
-def value_as_text(value: Any) -> str:
+def event_text_from_value(value: Any) -> str:
     """Convert a value to text: a string as it is, the texts of a list, or JSON."""
     if value is None:
         return ""
@@ -126,7 +126,7 @@ def _part_as_text(part: Any) -> str:
     return f"[{sort[:40]}]" if isinstance(sort, str) else json.dumps(part, ensure_ascii=False)
 
 
-def truncate_text(text: str, longest: int = MAX_TEXT_BYTES, dropped: int = 0) -> str:
+def truncate_event_text(text: str, longest: int = MAX_TEXT_BYTES, dropped: int = 0) -> str:
     """Shorten a text for an event, with a note of the omitted bytes, including `dropped` ones."""
     # Some databases cannot store NUL.
     text = text.replace("\0", "\ufffd")
@@ -138,9 +138,9 @@ def truncate_text(text: str, longest: int = MAX_TEXT_BYTES, dropped: int = 0) ->
     return text
 
 
-def value_as_name(value: Any) -> str:
+def event_name_from_value(value: Any) -> str:
     """Convert a value to a short name, such as a tool's."""
-    return truncate_text(value_as_text(value), MAX_NAME_BYTES)
+    return truncate_event_text(event_text_from_value(value), MAX_NAME_BYTES)
 
 
 def make_arguments_finder(rule: str | Mapping[str, str] | None) -> ValueFinder:
@@ -166,7 +166,7 @@ def _truncate_arguments(tree: Any) -> Any:
         text = json.dumps(clean, ensure_ascii=False)
         if len(text.encode()) <= MAX_TEXT_BYTES:
             return clean
-    return {"json": truncate_text(text)}
+    return {"json": truncate_event_text(text)}
 
 
 def _is_small(written: bytes) -> bool:
@@ -189,7 +189,7 @@ class _ValueCleaner:
     def clean(self, tree: Any, levels: int = MAX_DEPTH) -> Any:
         self._left -= 1
         if isinstance(tree, str):
-            return truncate_text(tree, self._longest)
+            return truncate_event_text(tree, self._longest)
         if not isinstance(tree, dict | list):
             # Databases cannot store larger integers.
             return str(tree)[:MAX_NAME_BYTES] if isinstance(tree, int) and abs(tree) >= 2**63 else tree
@@ -199,5 +199,5 @@ class _ValueCleaner:
             kept = [self.clean(each, levels - 1) for each in islice(tree, max(0, self._left))]
             return kept if len(kept) == len(tree) else [*kept, "[…]"]
         names = islice(tree.items(), max(0, self._left))
-        found = {truncate_text(name, MAX_NAME_BYTES): self.clean(each, levels - 1) for name, each in names}
+        found = {truncate_event_text(name, MAX_NAME_BYTES): self.clean(each, levels - 1) for name, each in names}
         return found if len(tree) <= len(found) else {**found, "…": f"[{len(tree)} in all]"}

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from paddock.config.units import Bytes
 from paddock.model.sandbox import FrozenModel
 from paddock.model.task import Identifier, VariableName, VariableValue
-from paddock.runs.presets.output_rules import ErrorRule, OutputFormat, TurnRule
+from paddock.runs.presets.output_rules import AgentErrorRule, AgentOutputFormat, AgentTurnRule
 
 PLACEHOLDERS = ("goal", "goal_file", "home", "llm_url", "mcp_file", "model", "task", "workspace")
 """Placeholders allowed everywhere; `mcp_words` only in commands, `mcp_servers` only in trees."""
@@ -107,7 +107,7 @@ class PresetFile(FrozenModel):
         return self
 
 
-class McpShape(FrozenModel):
+class McpConfigFormat(FrozenModel):
     """Configuration format of MCP servers. Without a form for a kind of server, the agent cannot use that kind."""
 
     remote: ServerTree = None
@@ -119,7 +119,7 @@ class McpShape(FrozenModel):
     local_words: tuple[ServerWord, ...] = ()
 
 
-class Preset(FrozenModel):
+class AgentPreset(FrozenModel):
     """How to start one agent and parse its output. A file is enough to add an agent."""
 
     name: Identifier
@@ -137,10 +137,10 @@ class Preset(FrozenModel):
     """Maximum length of the goal."""
     env: Mapping[VariableName, Annotated[VariableValue, AfterValidator(_fillable_text)]] = {}
     files: Mapping[Annotated[str, AfterValidator(_valid_file_path)], PresetFile] = {}
-    mcp: McpShape = McpShape()
-    output: OutputFormat = OutputFormat()
-    turn: TurnRule | None = None
-    errors: tuple[ErrorRule, ...] = ()
+    mcp: McpConfigFormat = McpConfigFormat()
+    output: AgentOutputFormat = AgentOutputFormat()
+    turn: AgentTurnRule | None = None
+    errors: tuple[AgentErrorRule, ...] = ()
 
     def uses_placeholder(self, placeholder: str) -> bool:
         """Return whether the preset uses a placeholder."""

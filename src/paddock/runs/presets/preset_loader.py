@@ -20,8 +20,14 @@ from paddock.config.yaml_files import (
     unknown_name_message,
 )
 from paddock.errors import ConfigError, NotFound
-from paddock.runs.presets.output_rules import ErrorRule, OutputFormat, OutputRule, TurnRule, ValueCondition
-from paddock.runs.presets.preset import McpShape, Preset, PresetFile
+from paddock.runs.presets.output_rules import (
+    AgentErrorRule,
+    AgentOutputFormat,
+    AgentOutputRule,
+    AgentTurnRule,
+    OutputValueCondition,
+)
+from paddock.runs.presets.preset import AgentPreset, McpConfigFormat, PresetFile
 
 BUILT_IN_DIRECTORY = Path(__file__).parent
 MAX_PRESET_BYTES = 2**20
@@ -36,7 +42,7 @@ _PRECISE_ERROR_TYPES = ("value_error", "extra_forbidden", "literal_error", "enum
 class _CachedPreset:
     """Cached preset and the state of its files."""
 
-    preset: Preset
+    preset: AgentPreset
     names: tuple[str, ...]
     stamps: tuple[tuple[int, int, int] | None, ...]
 
@@ -57,7 +63,7 @@ class PresetLibrary:
         found = {path.stem for directory in self._directories for path in directory.glob("*.yaml")}
         return sorted(name for name in found if _NAME_PATTERN.fullmatch(name))
 
-    def get(self, name: str) -> Preset:
+    def get(self, name: str) -> AgentPreset:
         """Read a preset. Raises `NotFound`, which lists all, and `ConfigError` naming file, line and field."""
         path = self._find(name, self._directories)
         if path is None:
@@ -69,7 +75,7 @@ class PresetLibrary:
         tree, data = self._merge_with_base(path, (), names)
         stamps = self._stamps(names)
         try:
-            preset = Preset.model_validate({**data, "name": name})
+            preset = AgentPreset.model_validate({**data, "name": name})
         except ValidationError as error:
             raise ConfigError("\n".join(_validation_messages(path, tree, error))) from error
         self._read[name] = _CachedPreset(preset, tuple(names), stamps)
@@ -167,12 +173,12 @@ def _advise(detail: Mapping[str, Any]) -> str:
 def _fields(location: Sequence[Any]) -> list[str]:
     """Return the field names at a location."""
     words = [part for part in location if isinstance(part, str)]
-    models: dict[str, type[Any]] = {"files": PresetFile, "mcp": McpShape, "output": OutputFormat}
-    models |= {"turn": TurnRule, "errors": ErrorRule}
-    model: type[Any] = models.get(words[0], Preset) if words else Preset
+    models: dict[str, type[Any]] = {"files": PresetFile, "mcp": McpConfigFormat, "output": AgentOutputFormat}
+    models |= {"turn": AgentTurnRule, "errors": AgentErrorRule}
+    model: type[Any] = models.get(words[0], AgentPreset) if words else AgentPreset
     if "rules" in words:
-        model = OutputRule
-    if words and words[-1].endswith("ValueCondition]"):
-        model = ValueCondition
+        model = AgentOutputRule
+    if words and words[-1].endswith("OutputValueCondition]"):
+        model = OutputValueCondition
     names = [field.alias or name for name, field in model.model_fields.items()]
-    return sorted([*names, "extends"] if model is Preset else names)
+    return sorted([*names, "extends"] if model is AgentPreset else names)

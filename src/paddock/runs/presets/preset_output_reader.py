@@ -14,30 +14,30 @@ from typing import Any
 import msgspec
 
 from paddock.model.events import EventType
-from paddock.runs.presets.output_rules import EmittedEvent, OutputRule
+from paddock.runs.presets.output_rules import AgentOutputRule, EmittedEventKind
 from paddock.runs.presets.output_value_finders import (
     MAX_LIST_ITEMS,
     MAX_TEXT_BYTES,
     ConditionChecker,
     ValueFinder,
+    event_name_from_value,
+    event_text_from_value,
     make_arguments_finder,
     make_condition_checker,
     make_first_value_finder,
     make_truth_checker,
     make_value_finder,
-    truncate_text,
-    value_as_name,
-    value_as_text,
+    truncate_event_text,
 )
-from paddock.runs.presets.preset import Preset
+from paddock.runs.presets.preset import AgentPreset
 
 MAX_LINE_BYTES = 4 * 2**20
 STDOUT = "stdout"
 _EVENT_TYPES = {
-    EmittedEvent.TEXT: EventType.RUN_TEXT,
-    EmittedEvent.THINKING: EventType.RUN_THINKING,
-    EmittedEvent.TOOL_CALL: EventType.RUN_TOOL_CALL,
-    EmittedEvent.TOOL_RESULT: EventType.RUN_TOOL_RESULT,
+    EmittedEventKind.TEXT: EventType.RUN_TEXT,
+    EmittedEventKind.THINKING: EventType.RUN_THINKING,
+    EmittedEventKind.TOOL_CALL: EventType.RUN_TOOL_CALL,
+    EmittedEventKind.TOOL_RESULT: EventType.RUN_TOOL_RESULT,
 }
 
 
@@ -49,7 +49,7 @@ class ParsedAgentEvent:
     data: dict[str, Any]
 
 
-def make_output_reader(preset: Preset) -> PresetOutputReader:
+def make_output_reader(preset: AgentPreset) -> PresetOutputReader:
     """Return a reader for the output of one run."""
     return PresetOutputReader(preset)
 
@@ -57,7 +57,7 @@ def make_output_reader(preset: Preset) -> PresetOutputReader:
 class PresetOutputReader:
     """Incremental parser of agent output."""
 
-    def __init__(self, preset: Preset) -> None:
+    def __init__(self, preset: AgentPreset) -> None:
         self.turns = 0
         """Number of turns seen in the output."""
         self.error: str | None = None
@@ -79,7 +79,7 @@ class PresetOutputReader:
         self._last_turn: str | None = None
         self._acting = False
         self._lines = {STDOUT: _LineSplitter(), "stderr": _LineSplitter()}
-        self._joined: tuple[EmittedEvent, str, int] | None = None
+        self._joined: tuple[EmittedEventKind, str, int] | None = None
         self._last_error: str | None = None
 
     def feed(self, stream: str, data: bytes) -> list[ParsedAgentEvent]:
@@ -115,7 +115,9 @@ class PresetOutputReader:
         if stream == STDOUT:
             self._flush_text(events)
         events.append(
-            ParsedAgentEvent(EventType.RUN_OUTPUT, {"stream": stream, "text": truncate_text(text, dropped=dropped)})
+            ParsedAgentEvent(
+                EventType.RUN_OUTPUT, {"stream": stream, "text": truncate_event_text(text, dropped=dropped)}
+            )
         )
 
     def _apply_rules(self, document: dict[str, Any], events: list[ParsedAgentEvent]) -> bool:
@@ -125,44 +127,49 @@ class PresetOutputReader:
         if failure is None and not made:
             return False
         if self._turn is not None and self._turn(document):
-            self._count_turn(value_as_text(self._turn_id(document)) or None)
+            self._count_turn(event_text_from_value(self._turn_id(document)) or None)
         for rule, item in made:
-            if not (rule.emit is EmittedEvent.DONE and failure is not None):
+            if not (rule.emit is EmittedEventKind.DONE and failure is not None):
                 self._apply_rule(rule, item, events)
         if failure is not None:
-            self._record_failure(value_as_text(failure(document)) or "the agent failed and did not say why", events)
+            self._record_failure(
+                event_text_from_value(failure(document)) or "the agent failed and did not say why", events
+            )
         return True
 
     def _apply_rule(self, rule: _CompiledRule, item: Any, events: list[ParsedAgentEvent]) -> None:
         match rule.emit:
-            case EmittedEvent.NOTHING:
+            case EmittedEventKind.NOTHING:
                 return
-            case EmittedEvent.USAGE:
+            case EmittedEventKind.USAGE:
                 for name, find in rule.counts.items():
                     self.usage[name] += _count_value(find(item))
                 return
-            case EmittedEvent.DONE:
+            case EmittedEventKind.DONE:
                 self._flush_text(events)
                 self.done, self.error = True, None
                 return
-            case EmittedEvent.TEXT | EmittedEvent.THINKING:
-                if not (text := value_as_text(rule.text(item))):
+            case EmittedEventKind.TEXT | EmittedEventKind.THINKING:
+                if not (text := event_text_from_value(rule.text(item))):
                     return
                 self._begin_turn()
                 if rule.join:
                     self._join_text(rule.emit, text, events)
                     return
-                data: dict[str, Any] = {"text": truncate_text(text)}
-            case EmittedEvent.TOOL_CALL:
+                data: dict[str, Any] = {"text": truncate_event_text(text)}
+            case EmittedEventKind.TOOL_CALL:
                 self._begin_turn()
-                data = {"id": value_as_name(rule.id(item)), "name": value_as_name(rule.name(item))}
+                data = {"id": event_name_from_value(rule.id(item)), "name": event_name_from_value(rule.name(item))}
                 data["arguments"] = rule.arguments(item)
-            case EmittedEvent.TOOL_RESULT:
+            case EmittedEventKind.TOOL_RESULT:
                 self._acting = False
-                data = {"id": value_as_name(rule.id(item)), "text": truncate_text(value_as_text(rule.text(item)))}
+                data = {
+                    "id": event_name_from_value(rule.id(item)),
+                    "text": truncate_event_text(event_text_from_value(rule.text(item))),
+                }
                 data["failed"] = rule.failed(item)
             case _:
-                self._emit_error(truncate_text(value_as_text(rule.text(item))), events)
+                self._emit_error(truncate_event_text(event_text_from_value(rule.text(item))), events)
                 return
         self._flush_text(events)
         events.append(ParsedAgentEvent(_EVENT_TYPES[rule.emit], data))
@@ -179,7 +186,7 @@ class PresetOutputReader:
         self._last_turn = turn and turn[:MAX_TEXT_BYTES]
 
     def _record_failure(self, message: str, events: list[ParsedAgentEvent]) -> None:
-        self.error, self.done = truncate_text(message), False
+        self.error, self.done = truncate_event_text(message), False
         self._emit_error(self.error, events)
 
     def _emit_error(self, message: str, events: list[ParsedAgentEvent]) -> None:
@@ -189,7 +196,7 @@ class PresetOutputReader:
             events.append(ParsedAgentEvent(EventType.RUN_ERROR, {"message": message}))
         self._last_error = message
 
-    def _join_text(self, sort: EmittedEvent, text: str, events: list[ParsedAgentEvent]) -> None:
+    def _join_text(self, sort: EmittedEventKind, text: str, events: list[ParsedAgentEvent]) -> None:
         if self._joined is not None and self._joined[0] is not sort:
             self._flush_text(events)
         _, so_far, dropped = self._joined or (sort, "", 0)
@@ -203,14 +210,14 @@ class PresetOutputReader:
         if self._joined is not None:
             sort, text, dropped = self._joined
             self._joined = None
-            events.append(ParsedAgentEvent(_EVENT_TYPES[sort], {"text": truncate_text(text, dropped=dropped)}))
+            events.append(ParsedAgentEvent(_EVENT_TYPES[sort], {"text": truncate_event_text(text, dropped=dropped)}))
 
 
 class _CompiledRule:
     """Compiled rule."""
 
-    def __init__(self, rule: OutputRule) -> None:
-        self.emit = rule.emit or EmittedEvent.NOTHING
+    def __init__(self, rule: AgentOutputRule) -> None:
+        self.emit = rule.emit or EmittedEventKind.NOTHING
         self.join = rule.join
         self._check: ConditionChecker = make_condition_checker(rule.when)
         self._each: ValueFinder | None = make_value_finder(rule.each) if rule.each is not None else None

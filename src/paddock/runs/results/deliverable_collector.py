@@ -19,7 +19,7 @@ from paddock.runs.results.deliverable_receiver import (
     PARTIAL_FILE_NAME,
     DeliverableReceiver,
     DeliverableReport,
-    FileRefused,
+    DeliveredFileRefused,
     deliverable_path,
     has_wildcards,
 )
@@ -181,7 +181,7 @@ def _no_match_reason(report: DeliverableReport) -> str:
 def _is_complete(wanted: Deliverable, files: dict[str, DeliveredFile]) -> bool:
     try:
         return deliverable_path(wanted.path) in files
-    except FileRefused:
+    except DeliveredFileRefused:
         return False
 
 

@@ -59,7 +59,7 @@ class DeliveryProtocolViolation(SandboxError):
     """The sandbox violates the protocol."""
 
 
-class FileRefused(Exception):
+class DeliveredFileRefused(Exception):
     """A rejected file; the message is the reason."""
 
 
@@ -223,11 +223,11 @@ class DeliverableReceiver:
         try:
             file.relative_path = deliverable_path(path, report.wanted.path)
             if file.relative_path in self.files:
-                raise FileRefused("would replace a file received before it")
+                raise DeliveredFileRefused("would replace a file received before it")
             if file.relative_path in self._created_directories:
-                raise FileRefused("has the name of a directory received before it")
+                raise DeliveredFileRefused("has the name of a directory received before it")
             file.partial = f"{self._create_parent(file.relative_path)}/{PARTIAL_FILE_NAME}"
-        except FileRefused as reason:
+        except DeliveredFileRefused as reason:
             report.add_problem(f"{printable_path(path)} {reason}")
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -287,7 +287,7 @@ class DeliverableReceiver:
             return str(self._directory)
         if parent not in self._created_directories:
             if parent in self.files:
-                raise FileRefused("is below a path received before it as a file")
+                raise DeliveredFileRefused("is below a path received before it as a file")
             path = f"{self._create_parent(parent)}/{parent.rpartition('/')[2]}"
             try:
                 os.mkdir(path, 0o700)
@@ -306,25 +306,25 @@ class DeliverableReceiver:
 
 
 def deliverable_path(path: str, wanted: str = "/") -> str:
-    """Return the path of a sandbox file below `deliverables/`. Raises `FileRefused`.
+    """Return the path of a sandbox file below `deliverables/`. Raises `DeliveredFileRefused`.
 
     Workspace files keep their relative path, others their absolute path. Control characters
     are percent-escaped.
     """
     parts = path.split("/")
     if "\0" in path or parts[0] or any(part in ("", ".", "..") for part in parts[1:]) or path in ("", WORKSPACE):
-        raise FileRefused("is not a plain path")
+        raise DeliveredFileRefused("is not a plain path")
     try:
         sizes = [len(escape_file_name(part).encode()) for part in parts]
     except UnicodeEncodeError:
-        raise FileRefused("has a name that is not UTF-8") from None
+        raise DeliveredFileRefused("has a name that is not UTF-8") from None
     if max(sizes) > MAX_NAME_BYTES or sum(sizes) + len(parts) > MAX_PATH_BYTES:
-        raise FileRefused("has too long a name")
+        raise DeliveredFileRefused("has too long a name")
     if PARTIAL_FILE_NAME in parts:
-        raise FileRefused("has a name reserved for partial files")
+        raise DeliveredFileRefused("has a name reserved for partial files")
     base = pattern_directory(wanted)
     if path != wanted and path != base and not path.startswith(base.rstrip("/") + "/"):
-        raise FileRefused("was not requested")
+        raise DeliveredFileRefused("was not requested")
     return escape_file_name(path[len(WORKSPACE) + 1 :] if path.startswith(f"{WORKSPACE}/") else path[1:])
 
 
@@ -352,5 +352,5 @@ def printable_path(path: str) -> str:
 def _workspace_path(path: str) -> str:
     try:
         return deliverable_path(path)
-    except FileRefused:
+    except DeliveredFileRefused:
         return ""

@@ -54,7 +54,7 @@ class RunFolder:
             directory.mkdir(mode=0o700, exist_ok=True)
 
     def write_task(self, document: Mapping[str, Any]) -> None:
-        """Write the task document returned by `mask_task`."""
+        """Write the task document returned by `mask_task_secrets`."""
         text = yaml.dump(document, Dumper=_BlockStyleDumper, sort_keys=False, allow_unicode=True, width=120)
         with self.open_for_replacement(self.task) as file:
             file.write(text.encode(errors="replace"))
@@ -118,7 +118,7 @@ class RunFolder:
                 os.close(directory)
 
 
-def mask_task(task: Task, mask: Callable[[str], str] = str) -> dict[str, Any]:
+def mask_task_secrets(task: Task, mask: Callable[[str], str] = str) -> dict[str, Any]:
     """Return the task document without possible secrets: headers, passwords, secret-like variables.
 
     `mask` is applied to all other texts.
@@ -146,7 +146,7 @@ def strip_url_credentials(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
 
 
-def remove_leftover_folders(root: Path) -> None:
+def remove_leftover_run_folders(root: Path) -> None:
     """Remove folders that an interrupted server was removing."""
     for left in root.glob(".*.????????"):
         shutil.rmtree(left, onerror=_ignore_missing)

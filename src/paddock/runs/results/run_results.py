@@ -21,10 +21,10 @@ from paddock.model.sandbox import FrozenModel
 from paddock.model.task import Task
 from paddock.runs.execution.end_conditions import (
     MAX_REASON_LENGTH,
-    EndVerdict,
-    EntrypointEnd,
+    EntrypointOutcome,
+    RunEndVerdict,
     cancelled_verdict,
-    limit_reason_length,
+    shorten_reason_middle,
 )
 from paddock.runs.results.deliverable_collector import collect_deliverables
 from paddock.runs.results.run_folder import RunFolder
@@ -69,7 +69,7 @@ def deliverable_events(results: CollectedResults) -> list[tuple[EventType, Mappi
     ]
 
 
-def build_run_result(run: Run, end: EntrypointEnd, results: CollectedResults, cancelling: str | None) -> RunResult:
+def build_run_result(run: Run, end: EntrypointOutcome, results: CollectedResults, cancelling: str | None) -> RunResult:
     """Build the final result. Missing deliverables and failed checks can only worsen the state."""
     verdict = _final_state(end, results, cancelling)
     now = datetime.now(UTC)
@@ -85,9 +85,9 @@ def build_run_result(run: Run, end: EntrypointEnd, results: CollectedResults, ca
     return RunResult(
         state=verdict.state,
         ended_by=verdict.ended_by,
-        reason=limit_reason_length(verdict.reason),
+        reason=shorten_reason_middle(verdict.reason),
         code=verdict.code,
-        params={name: limit_reason_length(value) for name, value in verdict.params.items()},
+        params={name: shorten_reason_middle(value) for name, value in verdict.params.items()},
         exit_code=end.exit_code,
         evidence=evidence,
         attempt=run.attempt,
@@ -100,21 +100,27 @@ def build_run_result(run: Run, end: EntrypointEnd, results: CollectedResults, ca
     )
 
 
-def _final_state(end: EntrypointEnd, results: CollectedResults, cancelling: str | None) -> EndVerdict:
+def _final_state(end: EntrypointOutcome, results: CollectedResults, cancelling: str | None) -> RunEndVerdict:
     missing = [f"{each.path} ({each.reason})" for each in results.missing if each.required]
     failed = [each.name for each in results.checks if each.required and not each.passed]
     if cancelling is not None and end.ended_by is not EndedBy.CANCEL:
         return cancelled_verdict(cancelling)
     if end.state is not RunState.SUCCEEDED or not (missing or failed):
-        return EndVerdict(state=end.state, ended_by=end.ended_by, reason=end.reason, code=end.code, params=end.params)
+        return RunEndVerdict(
+            state=end.state, ended_by=end.ended_by, reason=end.reason, code=end.code, params=end.params
+        )
     if results.broken:
         reason = f"the sandbox ended before all was taken out of it: {results.broken}"
         code, params = ReasonCode.SANDBOX_ENDED, {"detail": results.broken}
-        return EndVerdict(state=RunState.LOST, ended_by=EndedBy.SANDBOX_DIED, reason=reason, code=code, params=params)
+        return RunEndVerdict(
+            state=RunState.LOST, ended_by=EndedBy.SANDBOX_DIED, reason=reason, code=code, params=params
+        )
     if missing:
         names = "; ".join(missing[:MAX_LISTED_NAMES])
         reason, code = f"deliverables are missing: {names}", ReasonCode.DELIVERABLES_MISSING
     else:
         names = ", ".join(failed[:MAX_LISTED_NAMES])
         reason, code = f"checks did not pass: {names}", ReasonCode.CHECKS_FAILED
-    return EndVerdict(state=RunState.FAILED, ended_by=end.ended_by, reason=reason, code=code, params={"names": names})
+    return RunEndVerdict(
+        state=RunState.FAILED, ended_by=end.ended_by, reason=reason, code=code, params={"names": names}
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paddock.model.task import Task
 
 
-def expand_matrix(task: Task) -> list[tuple[str, Task]]:
+def expand_task_matrix(task: Task) -> list[tuple[str, Task]]:
     """Return the name and the task of every run, without the matrix.
 
     Matrix runs are named `TASK/AGENT/MODEL`, with varied parts only, ordered by agent.

@@ -9,11 +9,11 @@ from paddock.llm.demo import is_demo_provider
 from paddock.llm.gateway.model_routes import ModelNotFound, ModelRoute
 from paddock.model.task import Task
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
-from paddock.runs.presets import Preset, requested_model
+from paddock.runs.presets import AgentPreset, requested_model_name
 
 
 @dataclass(frozen=True)
-class ModelChoice:
+class RunModelChoice:
     """Chosen model of a run."""
 
     name: str
@@ -22,13 +22,13 @@ class ModelChoice:
     """The agent's suggested model, if the server's default replaces it."""
 
 
-def find_task_model(dependencies: RunServiceDependencies, task: Task, preset: Preset) -> ModelChoice | None:
+def find_task_model(dependencies: RunServiceDependencies, task: Task, preset: AgentPreset) -> RunModelChoice | None:
     """Return the model of a task, None where it needs none. Raises `ModelNotFound`, `InvalidInput` for a pattern."""
-    wanted = requested_model(preset, task)
+    wanted = requested_model_name(preset, task)
     if wanted is None:
         return None
     try:
-        return ModelChoice(wanted, dependencies.gateway.routes.resolve(wanted))
+        return RunModelChoice(wanted, dependencies.gateway.routes.resolve(wanted))
     except ModelNotFound as error:
         default = _default_model(dependencies, wanted) if uses_default_model(task) else None
         if default is not None:
@@ -41,9 +41,9 @@ def uses_default_model(task: Task) -> bool:
     return task.llm.model is None and task.llm.script is None
 
 
-async def refresh_default_model(dependencies: RunServiceDependencies, task: Task, preset: Preset) -> None:
+async def refresh_models_for_default(dependencies: RunServiceDependencies, task: Task, preset: AgentPreset) -> None:
     """Wait briefly for the providers' lists of models if the default model is needed."""
-    wanted = requested_model(preset, task)
+    wanted = requested_model_name(preset, task)
     if wanted is None or not uses_default_model(task):
         return
     try:
@@ -52,7 +52,7 @@ async def refresh_default_model(dependencies: RunServiceDependencies, task: Task
         await dependencies.gateway.catalog.refresh()
 
 
-def _default_model(dependencies: RunServiceDependencies, wanted: str) -> ModelChoice | None:
+def _default_model(dependencies: RunServiceDependencies, wanted: str) -> RunModelChoice | None:
     name = dependencies.gateway.catalog.default()
     if name is None:
         return None
@@ -60,7 +60,7 @@ def _default_model(dependencies: RunServiceDependencies, wanted: str) -> ModelCh
         route = dependencies.gateway.routes.resolve(name)
     except (ModelNotFound, InvalidInput):
         return None
-    return None if is_demo_provider(route.provider_settings) else ModelChoice(name, route, replaced_model=wanted)
+    return None if is_demo_provider(route.provider_settings) else RunModelChoice(name, route, replaced_model=wanted)
 
 
 def _with_advice(dependencies: RunServiceDependencies, wanted: str, error: ModelNotFound) -> ModelNotFound:

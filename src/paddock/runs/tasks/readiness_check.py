@@ -14,19 +14,19 @@ from paddock.runs.execution.stage_operations import (
     choose_image_name,
     find_agent_preset,
 )
-from paddock.runs.presets import Preset, UnsupportedTaskError, check_task_fits, requested_model
+from paddock.runs.presets import AgentPreset, UnsupportedTaskError, check_agent_supports_task, requested_model_name
 from paddock.runs.tasks.model_choice import find_task_model
 from paddock.runs.tasks.readiness_issues import IssueCode, IssueLevel, ReadinessIssue
 from paddock.runs.tasks.task_templates import SCRIPT_MODEL
 
 
-def check_task(dependencies: RunServiceDependencies, tenant: str, task: Task) -> None:
+def check_task_readiness(dependencies: RunServiceDependencies, tenant: str, task: Task) -> None:
     """Raise `InvalidInput` for the first problem that needs neither a sandbox nor models to find."""
     for issue in find_blocking_issues(dependencies, tenant, task):
         raise InvalidInput(f"{issue.field}: {issue.message}" if issue.field else issue.message, params=issue.params)
 
 
-def find_readiness_issues(dependencies: RunServiceDependencies, tenant: str, task: Task) -> list[ReadinessIssue]:
+def find_task_readiness_issues(dependencies: RunServiceDependencies, tenant: str, task: Task) -> list[ReadinessIssue]:
     """Return issues that prevent a run, then notices such as image builds. Reads the disk."""
     return [
         *find_blocking_issues(dependencies, tenant, task),
@@ -44,7 +44,7 @@ def find_blocking_issues(dependencies: RunServiceDependencies, tenant: str, task
         )
         return
     try:
-        check_task_fits(preset, task)
+        check_agent_supports_task(preset, task)
     except UnsupportedTaskError as error:
         params = {"agent": preset.name}
         field = ".".join(map(str, error.field_path))
@@ -77,7 +77,7 @@ def _find_model_issues(dependencies: RunServiceDependencies, task: Task) -> Iter
     preset = _find_preset(dependencies, task)
     if preset is None:
         return  # Reported as a fault.
-    wanted = requested_model(preset, task)
+    wanted = requested_model_name(preset, task)
     scripted = task.llm.script is not None
     answers = ReadinessIssue(
         code=IssueCode.SCRIPT_ANSWERS,
@@ -170,7 +170,7 @@ def _find_image_builds(dependencies: RunServiceDependencies, task: Task) -> Iter
         )
 
 
-def _find_preset(dependencies: RunServiceDependencies, task: Task) -> Preset | None:
+def _find_preset(dependencies: RunServiceDependencies, task: Task) -> AgentPreset | None:
     try:
         return find_agent_preset(dependencies, task)
     except NotFound:

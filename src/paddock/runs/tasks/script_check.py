@@ -11,7 +11,7 @@ from pathlib import Path
 from paddock.errors import ConfigError
 from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.scripted_model.script_loader import parse_script
-from paddock.runs.tasks.task_problems import problems_from_error
+from paddock.runs.tasks.task_problems import task_problems_from_error
 
 LONG_SCRIPT_CHARACTERS = 32 * 2**10
 """Characters of a script that block other clients while it is parsed."""
@@ -41,7 +41,7 @@ def _parse_problems(text: str) -> Sequence[str]:
     try:
         parse_script(text, Path("llm.script"))
     except ConfigError as error:
-        return [f"line {each.line or 1}: {each.message}" for each in problems_from_error(error, "llm.script")]
+        return [f"line {each.line or 1}: {each.message}" for each in task_problems_from_error(error, "llm.script")]
     return ()
 
 

@@ -23,10 +23,10 @@ from paddock.llm.scripted_model.script_loader import MAX_SCRIPT_BYTES, parse_scr
 from paddock.model.task import FieldPath, Task, TaskConflicts, TaskInput
 from paddock.model.task_fields import wrap_in_list
 from paddock.runs.inputs.input_packer import find_input_problems, resolve_input_path
-from paddock.runs.presets import SCRIPT_PRESET, PresetLibrary, UnsupportedTaskError, check_task_fits
-from paddock.runs.tasks.matrix_expansion import expand_matrix
+from paddock.runs.presets import SCRIPT_PRESET, PresetLibrary, UnsupportedTaskError, check_agent_supports_task
+from paddock.runs.tasks.matrix_expansion import expand_task_matrix
 from paddock.runs.tasks.script_check import find_script_problems
-from paddock.runs.tasks.task_problems import InvalidTaskError, TaskProblem, problems_from_error
+from paddock.runs.tasks.task_problems import InvalidTaskError, TaskProblem, task_problems_from_error
 from paddock.runs.tasks.task_schema import SHORT_FORMS
 
 MAX_TASK_FILE_BYTES = 2**20
@@ -56,13 +56,13 @@ class LoadedTask:
         return self.task.model_copy(update={"inputs": ()})
 
 
-def project_root(path: Path) -> Path:
+def task_project_root(path: Path) -> Path:
     """Return the directory whose files a task may use: its own, or the parent of `tasks/`."""
     directory = path.absolute().parent
     return next((above.parent for above in (directory, *directory.parents) if above.name == "tasks"), directory)
 
 
-def load_task(path: Path, *, presets: KnownAgents = None, root: Path | None = None) -> LoadedTask:
+def load_task_file(path: Path, *, presets: KnownAgents = None, root: Path | None = None) -> LoadedTask:
     """Load a task file. Raises `InvalidTaskError` with all problems.
 
     `presets` are the known agents or their names. Files must be below `root`, which
@@ -73,14 +73,14 @@ def load_task(path: Path, *, presets: KnownAgents = None, root: Path | None = No
         text = read_text_file(path, MAX_TASK_FILE_BYTES)
         tree, data = parse_yaml(text, path)
     except ConfigError as error:
-        raise InvalidTaskError(problems_from_error(error, file)) from error
+        raise InvalidTaskError(task_problems_from_error(error, file)) from error
     if not isinstance(data, dict):
         problem = "is empty" if data is None else "is no mapping"
         raise InvalidTaskError(
             [TaskProblem(file, 1, "", f"{problem}; a task begins with 'name: NAME'; see: paddock task new")]
         )
     data.pop("$schema", None)  # Used by JSON editors to find the schema.
-    reader = _TaskFileReader(path, tree, (root or project_root(path)).resolve(), presets)
+    reader = _TaskFileReader(path, tree, (root or task_project_root(path)).resolve(), presets)
     task = reader.read_task(data)
     if task is None or reader.problems:
         raise InvalidTaskError(reader.sorted_problems())
@@ -207,7 +207,7 @@ class _TaskFileReader:
             try:
                 parse_script(text, script)
             except ConfigError as error:
-                self.problems += problems_from_error(error, str(script))
+                self.problems += task_problems_from_error(error, str(script))
         return {**data, "llm": {**llm, "script": text or _UNREADABLE_TEXT}}
 
     def _read_text_file(self, field_path: FieldPath, named: str, largest: int) -> str | None:
@@ -218,7 +218,7 @@ class _TaskFileReader:
         try:
             return read_text_file(found, largest)
         except ConfigError as error:
-            for problem in problems_from_error(error, str(found)):
+            for problem in task_problems_from_error(error, str(found)):
                 self._add_problem(field_path, f"{named!r} {problem.message}")
             return None
 
@@ -294,9 +294,9 @@ def _find_unfit_agents(task: Task | None, presets: KnownAgents) -> list[tuple[Fi
         return []
     found: list[tuple[FieldPath, str]] = []
     indexes = {server.name: i for i, server in enumerate(task.mcp)}
-    for _, each in expand_matrix(task):
+    for _, each in expand_task_matrix(task):
         try:
-            check_task_fits(presets.get(each.agent or SCRIPT_PRESET), each)
+            check_agent_supports_task(presets.get(each.agent or SCRIPT_PRESET), each)
         except UnsupportedTaskError as error:
             first, *rest = error.field_path or ("",)
             if first == "mcp":

@@ -34,7 +34,7 @@ class InvalidTaskError(ConfigError):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-def problems_from_error(error: ConfigError, file: str) -> list[TaskProblem]:
+def task_problems_from_error(error: ConfigError, file: str) -> list[TaskProblem]:
     """Split the message of a `ConfigError` into problems; `file` is the name used in its lines."""
     found = []
     for text in error.message.splitlines():

@@ -83,7 +83,9 @@ end:
 """
 
 
-def starter_task_file(name: str, agent: str, file: str, *, entrypoint: bool = False, models: Sequence[str] = ()) -> str:
+def render_starter_task_file(
+    name: str, agent: str, file: str, *, entrypoint: bool = False, models: Sequence[str] = ()
+) -> str:
     """Return a starter task file for the path `file`.
 
     With an `entrypoint` for agents that have no command. `models` are the server's, its default first.

@@ -8,7 +8,7 @@ from paddock.errors import NotFound
 from paddock.model.task import Task
 from paddock.runs.inputs.input_packer import inline_input_files
 from paddock.runs.presets import PresetLibrary
-from paddock.runs.tasks.task_file_loader import LoadedTask, list_task_files, load_task
+from paddock.runs.tasks.task_file_loader import LoadedTask, list_task_files, load_task_file
 
 SCRIPT_MODEL = "script"
 """Model name that selects the task's script even if the server has the agent's model."""
@@ -37,7 +37,7 @@ def task_template_directory() -> Path:
 
 def load_task_templates(presets: PresetLibrary) -> list[LoadedTask]:
     """Load all sample tasks, by file name. Raises `InvalidTaskError` for one that is not valid."""
-    return [load_task(path, presets=presets) for path in _template_files().values()]
+    return [load_task_file(path, presets=presets) for path in _template_files().values()]
 
 
 def find_task_template(name: str, presets: PresetLibrary) -> LoadedTask:
@@ -45,7 +45,7 @@ def find_task_template(name: str, presets: PresetLibrary) -> LoadedTask:
     files = _template_files()
     if name not in files:
         raise NotFound(f"there is no template {name[:80]!r}; there are: {', '.join(files)}")
-    return load_task(files[name], presets=presets)
+    return load_task_file(files[name], presets=presets)
 
 
 def user_task_files() -> list[Path]:
@@ -67,7 +67,7 @@ def task_with_inline_inputs(loaded: LoadedTask) -> Task:
     return loaded.task.model_copy(update={"inputs": inline_input_files(loaded)})
 
 
-def use_script_model(task: Task) -> Task:
+def task_with_script_model(task: Task) -> Task:
     """Return the task with its script as the model. Without a script, return it unchanged."""
     if task.llm.script is None:
         return task

@@ -21,7 +21,7 @@ from paddock.cli.run.progress_views import JsonRunView, PlainRunView, RunsTableV
 from paddock.cli.run.run_planning import (
     apply_task_changes,
     check_agent_preset,
-    format_skipped_note,
+    format_skipped_script_files,
     parse_task_changes,
     separate_script_files,
 )
@@ -522,7 +522,7 @@ def test_script_files_are_separated_from_tasks(tmp_path: Path) -> None:
     one, script = tmp_path / "one.yaml", tmp_path / "one.script.yaml"
     one.touch()
     assert separate_script_files([script, one]) == ([one], [script])
-    assert f"skipped {script}" in format_skipped_note([script]) and format_skipped_note([]) == ""
+    assert f"skipped {script}" in format_skipped_script_files([script]) and format_skipped_script_files([]) == ""
     with pytest.raises(CliError, match="is a scripted-model file") as raised:
         separate_script_files([script])
     assert str(one) in str(raised.value.hint)

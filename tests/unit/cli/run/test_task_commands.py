@@ -18,7 +18,7 @@ import yaml
 from paddock.cli.main import run
 from paddock.runs.presets import PresetLibrary
 from paddock.runs.tasks.task_schema import task_json_schema
-from paddock.runs.tasks.task_starter import starter_task_file
+from paddock.runs.tasks.task_starter import render_starter_task_file
 
 GOOD = "name: good\ndescription: Does it.\ngoal: Do it.\nagent: codex\nllm: fast\ndeliverables: [a.md, b/]\n"
 BAD = "name: bad\ngoal: Do it.\nagnet: codex\nend: {turns: 0}\n"
@@ -210,6 +210,6 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_starter_names_the_models_of_the_server() -> None:
-    text = starter_task_file("demo", "codex", "demo.yaml", models=["large", "small"])
+    text = render_starter_task_file("demo", "codex", "demo.yaml", models=["large", "small"])
     assert "its default first: large, small." in text and "#  model: large\n" in text
-    assert "paddock llm list" in starter_task_file("demo", "codex", "demo.yaml")
+    assert "paddock llm list" in render_starter_task_file("demo", "codex", "demo.yaml")

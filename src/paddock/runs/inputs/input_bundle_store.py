@@ -28,7 +28,7 @@ _BUNDLE_SUFFIX = ".tar"
 log = structlog.get_logger()
 
 
-class UploadedBundles:
+class InputBundleStore:
     """Content-addressed archives: identical uploads of a tenant are stored once."""
 
     def __init__(self, directory: Path) -> None:

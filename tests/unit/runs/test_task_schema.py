@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from paddock.config.schema_lookup import annotation_of_setting, section_type
 from paddock.model.task import Task, TaskPart
-from paddock.runs.tasks.task_file_loader import load_task
+from paddock.runs.tasks.task_file_loader import load_task_file
 from paddock.runs.tasks.task_problems import InvalidTaskError
 from paddock.runs.tasks.task_reference import render_task_reference
 from paddock.runs.tasks.task_schema import task_json_schema, task_json_schema_text
@@ -71,7 +71,7 @@ def is_accepted(task: Any, directory: Path) -> bool:
     path = directory / "t.yaml"
     path.write_text(yaml.safe_dump(task, sort_keys=False))
     try:
-        load_task(path)
+        load_task_file(path)
     except InvalidTaskError as error:
         # A schema cannot check whether files exist.
         return all("there is no file" in problem.message or "bundle" in problem.message for problem in error.problems)
@@ -187,4 +187,4 @@ def test_example_of_the_reference_page_is_a_valid_task(tmp_path: Path) -> None:
     (tmp_path / "data/sales.csv").write_text("a\n")
     path = tmp_path / "t.yaml"
     path.write_text(render_task_reference().split("```yaml\n")[1].split("```")[0])
-    assert load_task(path).task.name == "sales-report"
+    assert load_task_file(path).task.name == "sales-report"

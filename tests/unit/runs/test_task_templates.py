@@ -18,7 +18,7 @@ from paddock.runs.tasks.task_templates import (
     load_task_templates,
     task_template_directory,
     task_with_inline_inputs,
-    use_script_model,
+    task_with_script_model,
     user_task_files,
 )
 
@@ -37,9 +37,9 @@ def test_every_sample_can_be_sent_without_its_files() -> None:
 
 
 def test_a_sample_with_a_model_runs_on_its_script() -> None:
-    assert use_script_model(find_task_template("hello", PRESETS).task).llm.model == SCRIPT_MODEL
+    assert task_with_script_model(find_task_template("hello", PRESETS).task).llm.model == SCRIPT_MODEL
     plain = find_task_template("hello-script", PRESETS).task
-    assert use_script_model(plain) == plain
+    assert task_with_script_model(plain) == plain
 
 
 def test_an_unknown_sample_lists_the_names() -> None:

@@ -18,13 +18,13 @@ from paddock.runs.presets import PresetLibrary
 from paddock.runs.tasks.task_file_loader import (
     MAX_TASK_FILE_BYTES,
     list_task_files,
-    load_task,
+    load_task_file,
     parse_task_document,
-    project_root,
     read_task_name,
+    task_project_root,
 )
 from paddock.runs.tasks.task_problems import InvalidTaskError
-from paddock.runs.tasks.task_starter import starter_task_file
+from paddock.runs.tasks.task_starter import render_starter_task_file
 
 BASE = "name: demo\ngoal: Do it.\nagent: claude-code\n"
 AGENTS = ["claude-code", "codex", "script"]
@@ -39,7 +39,7 @@ def write(directory: Path, text: str | bytes, name: str = "t.yaml") -> Path:
 def load_error(directory: Path, text: str | bytes, name: str = "t.yaml") -> str:
     path = write(directory, text, name)
     with pytest.raises(InvalidTaskError) as raised:
-        load_task(path, presets=AGENTS)
+        load_task_file(path, presets=AGENTS)
     assert all(problem.message for problem in raised.value.problems)
     return raised.value.message.replace(f"{directory}/", "")
 
@@ -275,7 +275,7 @@ def test_number_of_reported_problems_is_limited(tmp_path: Path) -> None:
 def test_problems_have_structured_fields(tmp_path: Path) -> None:
     path = write(tmp_path, BASE + "end:\n  turns: 0\n")
     with pytest.raises(InvalidTaskError) as raised:
-        load_task(path)
+        load_task_file(path)
     (problem,) = raised.value.problems
     assert (problem.file, problem.line, problem.field) == (str(path), 5, "end.turns")
     assert problem.message == "must be at least 1, not 0" and raised.value.code == "INVALID_TASK"
@@ -283,14 +283,14 @@ def test_problems_have_structured_fields(tmp_path: Path) -> None:
 
 def test_json_task_problems_name_json_lines(tmp_path: Path) -> None:
     task = {"$schema": "task.schema.json", "name": "demo", "goal": "Do it.", "agent": "codex", "deliverables": "a.md"}
-    loaded = load_task(write(tmp_path, json.dumps(task, indent=1), "t.json"))
+    loaded = load_task_file(write(tmp_path, json.dumps(task, indent=1), "t.json"))
     assert loaded.task.deliverables == (Deliverable(path="a.md"),)
     problems = load_error(tmp_path, json.dumps({**task, "priority": "x"}, indent=1), "t.json")
     assert problems == "t.json:7: priority: must be a whole number, not 'x'"
 
 
 def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
-    assert load_task(write(tmp_path, b"\xef\xbb\xbf" + BASE.encode())).task.name == "demo"
+    assert load_task_file(write(tmp_path, b"\xef\xbb\xbf" + BASE.encode())).task.name == "demo"
 
 
 def test_short_forms_are_understood(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_short_forms_are_understood(tmp_path: Path) -> None:
         "verify: test -s a.csv\nretries: {times: 2, on: lost}\nend: {timeout: 1h30m, silence: null}\n"
         "resources: {cpu: 500m, memory: 2Gi}\n"
     )
-    task = load_task(write(tmp_path, text)).task
+    task = load_task_file(write(tmp_path, text)).task
     assert task.llm.model == "fast" and task.mcp[0].name == "tools-example-org" and task.secrets == ("TOKEN",)
     assert task.inputs == (TaskInput(source="a.csv"),) and task.deliverables[0].path == "/workspace/out"
     assert task.verify[0].run == "test -s a.csv" and (task.retries.times, task.retries.on) == (2, ("lost",))
@@ -313,7 +313,7 @@ def test_goal_and_script_files_become_part_of_the_task(tmp_path: Path) -> None:
     write(tmp_path, "Write a poem.\n", "goal.md")
     write(tmp_path, "turns:\n - say: Done.\n", "a.script.yaml")
     text = "name: a\nagent: codex\ngoal: {file: goal.md}\nllm: {script: a.script.yaml}\ninputs: goal.md\n"
-    loaded = load_task(write(tmp_path, text))
+    loaded = load_task_file(write(tmp_path, text))
     assert loaded.task.goal == "Write a poem.\n" and loaded.task.llm.script == "turns:\n - say: Done.\n"
     assert loaded.directory == tmp_path and loaded.path == tmp_path / "t.yaml"
     assert (
@@ -341,14 +341,14 @@ def test_pipe_as_goal_file_does_not_block(tmp_path: Path) -> None:
     text = "name: a\nagent: codex\ngoal: {file: goal.md}\n"
     assert "goal.file: 'goal.md' is not a regular file; name a file" in load_error(tmp_path, text)
     with pytest.raises(InvalidTaskError, match=r"goal\.md: is not a regular file"):
-        load_task(tmp_path / "goal.md")
+        load_task_file(tmp_path / "goal.md")
 
 
 def test_missing_task_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InvalidTaskError, match=r"no\.yaml: there is no such file"):
-        load_task(tmp_path / "no.yaml")
+        load_task_file(tmp_path / "no.yaml")
     with pytest.raises(InvalidTaskError, match="is a directory; name a file"):
-        load_task(tmp_path)
+        load_task_file(tmp_path)
 
 
 def test_link_cycles_are_reported(tmp_path: Path) -> None:
@@ -364,21 +364,21 @@ def test_a_task_takes_files_of_its_project_only(tmp_path: Path) -> None:
     (project / "data.csv").write_text("d")
     (project / "link").symlink_to(outside)
     for directory, up in ((project / "tasks", ".."), (project / "tasks/deep", "../..")):
-        assert project_root(directory / "t.yaml") == project
-        assert load_task(write(directory, BASE + f"inputs: {up}/data.csv\n")).root == project
+        assert task_project_root(directory / "t.yaml") == project
+        assert load_task_file(write(directory, BASE + f"inputs: {up}/data.csv\n")).root == project
         for named in (f"{up}/../secret.txt", str(outside), f"{up}/link"):
             problems = load_error(directory, BASE + f"inputs: '{named}'\n")
             assert f"inputs: '{named}' is outside {project}, the project of this task" in problems
     path = write(project, BASE + "inputs: ../secret.txt\n")
-    assert load_task(path, root=tmp_path).root == tmp_path
+    assert load_task_file(path, root=tmp_path).root == tmp_path
 
 
 def test_agents_without_a_command_need_an_entrypoint(tmp_path: Path) -> None:
     path = write(tmp_path, "name: a\ngoal: b\nagent: script\n")
     with pytest.raises(InvalidTaskError, match=r":3: agent: 'script' has no command of its own; add an 'entrypoint'"):
-        load_task(path, presets=PresetLibrary())
+        load_task_file(path, presets=PresetLibrary())
     path = write(tmp_path, "name: a\ngoal: b\nagent: script\nentrypoint: x\n")
-    assert load_task(path, presets=PresetLibrary()).task.entrypoint == "x"
+    assert load_task_file(path, presets=PresetLibrary()).task.entrypoint == "x"
 
 
 def test_fields_that_an_agent_does_not_support_are_located(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_fields_that_an_agent_does_not_support_are_located(tmp_path: Path) -> No
     text = "name: a\ngoal: more than ten\nmcp:\n- https://tools.example.org/mcp\n- {name: notes, command: [x]}\n"
     path = write(tmp_path, text + "matrix: {agents: [short, mine]}\n")
     with pytest.raises(InvalidTaskError) as caught:
-        load_task(path, presets=PresetLibrary([tmp_path]))
+        load_task_file(path, presets=PresetLibrary([tmp_path]))
     found = [(each.line, each.field, each.message.partition(";")[0]) for each in caught.value.problems]
     assert found == [
         (2, "goal", "the agent 'short' takes goals of up to 10 bytes, and this one has 13"),
@@ -399,25 +399,25 @@ def test_invalid_preset_is_reported_at_its_use(tmp_path: Path) -> None:
     write(tmp_path, "comand: [x]\n", "mine.yaml")
     path = write(tmp_path, "name: a\ngoal: b\nagent: mine\n")
     with pytest.raises(InvalidTaskError, match=r"t\.yaml:3: agent: the preset 'mine' is not valid: .*mine\.yaml:1"):
-        load_task(path, presets=PresetLibrary([tmp_path]))
+        load_task_file(path, presets=PresetLibrary([tmp_path]))
 
 
 @pytest.mark.parametrize("agent", PresetLibrary().names())
 def test_starter_task_is_valid_for_every_agent(agent: str, tmp_path: Path) -> None:
     bare = PresetLibrary().get(agent).command is None
-    path = write(tmp_path, starter_task_file("demo", agent, "tasks/demo.yaml", entrypoint=bare))
-    task = load_task(path, presets=PresetLibrary()).task
+    path = write(tmp_path, render_starter_task_file("demo", agent, "tasks/demo.yaml", entrypoint=bare))
+    task = load_task_file(path, presets=PresetLibrary()).task
     assert (task.name, task.agent, bool(task.entrypoint)) == ("demo", agent, bare)
 
 
 def test_all_options_of_the_starter_task_are_valid(tmp_path: Path) -> None:
-    text = starter_task_file("demo", "codex", "tasks/demo.yaml")
+    text = render_starter_task_file("demo", "codex", "tasks/demo.yaml")
     uncommented = re.sub(r"^#(?=\w|  [-\w])", "", text, flags=re.MULTILINE)
     (tmp_path / "data").mkdir()
     (tmp_path / "data/sales.csv").write_text("a\n")
     (tmp_path / "demo.script.yaml").write_text("turns:\n- say: good day\n")
     lines = [line for line in uncommented.splitlines() if "git:" not in line]
-    task = load_task(write(tmp_path, "\n".join(lines)), presets=PresetLibrary()).task
+    task = load_task_file(write(tmp_path, "\n".join(lines)), presets=PresetLibrary()).task
     omitted = {name for name in Task.model_fields if name not in task.model_fields_set}
     assert omitted == {"kind", "network", "concurrency", "priority", "matrix"}
     assert len(task.inputs) == 3 and len(task.verify) == 2 and task.end.verified and len(task.mcp) == 2

@@ -19,7 +19,7 @@ import pytest
 from paddock.errors import InvalidInput
 from paddock.model.task import Task
 from paddock.runs.inputs.input_packer import PackedInputs, pack_inline_inputs, pack_inputs
-from paddock.runs.tasks.task_file_loader import load_task
+from paddock.runs.tasks.task_file_loader import load_task_file
 from paddock.runs.tasks.task_problems import InvalidTaskError
 
 BASE = "name: demo\ngoal: Do it.\nagent: codex\n"
@@ -30,7 +30,7 @@ def pack(directory: Path, inputs: str) -> tuple[PackedInputs, dict[str, tarfile.
     path = directory / "t.yaml"
     path.write_text(f"{BASE}inputs:\n{inputs}")
     sink = io.BytesIO()
-    packed = pack_inputs(load_task(path), sink)
+    packed = pack_inputs(load_task_file(path), sink)
     assert packed is not None
     data = sink.getvalue()
     assert (packed.size, packed.sha256) == (len(data), hashlib.sha256(data).hexdigest())
@@ -53,7 +53,7 @@ def load_error(directory: Path, inputs: str) -> str:
     path = directory / "t.yaml"
     path.write_text(f"{BASE}inputs:\n{inputs}")
     with pytest.raises(InvalidTaskError) as raised:
-        load_task(path)
+        load_task_file(path)
     return raised.value.message.replace(f"{directory}/", "")
 
 
@@ -88,7 +88,7 @@ def test_a_task_without_inputs_packs_nothing(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_text(BASE)
     sink = io.BytesIO()
-    assert pack_inputs(load_task(path), sink) is None and sink.getvalue() == b""
+    assert pack_inputs(load_task_file(path), sink) is None and sink.getvalue() == b""
 
 
 def test_inputs_are_packed_at_their_targets(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_large_inputs_are_streamed(tmp_path: Path) -> None:
     with (tmp_path / "big").open("wb") as file:
         file.truncate(size)
     (tmp_path / "t.yaml").write_text(f"{BASE}inputs: big\n")
-    loaded = load_task(tmp_path / "t.yaml")
+    loaded = load_task_file(tmp_path / "t.yaml")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with open(os.devnull, "wb", buffering=0) as sink:
         packed = pack_inputs(loaded, cast(BinaryIO, sink))
@@ -273,7 +273,7 @@ def test_input_changed_after_the_check_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     (tmp_path / "a").write_text("a")
     path.write_text(f"{BASE}inputs: a\n")
-    loaded = load_task(path)
+    loaded = load_task_file(path)
     (tmp_path / "a").unlink()
     with pytest.raises(InvalidTaskError, match=r"t\.yaml: inputs\.0: there is no file 'a'"):
         pack_inputs(loaded, io.BytesIO())
@@ -293,14 +293,14 @@ def test_file_truncated_during_packing_is_reported(tmp_path: Path) -> None:
             return super().write(cast(bytes, data))
 
     with pytest.raises(InvalidTaskError, match="'big' became shorter while it was packed; try again"):
-        pack_inputs(load_task(path), Shrinking())
+        pack_inputs(load_task_file(path), Shrinking())
 
 
 def test_write_errors_of_the_sink_are_raised(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(4 * 2**20))
     (tmp_path / "t.yaml").write_text(f"{BASE}inputs: a\n")
     with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
-        pack_inputs(load_task(tmp_path / "t.yaml"), cast(BinaryIO, full))
+        pack_inputs(load_task_file(tmp_path / "t.yaml"), cast(BinaryIO, full))
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_packed_clone_is_a_clean_repository(repository: Path, tmp_path: Path) ->
     path = tmp_path / "t.yaml"
     path.write_text(f"{BASE}inputs:\n - {{git: project, ref: {commit}, target: .}}\n")
     with (tmp_path / "in.tar").open("wb") as sink:
-        pack_inputs(load_task(path), sink)
+        pack_inputs(load_task_file(path), sink)
     (tmp_path / "box").mkdir()
     subprocess.run(["tar", "--no-same-owner", "-xpf", tmp_path / "in.tar", "-C", tmp_path / "box"], check=True)
     assert git(tmp_path / "box", "rev-parse", "HEAD") == commit
@@ -401,7 +401,7 @@ def test_unknown_commit_is_reported(repository: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_text(f"{BASE}inputs:\n - {{git: project, ref: deadbeef}}\n")
     with pytest.raises(InvalidTaskError, match=r"inputs\.0: 'project' has no branch, tag or commit 'deadbeef'"):
-        pack_inputs(load_task(path), io.BytesIO())
+        pack_inputs(load_task_file(path), io.BytesIO())
 
 
 def test_inline_inputs_are_packed_without_a_task_file() -> None:

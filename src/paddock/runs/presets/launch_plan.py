@@ -11,7 +11,7 @@ from typing import Any
 
 from paddock.errors import InvalidInput
 from paddock.model.task import WORKSPACE, FieldPath, McpServer, Task
-from paddock.runs.presets.preset import PLACEHOLDER_PATTERN, Preset, PresetFile
+from paddock.runs.presets.preset import PLACEHOLDER_PATTERN, AgentPreset, PresetFile
 
 SCRIPT_PRESET = "script"
 """Preset of tasks without an agent: only provides the goal."""
@@ -30,7 +30,7 @@ class UnsupportedTaskError(InvalidInput):
 
 
 @dataclass(frozen=True)
-class ServiceAddresses:
+class SandboxServiceAddresses:
     """Addresses and paths inside the sandbox."""
 
     llm: str = "http://127.0.0.1:8421"
@@ -52,23 +52,23 @@ class LaunchPlan:
     """Files by absolute path, readable by the sandbox user."""
 
 
-def requested_model(preset: Preset, task: Task) -> str | None:
+def requested_model_name(preset: AgentPreset, task: Task) -> str | None:
     """Return the model that a task or its preset names; it may not exist."""
     return task.llm.model or (preset.model if task.agent else None)
 
 
-def check_task_fits(preset: Preset, task: Task) -> None:
+def check_agent_supports_task(preset: AgentPreset, task: Task) -> None:
     """Raise `UnsupportedTaskError` for what the agent does not support, as far as known without a sandbox."""
-    model = requested_model(preset, task) or (None if task.llm.script is None else "script")
+    model = requested_model_name(preset, task) or (None if task.llm.script is None else "script")
     render_launch_plan(preset, task, model=model)
 
 
 def render_launch_plan(
-    preset: Preset,
+    preset: AgentPreset,
     task: Task,
     *,
     model: str | None = None,
-    endpoints: ServiceAddresses = ServiceAddresses(),  # noqa: B008
+    endpoints: SandboxServiceAddresses = SandboxServiceAddresses(),  # noqa: B008
 ) -> LaunchPlan:
     """Place a task's goal, model and MCP servers where its agent expects them.
 
@@ -97,7 +97,7 @@ def render_launch_plan(
 class _PlaceholderValues:
     """Values of a preset's placeholders for one task."""
 
-    def __init__(self, preset: Preset, task: Task, model: str | None, endpoints: ServiceAddresses) -> None:
+    def __init__(self, preset: AgentPreset, task: Task, model: str | None, endpoints: SandboxServiceAddresses) -> None:
         self._preset = preset
         self._home = endpoints.home
         self._goal = task.goal
@@ -168,7 +168,7 @@ class _PlaceholderValues:
         return _as_json(_fill_tree(file.json_, self._values))
 
 
-def _server_values(server: McpServer, endpoints: ServiceAddresses) -> dict[str, Any]:
+def _server_values(server: McpServer, endpoints: SandboxServiceAddresses) -> dict[str, Any]:
     words = list(server.command)
     return {
         "name": server.name,
@@ -220,7 +220,7 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
-def _check_argument_sizes(preset: Preset, command: str | tuple[str, ...], env: Mapping[str, str]) -> None:
+def _check_argument_sizes(preset: AgentPreset, command: str | tuple[str, ...], env: Mapping[str, str]) -> None:
     """Reject arguments that Linux cannot start, with a helpful message."""
     arguments = [("a word of its command", word) for word in ((command,) if isinstance(command, str) else command)]
     arguments += [(f"the variable {name}", f"{name}={value}") for name, value in env.items()]

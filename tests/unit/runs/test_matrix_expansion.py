@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paddock.model.task import Task
-from paddock.runs.tasks.matrix_expansion import expand_matrix
+from paddock.runs.tasks.matrix_expansion import expand_task_matrix
 
 
 def task(**fields: Any) -> Task:
@@ -16,7 +16,7 @@ def task(**fields: Any) -> Task:
 
 def test_a_task_without_a_matrix_is_one_run() -> None:
     only = task(agent="codex")
-    assert expand_matrix(only) == [("demo", only)]
+    assert expand_task_matrix(only) == [("demo", only)]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_task_without_a_matrix_is_one_run() -> None:
     ],
 )
 def test_each_agent_and_model_pair_is_a_run(fields: dict[str, Any], runs: list[tuple[str, str | None, str]]) -> None:
-    made = expand_matrix(task(**fields))
+    made = expand_task_matrix(task(**fields))
     assert [(name, each.agent, each.llm.model) for name, each in made] == runs
     # Each expanded task is a valid task without a matrix.
     for _, each in made:
@@ -48,7 +48,7 @@ def test_each_agent_and_model_pair_is_a_run(fields: dict[str, Any], runs: list[t
 
 
 def test_matrix_keeps_the_other_fields() -> None:
-    ((_, made),) = expand_matrix(
+    ((_, made),) = expand_task_matrix(
         task(agent="codex", llm={"tokens": 5, "script": "turns: []"}, matrix={"models": ["m"]})
     )
     assert (made.llm.model, made.llm.tokens, made.llm.script) == ("m", 5, "turns: []")

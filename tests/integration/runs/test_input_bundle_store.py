@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import InvalidInput, NotFound, TooLarge
-from paddock.runs.inputs.uploaded_bundles import UploadedBundles
+from paddock.runs.inputs.input_bundle_store import InputBundleStore
 from paddock.sandbox.daemon.client import DaemonClient
 from tests.contract.backends.support import host_image, local_backend
 
@@ -24,8 +24,8 @@ LIMIT = 10_000_000
 
 
 @pytest.fixture
-def bundles(tmp_path: Path) -> UploadedBundles:
-    result = UploadedBundles(tmp_path / "bundles")
+def bundles(tmp_path: Path) -> InputBundleStore:
+    result = InputBundleStore(tmp_path / "bundles")
     result.open()
     return result
 
@@ -58,7 +58,7 @@ def stored_files(tmp_path: Path) -> list[str]:
     return sorted(os.listdir(tmp_path / "bundles" / "acme"))
 
 
-async def test_identical_uploads_are_stored_once(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_identical_uploads_are_stored_once(bundles: InputBundleStore, tmp_path: Path) -> None:
     data = tar_of(("notes.txt", b"hello"), special_member("sub", tarfile.DIRTYPE), ("sub/x", b"x" * 100_000))
     bundle_id = await bundles.save("acme", chunks(data), LIMIT)
     assert await bundles.save("acme", chunks(data, 7), LIMIT) == bundle_id
@@ -66,7 +66,7 @@ async def test_identical_uploads_are_stored_once(bundles: UploadedBundles, tmp_p
     assert stored_files(tmp_path) == [f"{bundle_id}.tar"]
 
 
-async def test_tenant_cannot_read_bundles_of_another_tenant(bundles: UploadedBundles) -> None:
+async def test_tenant_cannot_read_bundles_of_another_tenant(bundles: InputBundleStore) -> None:
     bundle_id = await bundles.save("acme", chunks(tar_of(("a", b"a"))), LIMIT)
     for tenant, bundle_name in (
         ("other", bundle_id),
@@ -82,7 +82,7 @@ async def test_tenant_cannot_read_bundles_of_another_tenant(bundles: UploadedBun
             bundles.bundle_path(tenant, bundle_id)
 
 
-async def test_archives_of_all_tar_formats_are_accepted(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_archives_of_all_tar_formats_are_accepted(bundles: InputBundleStore, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / ("d" * 90) / ("e" * 90)).mkdir(parents=True)
     (source / ("d" * 90) / ("e" * 90) / ("ü" * 60)).write_text("long")
@@ -126,7 +126,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_invalid_archive_is_refused_with_a_reason(bundles: UploadedBundles, tmp_path: Path, case: str) -> None:
+async def test_invalid_archive_is_refused_with_a_reason(bundles: InputBundleStore, tmp_path: Path, case: str) -> None:
     data, reason = REFUSED[case]
     for size in (65536, 333):
         with pytest.raises(InvalidInput, match=reason) as raised:
@@ -160,12 +160,12 @@ def header(kind: bytes, size: bytes, name: bytes = b"x") -> bytes:
         (header(b"g", b"00000000012") + b"10 path=x\n".ljust(512, b"\0"), "global header with a name or a size"),
     ],
 )
-async def test_false_tar_headers_are_refused(bundles: UploadedBundles, data: bytes, reason: str) -> None:
+async def test_false_tar_headers_are_refused(bundles: InputBundleStore, data: bytes, reason: str) -> None:
     with pytest.raises(InvalidInput, match=reason):
         await bundles.save("acme", chunks(data), LIMIT)
 
 
-async def test_upload_stops_at_the_size_limit(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_upload_stops_at_the_size_limit(bundles: InputBundleStore, tmp_path: Path) -> None:
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -180,7 +180,7 @@ async def test_upload_stops_at_the_size_limit(bundles: UploadedBundles, tmp_path
     assert sent < 4_000_000 and stored_files(tmp_path) == []
 
 
-async def test_interrupted_upload_leaves_no_file(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_interrupted_upload_leaves_no_file(bundles: InputBundleStore, tmp_path: Path) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield GOOD[:1000]
         raise ConnectionResetError
@@ -190,7 +190,7 @@ async def test_interrupted_upload_leaves_no_file(bundles: UploadedBundles, tmp_p
     assert stored_files(tmp_path) == []
 
 
-async def test_cancelled_upload_leaves_no_file(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_cancelled_upload_leaves_no_file(bundles: InputBundleStore, tmp_path: Path) -> None:
     waiting = asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -206,14 +206,14 @@ async def test_cancelled_upload_leaves_no_file(bundles: UploadedBundles, tmp_pat
     assert stored_files(tmp_path) == []
 
 
-async def test_partial_uploads_are_removed_at_start(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_partial_uploads_are_removed_at_start(bundles: InputBundleStore, tmp_path: Path) -> None:
     bundle_id = await bundles.save("acme", chunks(GOOD), LIMIT)
     (tmp_path / "bundles" / "acme" / ".partial-0badcafe").write_bytes(b"half")
-    UploadedBundles(tmp_path / "bundles").open()
+    InputBundleStore(tmp_path / "bundles").open()
     assert stored_files(tmp_path) == [f"{bundle_id}.tar"]
 
 
-async def test_unused_bundles_are_removed(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_unused_bundles_are_removed(bundles: InputBundleStore, tmp_path: Path) -> None:
     used, unused, recent = [await bundles.save("acme", chunks(tar_of((name, b"x"))), LIMIT) for name in "abc"]
     for bundle_id in (used, unused):
         os.utime(tmp_path / "bundles" / "acme" / f"{bundle_id}.tar", (0, time.time() - 100))
@@ -224,7 +224,7 @@ async def test_unused_bundles_are_removed(bundles: UploadedBundles, tmp_path: Pa
     assert bundles.remove_unused([("acme", used)], unused_for=50) == 0, "asking for one is a use of it"
 
 
-async def test_removed_bundle_can_be_uploaded_again(bundles: UploadedBundles, tmp_path: Path) -> None:
+async def test_removed_bundle_can_be_uploaded_again(bundles: InputBundleStore, tmp_path: Path) -> None:
     bundle_id = await bundles.save("acme", chunks(GOOD), LIMIT)
     other = await bundles.save("other", chunks(GOOD), LIMIT)
     for bundle_name in (bundle_id, bundle_id, f"../other/{other}"):
@@ -235,7 +235,7 @@ async def test_removed_bundle_can_be_uploaded_again(bundles: UploadedBundles, tm
 
 
 def test_real_sandbox_unpacks_a_bundle(tmp_path: Path) -> None:
-    bundles = UploadedBundles(tmp_path / "bundles")
+    bundles = InputBundleStore(tmp_path / "bundles")
     bundles.open()
     data = tar_of(("in/notes.txt", b"hello"), special_member("link", tarfile.SYMTYPE, "in/notes.txt"))
     with local_backend(tmp_path, host_image(tmp_path / "images")) as harness, harness.sandbox() as running_sandbox:
