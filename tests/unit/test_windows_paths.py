@@ -9,7 +9,7 @@ import pytest
 from paddock.inside.tools.tool_context import ToolContext
 from paddock.inside.tools.tool_result import ToolError
 from paddock.inside.tools.wine.windows_paths import to_unix_path, to_windows_path
-from paddock.inside.tools.wine.wine_tools import batch_file, windows_program_argv
+from paddock.inside.tools.wine.wine_tools import render_batch_file, windows_program_argv
 
 
 @pytest.fixture(autouse=True)
@@ -95,17 +95,17 @@ def test_windows_programs_are_told_of_paths_in_their_own_way(drive: Path) -> Non
     ],
 )
 def test_a_command_line_becomes_a_line_of_a_batch_file(command: str, line: str) -> None:
-    assert batch_file(command).decode() == f"@echo off\r\n{line}\r\n"
+    assert render_batch_file(command).decode() == f"@echo off\r\n{line}\r\n"
 
 
 def test_commands_of_several_lines_and_any_script_are_kept() -> None:
-    assert batch_file("echo 你好\r\necho 🙂\n").decode() == "@echo off\r\necho 你好\r\necho 🙂\r\n\r\n"
+    assert render_batch_file("echo 你好\r\necho 🙂\n").decode() == "@echo off\r\necho 你好\r\necho 🙂\r\n\r\n"
 
 
 def test_a_line_that_cmd_would_cut_is_refused() -> None:
-    batch_file("echo 1\n" * 5000)
+    render_batch_file("echo 1\n" * 5000)
     with pytest.raises(ToolError, match="up to 8000 characters"):
-        batch_file("echo " + "1" * 8000)
+        render_batch_file("echo " + "1" * 8000)
 
 
 def test_programs_are_found_by_name_and_path(drive: Path) -> None:

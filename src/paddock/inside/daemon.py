@@ -6,7 +6,7 @@ import os
 import threading
 
 from .errors import ApiError
-from .exec.disk_limit import DiskLimit
+from .exec.disk_limit import DiskLimitGuard
 from .exec.environment import ProcessEnvironment
 from .exec.processes import ProcessRegistry
 from .idle_tracker import IdleTracker
@@ -32,7 +32,7 @@ class Daemon:
         self.settings = settings
         self._early = early
         self.idle_tracker = IdleTracker()
-        self.disk_limit = DiskLimit(settings.disk_notice)
+        self.disk_limit = DiskLimitGuard(settings.disk_notice)
         self.processes = ProcessRegistry(self.disk_limit)
         self.environment = ProcessEnvironment(settings)
         self._lock = threading.RLock()

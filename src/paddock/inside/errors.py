@@ -11,19 +11,19 @@ class ApiError(Exception):
         self.message = message
 
 
-def invalid_body(message: str) -> ApiError:
+def invalid_body_error(message: str) -> ApiError:
     return ApiError(400, "INVALID_REQUEST_BODY", message)
 
 
-def missing_query(name: str) -> ApiError:
+def missing_query_error(name: str) -> ApiError:
     return ApiError(400, "MISSING_QUERY", f"query parameter {name!r} is required")
 
 
-def not_supported(message: str) -> ApiError:
+def not_supported_error(message: str) -> ApiError:
     return ApiError(400, "NOT_SUPPORTED", message)
 
 
-def file_not_found(path: str) -> ApiError:
+def file_not_found_error(path: str) -> ApiError:
     return ApiError(404, "FILE_NOT_FOUND", f"no such file or directory: {path}")
 
 

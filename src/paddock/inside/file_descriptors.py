@@ -40,7 +40,7 @@ class OutputPipes:
         self.stderr = os.open(stderr, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def close_writers(self) -> None:
-        close_all((self.stdout_writer, self.stderr_writer))
+        close_descriptors((self.stdout_writer, self.stderr_writer))
 
     def unlink_fifos(self) -> None:
         for path in self._fifo_paths:
@@ -50,15 +50,15 @@ class OutputPipes:
                 pass
 
     def close_readers(self) -> None:
-        close_all(self.readers)
+        close_descriptors(self.readers)
 
 
-def close_all(descriptors: Iterable[int]) -> None:
+def close_descriptors(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
 
 
-def bytes_waiting(descriptor: int) -> int:
+def readable_byte_count(descriptor: int) -> int:
     """Return the number of bytes that can be read without blocking."""
     count: int = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0]
     return count
@@ -79,7 +79,7 @@ def discard_output(descriptors: list[int]) -> None:
                 os.close(descriptor)
 
 
-def open_unnamed_file(directory: str) -> int:
+def open_unlinked_file(directory: str) -> int:
     """Open an unlinked temporary file for reading and writing."""
     path = os.path.join(directory, f".{os.urandom(8).hex()}~")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""Entry point: starts the daemon, then reaps processes as an init does until it is told to stop."""
+"""Entry point: starts the daemon, then reaps processes as an init does until it is signalled to stop."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != (2 if early is None else 4) or arguments[0] not in ("--config-fd", "--config"):
         print(USAGE, file=sys.stderr)
         return 2
-    from .settings import SettingsError, read_settings
+    from .settings import SettingsError, read_daemon_settings
 
     protect_daemon_process()
     try:
         source = int(arguments[1]) if arguments[0] == "--config-fd" else os.open(arguments[1], os.O_RDONLY)
-        settings = read_settings(source)
+        settings = read_daemon_settings(source)
     except (SettingsError, OSError, ValueError) as error:
         print(f"inside: {error}", file=sys.stderr)
         return 2
@@ -60,8 +60,8 @@ def main(arguments: Sequence[str]) -> int:
 
     server = DaemonServer(daemon, open_listener(settings.listen))
 
-    for bridge in settings.uplink_ports:
-        open_uplink_port(bridge)
+    for uplink_port in settings.uplink_ports:
+        open_uplink_port(uplink_port)
     open_jupyter_port()
     if settings.entrypoint is not None:
         daemon.start_entrypoint(settings.entrypoint)
@@ -95,12 +95,12 @@ def apply_resource_limits(limits: dict[str, int], early: int | None) -> None:
 
     for name, value in limits.items():
         kind: int = getattr(resource, f"RLIMIT_{name}")
-        ceiling = resource.getrlimit(kind)[1]
-        bound = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
-        resource.setrlimit(kind, (bound, bound))
+        hard_limit = resource.getrlimit(kind)[1]
+        soft_limit = value if hard_limit == resource.RLIM_INFINITY else min(value, hard_limit)
+        resource.setrlimit(kind, (soft_limit, soft_limit))
         if early is not None:
             try:
-                resource.prlimit(early, kind, (bound, bound))
+                resource.prlimit(early, kind, (soft_limit, soft_limit))
             except ProcessLookupError:
                 pass
 

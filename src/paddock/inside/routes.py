@@ -18,17 +18,17 @@ ROUTE_TABLE = """
 GET     /ping                       handlers.daemon_state ping
 GET     /paddock/state              handlers.daemon_state get_daemon_state
 POST    /paddock/claim              handlers.daemon_state claim_sandbox
-POST    /paddock/collect            handlers.file_delivery collect_deliverables
+POST    /paddock/collect            handlers.deliverables stream_deliverables
 GET     /paddock/services           handlers.services list_services
 GET     /paddock/services/watch     handlers.services watch_services
 POST    /paddock/services/start     handlers.services start_services
 POST    /paddock/services/stop      handlers.services stop_services
-GET     /paddock/display            handlers.display connect_display
-*       /mcp                        handlers.tool_proxy forward_to_tools
-GET     /tools                      handlers.tool_proxy forward_to_tools
-POST    /tools/{name}               handlers.tool_proxy forward_to_tools
-GET     /screen/shot                handlers.tool_proxy forward_to_tools
-GET     /screen/frames              handlers.tool_proxy stream_from_tools
+GET     /paddock/display            handlers.display connect_viewer_to_display
+*       /mcp                        handlers.tool_proxy forward_to_tool_worker
+GET     /tools                      handlers.tool_proxy forward_to_tool_worker
+POST    /tools/{name}               handlers.tool_proxy forward_to_tool_worker
+GET     /screen/shot                handlers.tool_proxy forward_to_tool_worker
+GET     /screen/frames              handlers.tool_proxy stream_from_tool_worker
 GET     /metrics                    handlers.daemon_state get_metrics
 GET     /metrics/watch              handlers.daemon_state watch_metrics
 POST    /command                    handlers.commands run_command
@@ -64,8 +64,8 @@ POST    /pty                        handlers.terminals create_terminal
 GET     /pty/{id}                   handlers.terminals get_terminal
 DELETE  /pty/{id}                   handlers.terminals delete_terminal
 GET     /pty/{id}/ws                handlers.terminals attach_to_terminal
-GET     /connect/{port}             handlers.port_proxy connect_to_port
-*       /proxy/{port}/{rest...}     handlers.port_proxy proxy_to_port
+GET     /connect/{port}             handlers.port_proxy open_port_tunnel_by_upgrade
+*       /proxy/{port}/{rest...}     handlers.port_proxy proxy_request_to_port
 """
 
 PASSIVE_PATHS = frozenset(
@@ -112,8 +112,8 @@ class HandlerRouter:
 
     def find_handler(self, request: IncomingRequest) -> Handler:
         if request.method == "CONNECT":
-            return HandlerRoute("CONNECT / handlers.port_proxy tunnel_to_port").load_handler()
-        segments = strip_identity_prefix(request.path).split("/")[1:]
+            return HandlerRoute("CONNECT / handlers.port_proxy open_port_tunnel_by_connect").load_handler()
+        segments = strip_uid_gid_prefix(request.path).split("/")[1:]
         methods = set()
         for route in self._routes:
             params = route.match(segments)
@@ -129,7 +129,7 @@ class HandlerRouter:
         raise ApiError(404, "NOT_FOUND", f"no such route: {request.path}")
 
 
-def strip_identity_prefix(path: str) -> str:
+def strip_uid_gid_prefix(path: str) -> str:
     """Strip `/v1/filesystem/{uid}/{gid}` off a path; raises `ApiError` for another identity than the daemon's."""
     import os
 

@@ -8,7 +8,7 @@ import sys
 
 from .daemon import Daemon
 from .errors import ApiError
-from .http.buffered_socket import BufferedSocket, Disconnected
+from .http.buffered_socket import BufferedSocket, PeerDisconnected
 from .http.http11 import HttpReply, IncomingRequest, MalformedRequest, error_reply
 from .http.threaded_server import ThreadedHttpServer
 from .routes import PASSIVE_PATHS, HandlerRouter
@@ -60,8 +60,8 @@ class DaemonServer(ThreadedHttpServer):
                 raise
             except ApiError as error:
                 return self._refuse(request, error, client)
-            except (Disconnected, ConnectionError):
-                raise Disconnected from None
+            except (PeerDisconnected, ConnectionError):
+                raise PeerDisconnected from None
             except Exception as error:
                 return self._refuse(request, _internal_error(error), client)
             reply.write(client, request)

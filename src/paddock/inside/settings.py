@@ -118,7 +118,9 @@ class DaemonSettings:
             self.limits = {str(name): float(value) for name, value in (document.get("limits") or {}).items()}
             self.rlimits = {str(name): int(value) for name, value in (document.get("rlimits") or {}).items()}
             self.path_directories = tuple(str(item) for item in document.get("bins") or ())
-            self.services = order_services([ServiceSettings(item) for item in document.get("services") or ()])
+            self.services = sort_services_by_start_order(
+                [ServiceSettings(item) for item in document.get("services") or ()]
+            )
             self.early = EarlyServiceSettings(document["early"]) if document.get("early") else None
             if self.early is not None and self.early.service not in {each.name for each in self.services}:
                 raise ValueError(f"the early service {self.early.service!r} is not among the services")
@@ -137,7 +139,7 @@ def parse_entrypoint(document: dict[str, Any]) -> tuple[str, ...] | None:
     return tuple(words)
 
 
-def order_services(services: list[ServiceSettings]) -> tuple[ServiceSettings, ...]:
+def sort_services_by_start_order(services: list[ServiceSettings]) -> tuple[ServiceSettings, ...]:
     """Sort services so that each follows the ones it comes after. Raises ValueError if that is impossible."""
     ordered: dict[str, ServiceSettings] = {}
     if len({service.name for service in services}) != len(services):
@@ -145,13 +147,13 @@ def order_services(services: list[ServiceSettings]) -> tuple[ServiceSettings, ..
     while len(ordered) < len(services):
         free = [each for each in services if each.name not in ordered and all(name in ordered for name in each.after)]
         if not free:
-            stuck = next(each.name for each in services if each.name not in ordered)
-            raise ValueError(f"the service {stuck!r} comes after an unknown service or after itself")
+            unresolved = next(each.name for each in services if each.name not in ordered)
+            raise ValueError(f"the service {unresolved!r} comes after an unknown service or after itself")
         ordered.update((each.name, each) for each in free)
     return tuple(ordered.values())
 
 
-def read_settings(descriptor: int) -> DaemonSettings:
+def read_daemon_settings(descriptor: int) -> DaemonSettings:
     """Read the document from `descriptor` and close it."""
     with os.fdopen(descriptor, "rb") as stream:
         data = stream.read()

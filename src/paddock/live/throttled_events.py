@@ -36,7 +36,7 @@ log = structlog.get_logger()
 class _SandboxRates:
     """Rate limits and pending events of one sandbox."""
 
-    credit: float = CALL_BURST
+    call_credit: float = CALL_BURST
     files_credit: float = CALL_BURST
     counted_at: float = 0.0
     files_at: float = 0.0
@@ -58,12 +58,12 @@ class ThrottledEvents:
         """Publish a tool call. Above the rate limit, calls are counted in `left_out` of the next event."""
         rates = self._rates_of(sandbox.id)
         now = asyncio.get_running_loop().time()
-        rates.credit = min(CALL_BURST, rates.credit + (now - rates.counted_at) * CALLS_PER_SECOND)
+        rates.call_credit = min(CALL_BURST, rates.call_credit + (now - rates.counted_at) * CALLS_PER_SECOND)
         rates.counted_at = now
-        if rates.credit < 1:
+        if rates.call_credit < 1:
             rates.left_out += 1
             return
-        rates.credit -= 1
+        rates.call_credit -= 1
         data: dict[str, Any] = {"name": name[:MAX_NAME_LENGTH], "seconds": round(seconds, 4), "failed": failed}
         if rates.left_out:
             data["left_out"], rates.left_out = rates.left_out, 0

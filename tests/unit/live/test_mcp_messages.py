@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paddock.errors import NotFound, QuotaExceeded, SandboxGone, SandboxTimeout
 from paddock.live.tools import mcp_messages
-from paddock.live.tools.mcp_messages import McpError, McpMessage, parse_message, parse_response
+from paddock.live.tools.mcp_messages import McpError, McpMessage, parse_mcp_message, parse_mcp_response
 from paddock.sandbox.daemon.daemon_http import MAX_JSON_VALUES
 
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "click", "arguments": {"x": 1}}}
@@ -24,35 +24,35 @@ def encoded(document: Any) -> bytes:
 
 def refused(body: bytes) -> tuple[int, dict[str, Any]]:
     with pytest.raises(McpError) as raised:
-        parse_message(body)
+        parse_mcp_message(body)
     document = json.loads(raised.value.response.body)
     assert document["jsonrpc"] == "2.0" and "\n" not in document["error"]["message"]
     return raised.value.response.status, document
 
 
 def test_a_call_is_seen_with_its_tool() -> None:
-    message = parse_message(encoded(CALL))
+    message = parse_mcp_message(encoded(CALL))
     assert message is not None
     assert (message.method, message.id, message.tool, message.states_version) == ("tools/call", 7, "click", False)
 
 
 def test_other_messages_name_no_tool() -> None:
     for document in ({**CALL, "method": "tools/list"}, {**CALL, "params": {"name": 3}}, {**CALL, "params": {}}):
-        message = parse_message(encoded(document))
+        message = parse_mcp_message(encoded(document))
         assert message is not None and message.tool is None
 
 
 def test_request_that_states_its_revision_is_recognized() -> None:
     meta = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
-    message = parse_message(encoded({**CALL, "params": meta}))
+    message = parse_mcp_message(encoded({**CALL, "params": meta}))
     assert message is not None and message.states_version
-    assert json.loads(mcp_messages.result_response(message, {}).body)["result"] == {"resultType": "complete"}
+    assert json.loads(mcp_messages.mcp_result_response(message, {}).body)["result"] == {"resultType": "complete"}
 
 
 def test_notifications_and_client_responses_need_no_response() -> None:
-    notification = parse_message(encoded({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+    notification = parse_mcp_message(encoded({"jsonrpc": "2.0", "method": "notifications/initialized"}))
     assert notification is not None and notification.id is None
-    assert parse_message(encoded({"jsonrpc": "2.0", "id": 1, "result": {}})) is None
+    assert parse_mcp_message(encoded({"jsonrpc": "2.0", "id": 1, "result": {}})) is None
 
 
 @pytest.mark.parametrize(
@@ -87,15 +87,15 @@ def test_invalid_message_is_rejected_in_one_line(body: bytes, status: int, code:
 )
 def test_any_input_is_parsed_or_rejected(document: Any) -> None:
     with suppress(McpError):
-        parse_message(encoded(document))
+        parse_mcp_message(encoded(document))
 
 
 def test_unknown_revisions_are_refused_with_those_that_are_known() -> None:
-    mcp_messages.check_protocol_version(None)
+    mcp_messages.check_mcp_version(None)
     for version in mcp_messages.VERSIONS:
-        mcp_messages.check_protocol_version(version)
+        mcp_messages.check_mcp_version(version)
     with pytest.raises(McpError) as raised:
-        mcp_messages.check_protocol_version("1999-01-01" * 100)
+        mcp_messages.check_mcp_version("1999-01-01" * 100)
     error = json.loads(raised.value.response.body)["error"]
     assert error["code"] == mcp_messages.UNSUPPORTED_VERSION
     assert error["data"]["supported"] == list(mcp_messages.VERSIONS)
@@ -104,8 +104,8 @@ def test_unknown_revisions_are_refused_with_those_that_are_known() -> None:
 
 def test_only_a_response_to_the_request_is_accepted() -> None:
     asked = McpMessage("ping", 7, {})
-    assert parse_response(b'{"jsonrpc": "2.0", "id": 7, "result": {}}', asked) is not None
-    assert parse_response(b'{"jsonrpc": "2.0", "id": 7, "error": {"code": 1, "message": "no"}}', asked) is not None
+    assert parse_mcp_response(b'{"jsonrpc": "2.0", "id": 7, "result": {}}', asked) is not None
+    assert parse_mcp_response(b'{"jsonrpc": "2.0", "id": 7, "error": {"code": 1, "message": "no"}}', asked) is not None
     for nonsense in (
         b"",
         b"<html>",
@@ -115,13 +115,13 @@ def test_only_a_response_to_the_request_is_accepted() -> None:
         b'{"jsonrpc": "2.0", "id": 7, "result": []}',
         b'{"id": 7, "result": {}}',
     ):
-        assert parse_response(nonsense, asked) is None, nonsense
+        assert parse_mcp_response(nonsense, asked) is None, nonsense
 
 
 def test_paddock_errors_map_to_http_statuses() -> None:
     errors = {NotFound("no"): 404, QuotaExceeded("no"): 429, SandboxTimeout("no"): 504, SandboxGone("no"): 502}
     for error, status in errors.items():
-        answer = mcp_messages.response_for_error(error, "a")
+        answer = mcp_messages.mcp_response_for_error(error, "a")
         assert answer.status == status
         assert json.loads(answer.body) == {"jsonrpc": "2.0", "id": "a", "error": {"code": -32000, "message": "no"}}
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from paddock.live.tools import mcp_progress
-from paddock.live.tools.mcp_messages import McpResponse, parse_message
-from paddock.live.tools.mcp_progress import ToolProgress
+from paddock.live.tools.mcp_messages import McpResponse, parse_mcp_message
+from paddock.live.tools.mcp_progress import ToolProgressNotifier
 from paddock.sandbox.daemon.tool_stream import OnOutput
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ async def test_a_short_call_has_a_plain_response() -> None:
         on_output("quick\n")
         return McpResponse(200, b"{}")
 
-    progress = ToolProgress("t", call)
+    progress = ToolProgressNotifier("t", call)
     assert await progress.wait_for_first() == McpResponse(200, b"{}")
 
 
@@ -41,7 +41,7 @@ async def test_notifications_have_the_last_line_or_the_time() -> None:
         await end.wait()
         return McpResponse(200, b'{"id": 1, "result": {}}')
 
-    progress = ToolProgress(7, call)
+    progress = ToolProgressNotifier(7, call)
     assert await progress.wait_for_first() is None
     found: list[dict[str, Any]] = []
     async for event in progress.events():
@@ -71,7 +71,7 @@ async def test_closing_cancels_the_call() -> None:
             raise
         return McpResponse(200)
 
-    progress = ToolProgress("t", call)
+    progress = ToolProgressNotifier("t", call)
     assert await progress.wait_for_first() is None
     await progress.close()
     assert cancelled.is_set()
@@ -83,7 +83,7 @@ async def test_closing_cancels_the_call() -> None:
 )
 def test_tokens_of_tool_calls(meta: dict[str, Any], token: str | int | None) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "_meta": meta}}
-    message = parse_message(json.dumps(call).encode())
+    message = parse_mcp_message(json.dumps(call).encode())
     assert message is not None and message.progress_token == token
-    listing = parse_message(json.dumps({**call, "method": "tools/list"}).encode())
+    listing = parse_mcp_message(json.dumps({**call, "method": "tools/list"}).encode())
     assert listing is not None and listing.progress_token is None

@@ -30,22 +30,22 @@ def written(path: Path) -> Path:
 
 def test_every_picture_is_found_by_its_number(tmp_path: Path) -> None:
     path = written(tmp_path / "a.padrec")
-    places = padrec_file.read_entries(path)
+    places = padrec_file.read_index_entries(path)
     assert [padrec_file.read_picture(path, place) for place in places] == JPEGS
     assert [(place.at, place.width) for place in places] == [(1000.0 + n, 100 + n) for n in range(4)]
-    assert padrec_file.read_entry(path, 2) == places[2]
+    assert padrec_file.read_index_entry(path, 2) == places[2]
     for missing in (4, 10**18):
         with pytest.raises(NotFound):
-            padrec_file.read_entry(path, missing)
+            padrec_file.read_index_entry(path, missing)
 
 
 def test_complete_pictures_survive_a_crash_at_any_byte(tmp_path: Path) -> None:
     path = written(tmp_path / "a.padrec")
-    content, places = path.read_bytes(), padrec_file.read_entries(path)
+    content, places = path.read_bytes(), padrec_file.read_index_entries(path)
     for length in range(content.index(b"\n") + 1, len(content) + 1):
         path.write_bytes(content[:length])
         whole = [place for place in places if place.offset + place.size < length]
-        assert padrec_file.repair_padrec(path) == padrec_file.read_entries(path) == whole
+        assert padrec_file.repair_padrec(path) == padrec_file.read_index_entries(path) == whole
         assert path.stat().st_size == (whole[-1].offset + whole[-1].size + 1 if whole else content.index(b"\n") + 1)
 
 

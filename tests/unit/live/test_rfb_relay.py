@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 import uvloop
 
 from paddock.live.desktop.rfb_filter import ClipboardPolicy, RfbClientFilter
-from paddock.live.desktop.rfb_relay import CLIENT_GONE, RelayTimeouts, RfbRelay
+from paddock.live.desktop.rfb_relay import CLIENT_GONE, RfbRelay, RfbRelayTimeouts
 from paddock.live.desktop.websocket_frames import WebSocketClose
 
 HANDSHAKE = b"RFB 003.008\n\1\1"
@@ -25,7 +25,7 @@ SOON = 0.05
 class RelayEnds:
     """The far ends of both sockets, and the relay between."""
 
-    def __init__(self, pace: RelayTimeouts, pair: tuple[socket.socket, socket.socket] | None = None) -> None:
+    def __init__(self, pace: RfbRelayTimeouts, pair: tuple[socket.socket, socket.socket] | None = None) -> None:
         self.client, near_client = pair or socket.socketpair()
         self.display, near_display = socket.socketpair()
         for end in (self.client, self.display):
@@ -63,7 +63,7 @@ class RelayEnds:
 
 @asynccontextmanager
 async def joined(**pace: float) -> AsyncIterator[RelayEnds]:
-    ends = RelayEnds(RelayTimeouts(**{"close": SOON, **pace}))
+    ends = RelayEnds(RfbRelayTimeouts(**{"close": SOON, **pace}))
     try:
         yield ends
     finally:
@@ -270,7 +270,7 @@ def test_data_of_clients_with_nagle_is_acknowledged_at_once() -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             far = socket.create_connection(server.getsockname())
             near, _ = server.accept()
-        ends = RelayEnds(RelayTimeouts(close=SOON), (far, near))
+        ends = RelayEnds(RfbRelayTimeouts(close=SOON), (far, near))
         try:
             await ends.say(HANDSHAKE)
             await ends.read(ends.display, len(HANDSHAKE))

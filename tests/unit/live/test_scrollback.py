@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.live.terminal.scrollback import CAPACITY, REPLAY, STDOUT, Scrollback, find_clean_start
+from paddock.live.terminal.scrollback import CAPACITY, REPLAY, STDOUT, SharedScrollback, find_clean_text_start
 
 OUT = bytes((STDOUT,))
 
 
-def filled(*pieces: bytes) -> Scrollback:
-    scroll = Scrollback()
+def filled(*pieces: bytes) -> SharedScrollback:
+    scroll = SharedScrollback()
     for piece in pieces:
         scroll.append(OUT + piece)
     return scroll
@@ -37,7 +37,7 @@ def test_output_after_a_position_is_read_in_order(pieces: list[bytes], place: in
 
 
 def test_up_to_date_viewer_gets_chunks_unchanged() -> None:
-    scroll = Scrollback()
+    scroll = SharedScrollback()
     frame = OUT + b"x" * 65536
     scroll.append(frame)
     assert scroll.next_message(0)[0] is frame
@@ -75,9 +75,9 @@ def test_a_replay_that_is_cut_begins_with_a_line_or_a_whole_character() -> None:
 
 
 def test_nothing_more_than_three_bytes_of_a_character_are_skipped() -> None:
-    assert find_clean_start(b"\x80" * 10) == 3
-    assert find_clean_start(b"") == 0
-    assert find_clean_start("é".encode()[1:] + b"abc") == 1
+    assert find_clean_text_start(b"\x80" * 10) == 3
+    assert find_clean_text_start(b"") == 0
+    assert find_clean_text_start("é".encode()[1:] + b"abc") == 1
 
 
 def test_offset_of_an_earlier_terminal_replays_from_the_start() -> None:

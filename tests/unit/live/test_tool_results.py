@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import SandboxGone
-from paddock.live.tools.tool_results import MAX_FILES, MAX_TOOLS, dump_tool_result, parse_tool_result, parse_tools
+from paddock.live.tools.tool_results import MAX_FILES, MAX_TOOLS, parse_tool_result, parse_tools, tool_result_to_mcp
 from paddock.model.screens import ToolResultImage, ToolResultText
 
 ANYTHING = st.recursive(
@@ -55,7 +55,7 @@ def test_a_result_is_read_and_written_the_same() -> None:
     result = parse_tool_result(document)
     assert result.content == (ToolResultText(text="done"), ToolResultImage(data=b"\0\1\2", mime="image/png"))
     assert result.structured == {"x": 1} and not result.failed and result.files == ("/workspace/a",)
-    written = dump_tool_result(result)
+    written = tool_result_to_mcp(result)
     assert {**document, "_meta": {"paddock": {"files": ["/workspace/a"]}}} == written
 
 
@@ -94,7 +94,7 @@ def test_any_answer_is_parsed_or_rejected(document: object) -> None:
             result = parse_tool_result(wrapped)
         except SandboxGone:
             continue
-        json.dumps(dump_tool_result(result))
+        json.dumps(tool_result_to_mcp(result))
 
 
 @given(ANYTHING)

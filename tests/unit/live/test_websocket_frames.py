@@ -36,7 +36,9 @@ def test_data_does_not_depend_on_chunk_boundaries(messages: list[bytes], cuts: l
 def test_frames_of_every_size(size: int) -> None:
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
     assert joined(WebSocketFrameParser().feed(masked(Opcode.BINARY, data))) == data
-    assert websocket_frames.frame_header(size) + data == Frame(Opcode.BINARY, data).serialize(mask=False, extensions=[])
+    assert websocket_frames.websocket_frame_header(size) + data == Frame(Opcode.BINARY, data).serialize(
+        mask=False, extensions=[]
+    )
 
 
 def test_a_message_in_fragments_with_a_ping_in_between() -> None:
@@ -45,7 +47,7 @@ def test_a_message_in_fragments_with_a_ping_in_between() -> None:
 
 
 def test_a_close_frame_keeps_its_reason_short() -> None:
-    told = websocket_frames.close_frame(1000, "ü" * 100)
+    told = websocket_frames.websocket_close_frame(1000, "ü" * 100)
     assert told[1] <= 125
     assert told[4:].decode() == "ü" * 61
     assert WebSocketFrameParser().feed(masked(Opcode.CLOSE, struct.pack(">H", 1000))) == [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paddock.inside.tools.argument_schema import check_arguments
+from paddock.inside.tools.argument_schema import validate_tool_arguments
 from paddock.inside.tools.tool_result import ToolError
 
 SCHEMA: dict[str, Any] = {
@@ -32,15 +32,20 @@ SCHEMA: dict[str, Any] = {
 
 
 def test_only_defaults_are_added() -> None:
-    assert check_arguments({"x": 1}, SCHEMA) == {"x": 1, "scale": 1, "deep": False}
+    assert validate_tool_arguments({"x": 1}, SCHEMA) == {"x": 1, "scale": 1, "deep": False}
 
 
 def test_null_counts_as_absent() -> None:
-    assert check_arguments({"x": 1, "scale": None, "name": None}, SCHEMA) == {"x": 1, "scale": 1, "deep": False}
+    assert validate_tool_arguments({"x": 1, "scale": None, "name": None}, SCHEMA) == {"x": 1, "scale": 1, "deep": False}
 
 
 def test_integral_float_is_accepted_as_integer() -> None:
-    assert check_arguments({"x": 7.0, "either": 2.0}, SCHEMA) == {"x": 7, "either": 2, "scale": 1, "deep": False}
+    assert validate_tool_arguments({"x": 7.0, "either": 2.0}, SCHEMA) == {
+        "x": 7,
+        "either": 2,
+        "scale": 1,
+        "deep": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -71,11 +76,11 @@ def test_integral_float_is_accepted_as_integer() -> None:
 )
 def test_errors_are_one_line(arguments: object, message: str) -> None:
     with pytest.raises(ToolError) as caught:
-        check_arguments(arguments, SCHEMA)
+        validate_tool_arguments(arguments, SCHEMA)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_long_values_are_not_repeated_in_full() -> None:
     with pytest.raises(ToolError) as caught:
-        check_arguments({"x": "9" * 10_000}, SCHEMA)
+        validate_tool_arguments({"x": "9" * 10_000}, SCHEMA)
     assert len(str(caught.value)) < 200

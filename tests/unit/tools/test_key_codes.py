@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.inside.tools.desktop.key_codes import split_combination
+from paddock.inside.tools.desktop.key_codes import split_key_combination
 from paddock.inside.tools.tool_result import ToolError
 
 
@@ -20,10 +20,10 @@ from paddock.inside.tools.tool_result import ToolError
     ],
 )
 def test_combinations_are_split(text: str, names: list[str]) -> None:
-    assert split_combination(text) == names
+    assert split_key_combination(text) == names
 
 
 @pytest.mark.parametrize("text", ["ctrl+", "+c", "ctrl++c", "a+ +b"])
 def test_combinations_with_gaps_are_refused(text: str) -> None:
     with pytest.raises(ToolError, match=r"write it like ctrl\+shift\+t"):
-        split_combination(text)
+        split_key_combination(text)

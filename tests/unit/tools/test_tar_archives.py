@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddock.inside.errors import ApiError
-from paddock.inside.files.tar_archives import unpack_with_python
+from paddock.inside.files.tar_archives import unpack_tar_with_python
 
 
 def test_unpacking_stops_when_the_disk_limit_is_exceeded(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_unpacking_stops_when_the_disk_limit_is_exceeded(tmp_path: Path) -> None
     directory = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with pytest.raises(ApiError, match="nothing can be written"):
-            unpack_with_python(archive, directory, check)
+            unpack_tar_with_python(archive, directory, check)
     finally:
         os.close(directory)
     assert (tmp_path / "large").stat().st_size < 2**21

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.inside.tools.tool_context import ToolContext
 from paddock.inside.tools.tool_registry import CallableTool, ToolRegistry, UnknownTool, tools_for_kind
-from paddock.inside.tools.tool_result import MAX_TEXT, ToolCallResult, ToolError, shorten_text
+from paddock.inside.tools.tool_result import MAX_TEXT, ToolCallResult, ToolError, omit_middle_of_text
 
 FILES = {"read_file", "write_file", "list_directory", "create_directory", "move_file", "delete_file"}
 LINUX = {"screenshot", "start_app", "stop_app", "input_text", "window_maximize", "window_minimize"}
@@ -124,6 +124,6 @@ def test_a_result_carries_pictures_data_and_files() -> None:
 
 
 def test_long_text_is_shortened_with_a_note() -> None:
-    text = shorten_text("a" * MAX_TEXT + "b" * 1000 + "c" * MAX_TEXT)
+    text = omit_middle_of_text("a" * MAX_TEXT + "b" * 1000 + "c" * MAX_TEXT)
     assert text.startswith("aaa") and text.endswith("ccc") and "101001 characters left out" in text
-    assert shorten_text("short") == "short"
+    assert omit_middle_of_text("short") == "short"

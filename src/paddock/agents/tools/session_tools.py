@@ -20,7 +20,7 @@ from paddock.events.event_log import EventLog
 from paddock.fleet.file_mover import FileMover, SandboxFileLocation
 from paddock.fleet.fleet import Fleet
 from paddock.live.services import LiveServices
-from paddock.live.tools.tool_caller import InputHeld
+from paddock.live.tools.tool_caller import InputHeldByPerson
 from paddock.model.sandbox import FrozenModel, Sandbox
 from paddock.model.screens import SandboxKind
 from paddock.model.session_events import PlanChanged, SessionDesktop, SessionFile, SessionTerminal
@@ -307,7 +307,7 @@ class SessionToolRunner:
         sandbox, note = await self._acquire_with_screen(session, arguments.kind)
         holder = self._live.leases.input_holder(sandbox.id)
         if holder is not None:
-            raise InputHeld(holder)
+            raise InputHeldByPerson(holder)
         services = await self._live.tools.stop_desktop(session.tenant, sandbox.id)
         await self._sandboxes.emit(session, SessionDesktop(kind=arguments.kind, sandbox_id=sandbox.id, state="stopped"))
         return _with_notes(

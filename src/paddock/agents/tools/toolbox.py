@@ -20,7 +20,7 @@ from paddock.errors import Conflict, PaddockError, SandboxError, SandboxNotFound
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.live.services import LiveServices
-from paddock.live.tools.tool_caller import InputHeld
+from paddock.live.tools.tool_caller import InputHeldByPerson
 from paddock.model.sandbox import SESSION_KEY, Sandbox
 from paddock.model.screens import SandboxKind, SandboxTool, ToolResult
 from paddock.model.session_events import SessionEvent, SessionFile, SessionScreen
@@ -185,7 +185,7 @@ class Toolbox:
                 result = await self._live.tools.call_tool(
                     session.tenant, acquired.sandbox.id, spec.tool, call.arguments, timeout=limit, on_output=on_output
                 )
-            except InputHeld as error:
+            except InputHeldByPerson as error:
                 return failed_tool_result(f"Nothing was done: {error.message}.", *notes)
             except (SandboxError, SandboxNotFound, Conflict) as error:
                 may_have_run = isinstance(error, SandboxError)

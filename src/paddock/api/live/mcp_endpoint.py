@@ -15,7 +15,7 @@ from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.server_sent_events import STREAM_HEADERS
 from paddock.api.services import ApiServices
 from paddock.live.tools import mcp_messages
-from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgress
+from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgressNotifier
 
 _MESSAGE: dict[str, Any] = {
     "requestBody": {
@@ -58,7 +58,7 @@ def create_router(services: ApiServices) -> APIRouter:
         answer = await cancel_on_disconnect(
             request, tools.handle_mcp_message(principal.tenant, sandbox_id, body, version, accept)
         )
-        if isinstance(answer, ToolProgress):
+        if isinstance(answer, ToolProgressNotifier):
             return _ProgressResponse(answer)
         return Response(answer.body, answer.status, media_type="application/json" if answer.body else None)
 
@@ -68,7 +68,7 @@ def create_router(services: ApiServices) -> APIRouter:
 class _ProgressResponse(StreamingResponse):
     """Streams the progress of a tool call; the call ends when the client disconnects."""
 
-    def __init__(self, progress: ToolProgress) -> None:
+    def __init__(self, progress: ToolProgressNotifier) -> None:
         super().__init__(progress.events(), media_type=EVENT_STREAM, headers=STREAM_HEADERS)
         self._progress = progress
 
@@ -82,9 +82,9 @@ class _ProgressResponse(StreamingResponse):
 def _response_docs() -> dict[int | str, dict[str, Any]]:
     """Describe the responses. Errors have MCP's format, except when the request does not reach a sandbox."""
     found = openapi_errors(*_ERROR_STATUSES)
-    for described in found.values():
-        described.pop("model", None)
-        described["content"] = {"application/json": {"schema": {"type": "object"}}}
+    for response_doc in found.values():
+        response_doc.pop("model", None)
+        response_doc["content"] = {"application/json": {"schema": {"type": "object"}}}
     found[200] = {
         "description": "The response; progress notifications and the response if the client asked for progress",
         "content": {

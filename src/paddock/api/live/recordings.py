@@ -99,13 +99,13 @@ def create_router(services: ApiServices) -> APIRouter:
     ) -> RecordingResponse:
         """Start recording a sandbox's screen. It stops at its limits, and when the sandbox ends."""
         request_body = body or StartRecordingRequest()
-        wish = RecordingOptions(
+        options = RecordingOptions(
             fps=request_body.fps,
             quality=request_body.quality,
             max_time=None if request_body.max_minutes is None else request_body.max_minutes * 60,
             max_size=request_body.max_size,
         )
-        return RecordingResponse.from_recording(await recordings.start(principal.tenant, sandbox_id, wish))
+        return RecordingResponse.from_recording(await recordings.start(principal.tenant, sandbox_id, options))
 
     @router.post(one + "/stop", responses=openapi_errors(404), response_model_exclude_none=True)
     async def stop_recording(sandbox_id: str, recording_id: RecordingId, principal: SandboxWriter) -> RecordingResponse:
@@ -169,9 +169,9 @@ def _add_file_routes(router: APIRouter, services: ApiServices, one: str) -> None
         principal: SandboxReader,
     ) -> Response:
         """Return one frame, counted from 0. `X-Time` is when it was recorded."""
-        place, data = await recordings.read_picture(principal.tenant, sandbox_id, recording_id, number)
+        entry, data = await recordings.read_picture(principal.tenant, sandbox_id, recording_id, number)
         # Recorded frames never change.
-        headers = {"Cache-Control": "private, max-age=31536000, immutable", "X-Time": f"{place.at:.4f}"}
+        headers = {"Cache-Control": "private, max-age=31536000, immutable", "X-Time": f"{entry.at:.4f}"}
         return Response(data, 200, headers, "image/jpeg")
 
     @router.get(one + "/export", responses={**openapi_errors(404, 409, 413), **_VIDEO}, response_class=Response)
@@ -183,11 +183,15 @@ def _add_file_routes(router: APIRouter, services: ApiServices, one: str) -> None
         form: Annotated[VideoFormat, Query(alias="format")] = "mp4",
     ) -> Response:
         """Export a recording as a video. `mp4` and `gif` need ffmpeg on the server; `mkv` does not."""
-        held = AsyncExitStack()
-        making = held.enter_async_context(recordings.exported_video(principal.tenant, sandbox_id, recording_id, form))
-        film: FilePath = await cancel_on_disconnect(request, making)
+        resources = AsyncExitStack()
+        export = resources.enter_async_context(
+            recordings.exported_video(principal.tenant, sandbox_id, recording_id, form)
+        )
+        video_path: FilePath = await cancel_on_disconnect(request, export)
         headers = {
             "Content-Disposition": file_responses.content_disposition(f"{recording_id}.{form}"),
             "Cache-Control": "no-store",
         }
-        return FileResponse(film, headers=headers, media_type=MEDIA_TYPES[form], background=BackgroundTask(held.aclose))
+        return FileResponse(
+            video_path, headers=headers, media_type=MEDIA_TYPES[form], background=BackgroundTask(resources.aclose)
+        )

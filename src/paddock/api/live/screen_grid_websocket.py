@@ -31,7 +31,7 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
         principal = require_principal(websocket.scope, Scope.SANDBOXES_READ)
         query = parse_query_parameters(websocket.scope)
         wanted = None if query.get("sandboxes", ALL_SANDBOXES) == ALL_SANDBOXES else query["sandboxes"].split(",")
-        shown = ScreenGrid(
+        grid = ScreenGrid(
             screens,
             principal.tenant,
             _validate_sandbox_ids(wanted, config.wall_size),
@@ -39,23 +39,23 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
             rate=_parse_number(query, "fps", 1.0, MIN_RATE, config.wall_rate),
             max_screens=config.wall_size,
         )
-        async with shown:
+        async with grid:
             await websocket.accept()
-            receiving = _receive_frames(websocket, shown, config.wall_size)
-            await run_websocket_until_one_ends(services.loop, websocket, _send_thumbnails(websocket, shown), receiving)
+            receiving = _receive_frames(websocket, grid, config.wall_size)
+            await run_websocket_until_one_ends(services.loop, websocket, _send_thumbnails(websocket, grid), receiving)
 
     return [WebSocketRoute("/v1/screens", screen_grid)]
 
 
-async def _send_thumbnails(websocket: WebSocket, shown: ScreenGrid) -> None:
-    async for message in shown.messages():
+async def _send_thumbnails(websocket: WebSocket, grid: ScreenGrid) -> None:
+    async for message in grid.messages():
         if isinstance(message, bytes):
             await websocket.send_bytes(message)
         else:
             await websocket.send_text(json.dumps(message))
 
 
-async def _receive_frames(websocket: WebSocket, shown: ScreenGrid, most: int) -> None:
+async def _receive_frames(websocket: WebSocket, grid: ScreenGrid, most: int) -> None:
     """Handle the client's frames: `{"type": "watch", "sandboxes": [...] | "all"}` changes the selection."""
     async for message in receive_websocket_frames(websocket):
         problem = ""
@@ -66,7 +66,7 @@ async def _receive_frames(websocket: WebSocket, shown: ScreenGrid, most: int) ->
             frame = json.loads(text)
             if frame["type"] == "watch":
                 wanted = frame["sandboxes"]
-                shown.select_sandboxes(_validate_sandbox_ids(None if wanted == ALL_SANDBOXES else wanted, most))
+                grid.select_sandboxes(_validate_sandbox_ids(None if wanted == ALL_SANDBOXES else wanted, most))
             elif frame["type"] == "ping":
                 await websocket.send_text('{"type": "pong"}')
             else:

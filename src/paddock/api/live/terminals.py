@@ -65,7 +65,7 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
         if not re.fullmatch(VIEWER_ID_PATTERN, viewer):
             raise InvalidInput("viewer: an id has 1 to 100 letters, digits and . _ : @ + -")
         may_type = principal.allows(Scope.SANDBOXES_WRITE)
-        seat = await terminals.open_terminal(
+        terminal_viewer = await terminals.open_terminal(
             principal.tenant,
             websocket.path_params["sandbox_id"],
             query.get("name", "main"),
@@ -78,17 +78,20 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
         try:
             await websocket.accept()
             await run_websocket_until_one_ends(
-                services.loop, websocket, _send_output(websocket, seat), _receive_input(websocket, seat)
+                services.loop,
+                websocket,
+                _send_output(websocket, terminal_viewer),
+                _receive_input(websocket, terminal_viewer),
             )
         finally:
-            seat.close()
+            terminal_viewer.close()
 
     return [WebSocketRoute("/v1/sandboxes/{sandbox_id}/terminal", terminal)]
 
 
-async def _send_output(websocket: WebSocket, seat: TerminalViewer) -> None:
+async def _send_output(websocket: WebSocket, terminal_viewer: TerminalViewer) -> None:
     last: Mapping[str, object] = {}
-    async for message in seat.messages():
+    async for message in terminal_viewer.messages():
         if isinstance(message, bytes):
             await websocket.send_bytes(message)
         else:
@@ -98,10 +101,10 @@ async def _send_output(websocket: WebSocket, seat: TerminalViewer) -> None:
     await websocket.close(code, str(last.get("reason") or ""))
 
 
-async def _receive_input(websocket: WebSocket, seat: TerminalViewer) -> None:
+async def _receive_input(websocket: WebSocket, terminal_viewer: TerminalViewer) -> None:
     async for message in receive_websocket_frames(websocket):
         content = message.get("bytes")
-        await seat.handle_message(content if content is not None else message.get("text") or "")
+        await terminal_viewer.handle_message(content if content is not None else message.get("text") or "")
 
 
 def _parse_number(query: Mapping[str, str], name: str) -> int | None:

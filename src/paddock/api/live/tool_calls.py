@@ -13,7 +13,7 @@ from paddock.api.http.client_disconnect import cancel_on_disconnect
 from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.long_json_route import LongJsonRoute
 from paddock.api.services import ApiServices
-from paddock.live.tools.tool_caller import encode_tool_result
+from paddock.live.tools.tool_caller import tool_result_to_json
 from paddock.model.screens import SandboxTool
 
 MAX_WAIT = 3600
@@ -113,6 +113,6 @@ def create_router(services: ApiServices) -> APIRouter:
         """
         work = tools.call_tool(principal.tenant, sandbox_id, name, arguments or {}, wait=wait, timeout=timeout)
         result = await cancel_on_disconnect(request, work)
-        return Response(encode_tool_result(result), media_type="application/json")
+        return Response(tool_result_to_json(result), media_type="application/json")
 
     return router

@@ -11,8 +11,8 @@ import os
 import shutil
 import time
 
-from ..errors import not_supported
-from ..file_descriptors import OutputPipes, close_all, write_all
+from ..errors import not_supported_error
+from ..file_descriptors import OutputPipes, close_descriptors, write_all
 from .commands import find_shell
 from .environment import ProcessEnvironment
 from .execution_events import command_ended_event
@@ -86,7 +86,7 @@ class BashInterpreter(Interpreter):
     def _start_process(self) -> None:
         bash = find_shell()
         if not bash.endswith("bash"):
-            raise not_supported("sessions need bash, which this sandbox does not have")
+            raise not_supported_error("sessions need bash, which this sandbox does not have")
         commands_read, self._commands = os.pipe()
         self._results, results_write = os.pipe()
         script = _COMMAND_LOOP.format(
@@ -101,12 +101,12 @@ class BashInterpreter(Interpreter):
                 pass_fds=(commands_read, results_write),
             )
         finally:
-            close_all((commands_read, results_write))
+            close_descriptors((commands_read, results_write))
 
     def _discard_process(self) -> None:
         if self.child is not None:
             self.child.close()
-            close_all((self._commands, self._results))
+            close_descriptors((self._commands, self._results))
             self.child = None
 
     def _begin(self, code: str, cwd: str, pipes: OutputPipes) -> CodeExecution:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from ..errors import ApiError, not_supported
+from ..errors import ApiError, not_supported_error
 from .environment import ProcessEnvironment
 from .interpreter import Interpreter
 from .processes import ProcessRegistry
@@ -74,7 +74,7 @@ class CodeContexts:
 
     def _create(self, language: str, cwd: str) -> CodeContext:
         if language not in LANGUAGES:
-            raise not_supported(f"language {language!r} is not supported; use one of: {', '.join(LANGUAGES)}")
+            raise not_supported_error(f"language {language!r} is not supported; use one of: {', '.join(LANGUAGES)}")
         if len(self._all) >= MAX_CONTEXTS:
             raise ApiError(400, "RUNTIME_ERROR", f"a sandbox keeps at most {MAX_CONTEXTS} contexts; delete some")
         directory = self._environment.working_directory(cwd, self._environment.variables({}))

@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 
-from ..errors import ApiError, invalid_body
-from ..file_descriptors import OutputPipes, close_all, discard_output, open_unnamed_file, write_all
+from ..errors import ApiError, invalid_body_error
+from ..file_descriptors import OutputPipes, close_descriptors, discard_output, open_unlinked_file, write_all
 from ..http.http11 import ChunkedWriter
 from ..http.json_fields import format_rfc3339, optional_field
 from ..http.json_fields import variables_field as variables_of
@@ -37,14 +37,14 @@ class CommandRequest:
         self.command = optional_field(document, "command", str)
         self.argv = optional_field(document, "argv", list)
         if bool(self.command) == (self.argv is not None):
-            raise invalid_body("send exactly one of a non-empty 'command' and 'argv'")
+            raise invalid_body_error("send exactly one of a non-empty 'command' and 'argv'")
         if self.argv is not None and not (self.argv and self.argv[0] and all(isinstance(a, str) for a in self.argv)):
-            raise invalid_body("'argv' must be a list of strings with an executable first")
+            raise invalid_body_error("'argv' must be a list of strings with an executable first")
         self.cwd = optional_field(document, "cwd", str) or ""
         self.background = bool(optional_field(document, "background", bool))
         self.id = optional_field(document, "id", str)
         if self.id is not None and not (self.background and _NAME.fullmatch(self.id) and self.id != ENTRYPOINT_ID):
-            raise invalid_body(
+            raise invalid_body_error(
                 "'id' is for background commands: lower-case letters, digits and dashes, not 'entrypoint'"
             )
         self.hold = bool(optional_field(document, "hold", bool))
@@ -52,14 +52,14 @@ class CommandRequest:
         self.stdin = optional_field(document, "stdin", str)
         self.timeout_ms = optional_field(document, "timeout", int)
         if self.timeout_ms is not None and self.timeout_ms < 0:
-            raise invalid_body("'timeout' must not be negative")
+            raise invalid_body_error("'timeout' must not be negative")
         self.uid = optional_field(document, "uid", int)
         self.gid = optional_field(document, "gid", int)
         if self.gid is not None and self.uid is None:
-            raise invalid_body("'gid' needs 'uid'")
+            raise invalid_body_error("'gid' needs 'uid'")
         self.envs = variables_of(document, "envs")
         if "\0" in "".join([self.command or "", *(self.argv or [])]):
-            raise invalid_body("a command must not contain NUL")
+            raise invalid_body_error("a command must not contain NUL")
 
     @property
     def text(self) -> str:
@@ -144,7 +144,7 @@ class CommandRegistry:
         command = self.get(identifier)
         number = getattr(signal, f"SIG{name}", None)
         if not isinstance(number, signal.Signals):
-            raise invalid_body(f"unknown signal {name!r}; use a name such as INT or TERM")
+            raise invalid_body_error(f"unknown signal {name!r}; use a name such as INT or TERM")
         if command.running and command.child is not None:
             command.child.signal(number)
 
@@ -244,7 +244,7 @@ class CommandRegistry:
             command.finish(CANNOT_EXECUTE if isinstance(error, PermissionError) else NOT_FOUND)
 
     def _write_stdin_file(self, text: str) -> int:
-        descriptor = open_unnamed_file(self._directory)
+        descriptor = open_unlinked_file(self._directory)
         write_all(descriptor, text.encode("utf-8", "surrogateescape"))
         os.lseek(descriptor, 0, os.SEEK_SET)
         return descriptor
@@ -259,7 +259,7 @@ class CommandRegistry:
             else:
                 left_open = self._relay_output(request, command, command.child, pipes, chunks)
         finally:
-            close_all(fd for fd in pipes.readers if fd not in left_open)
+            close_descriptors(fd for fd in pipes.readers if fd not in left_open)
             if left_open:
                 threading.Thread(target=discard_output, args=(left_open,), daemon=True).start()
 

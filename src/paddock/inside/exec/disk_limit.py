@@ -17,7 +17,7 @@ LIMITED_SHELL_SCRIPT = 'echo "paddock: $1" >&2; shift; ulimit -f 0; exec "$@"'
 """`ulimit -f` sets the soft and the hard limit, so that programs cannot raise it again."""
 
 
-class DiskLimit:
+class DiskLimitGuard:
     """Reads the host's notice that the disk limit is exceeded."""
 
     def __init__(self, notice: str | None) -> None:

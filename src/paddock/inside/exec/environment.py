@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from ..errors import invalid_body
+from ..errors import invalid_body_error
 from ..settings import DaemonSettings
 
 TYPE_CHECKING = False
@@ -49,12 +49,12 @@ class ProcessEnvironment:
         """Expand `~` and variables in a working directory and check that it exists."""
         path = wanted or self.cwd
         if "\0" in path:
-            raise invalid_body("cwd must not contain NUL")
+            raise invalid_body_error("cwd must not contain NUL")
         if path == "~" or path.startswith("~/"):
             path = (variables.get("HOME") or "/") + path[1:]
         path = os.path.join(self.cwd, _VARIABLE.sub(lambda match: _lookup(match, variables), path))
         if not os.path.isdir(path):
-            raise invalid_body(f"the working directory does not exist: {path}")
+            raise invalid_body_error(f"the working directory does not exist: {path}")
         return path
 
 
@@ -76,5 +76,5 @@ def read_env_file(path: str) -> dict[str, str]:
 def _lookup(match: re.Match[str], variables: Mapping[str, str]) -> str:
     name = match[1] or match[2]
     if name not in variables:
-        raise invalid_body(f"cwd refers to ${name}, which is not set")
+        raise invalid_body_error(f"cwd refers to ${name}, which is not set")
     return variables[name]

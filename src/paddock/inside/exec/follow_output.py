@@ -13,7 +13,7 @@ from .output_spool import OutputSegment, OutputSpool
 POLL_SECONDS = 5.0
 
 
-def follow_output(
+def follow_command_output(
     command: CommandExecution, spool: OutputSpool, cursor: int, chunks: ChunkedWriter, whole: bool = False
 ) -> None:
     """Send one JSON line per piece of output, each with the cursor after it, then the end event.

@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 
 from ..errors import ApiError
-from ..file_descriptors import OutputPipes, close_all, discard_output
+from ..file_descriptors import OutputPipes, close_descriptors, discard_output
 from ..http.http11 import ChunkedWriter
 from .environment import ProcessEnvironment
 from .execution_events import OutputEventEncoder, format_event
@@ -33,7 +33,7 @@ class CodeExecution(CompletionWatcher):
         self.id = os.urandom(16).hex()
         self.started = time.monotonic()
         self.reason = ""
-        self.has_begun = True
+        self.has_started = True
         """True if the interpreter has started to run the code."""
 
     def ended_event(self) -> bytes:
@@ -108,7 +108,7 @@ class Interpreter:
             left_open = relay.open_outputs
         finally:
             busy.close()
-            close_all(fd for fd in pipes.readers if fd not in left_open)
+            close_descriptors(fd for fd in pipes.readers if fd not in left_open)
             if left_open:
                 threading.Thread(target=discard_output, args=(left_open,), daemon=True).start()
 
@@ -124,7 +124,7 @@ class Interpreter:
     def _repeat_interrupt(self, execution: CodeExecution, child: ChildProcess) -> None:
         """Repeat the interrupt, because a signal between two programs of a shell reaches neither; then kill."""
         attempt = 0
-        while attempt * 0.05 < (KILL_GRACE_SECONDS if execution.has_begun else START_TIMEOUT):
+        while attempt * 0.05 < (KILL_GRACE_SECONDS if execution.has_started else START_TIMEOUT):
             attempt += 1
             if execution.over or child.wait(0.05) is not None:
                 return

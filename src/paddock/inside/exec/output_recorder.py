@@ -6,7 +6,7 @@ import os
 import select
 import time
 
-from ..file_descriptors import READ_SIZE, bytes_waiting, close_all
+from ..file_descriptors import READ_SIZE, close_descriptors, readable_byte_count
 from .output_spool import OutputSpool
 from .processes import ChildProcess
 
@@ -57,12 +57,12 @@ class OutputRecorder:
                 poller.unregister(self._child.exited_fd)
                 self._finish(left)
             self._check_deadline()
-        close_all(self._readers)
+        close_descriptors(self._readers)
 
     def _finish(self, left: set[int]) -> None:
         self._deadline = None
         for descriptor in left:
-            waiting = bytes_waiting(descriptor)
+            waiting = readable_byte_count(descriptor)
             while waiting > 0 and self._record(descriptor):
                 waiting -= READ_SIZE
         self._child.close()

@@ -7,7 +7,7 @@ import select
 import socket
 import time
 
-from ..file_descriptors import READ_SIZE, READABLE, bytes_waiting
+from ..file_descriptors import READ_SIZE, READABLE, readable_byte_count
 from ..http.http11 import ChunkedWriter
 from .execution_events import OutputEventEncoder, format_event
 
@@ -161,7 +161,7 @@ class OutputRelay:
     def _drain_outputs(self) -> None:
         """Read the output written so far, without waiting for more."""
         for fd in self.open_outputs:
-            waiting = bytes_waiting(fd)
+            waiting = readable_byte_count(fd)
             while waiting > 0 and self._read_output(fd):
                 waiting -= READ_SIZE
                 if len(self._queue) > HIGH_WATER and not self.send_queued(DELIVERY_TIMEOUT):

@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 
-from ..file_descriptors import close_all, write_all
+from ..file_descriptors import close_descriptors, write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _SpoolFile:
     def __init__(self, directory: str, start: int) -> None:
         self.start = start
         self.size = 0
-        self.weight = 0
+        self.stored_bytes = 0
         self._stream = -1
         self._stamped_at = 0.0
         self._paths = (os.path.join(directory, f"{start}.out"), os.path.join(directory, f"{start}.run"))
@@ -63,10 +63,10 @@ class _SpoolFile:
         if stream != self._stream or now - self._stamped_at > 1.0:
             self._stream, self._stamped_at = stream, now
             write_all(self._files[1], _INDEX_ENTRY.pack(self.size, stream, int(now * 1000)))
-            self.weight += _INDEX_ENTRY.size
+            self.stored_bytes += _INDEX_ENTRY.size
         write_all(self._files[0], data)
         self.size += len(data)
-        self.weight += len(data)
+        self.stored_bytes += len(data)
 
     def read_segments(self, position: int, limit: int) -> Iterator[OutputSegment]:
         index = os.pread(self._files[1], os.fstat(self._files[1]).st_size, 0)
@@ -89,7 +89,7 @@ class _SpoolFile:
                 return
 
     def delete(self) -> None:
-        close_all(self._files)
+        close_descriptors(self._files)
         for path in self._paths:
             os.unlink(path)
 
@@ -131,7 +131,7 @@ class OutputSpool:
         with self._changed:
             if not self._spool_files:
                 return
-            if self._spool_files[-1].weight >= self._file_limit:
+            if self._spool_files[-1].stored_bytes >= self._file_limit:
                 self._spool_files.append(_SpoolFile(self._directory, self.end))
                 if len(self._spool_files) > MAX_FILES:
                     self._spool_files.pop(0).delete()

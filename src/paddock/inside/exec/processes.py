@@ -7,8 +7,8 @@ import signal
 import threading
 import time
 
-from ..errors import ApiError, not_supported
-from .disk_limit import DiskLimit
+from ..errors import ApiError, not_supported_error
+from .disk_limit import DiskLimitGuard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class ChildProcess:
 class ProcessRegistry:
     """All children of the daemon, as opposed to the orphans that pid 1 inherits."""
 
-    def __init__(self, disk_limit: DiskLimit) -> None:
+    def __init__(self, disk_limit: DiskLimitGuard) -> None:
         self.disk_limit = disk_limit
         self._lock = threading.Lock()
         self._children: dict[int, ChildProcess] = {}
@@ -152,31 +152,31 @@ class ProcessRegistry:
 
     def terminate(self, child: ChildProcess, grace: float = KILL_GRACE_SECONDS) -> None:
         """Send SIGTERM to the child and all its descendants, and SIGKILL after `grace`. Returns at once."""
-        family = find_process_family([child])
-        _kill_all(child, family, signal.SIGTERM)
-        threading.Thread(target=self._kill_after_grace, args=(child, family, grace), daemon=True).start()
+        process_family = find_process_family([child])
+        _kill_all(child, process_family, signal.SIGTERM)
+        threading.Thread(target=self._kill_after_grace, args=(child, process_family, grace), daemon=True).start()
 
     def shut_down(self, grace: float = KILL_GRACE_SECONDS) -> None:
         """Terminate every process in the sandbox and wait for them to end."""
         children = self.running()
-        family = find_process_family(children)
+        process_family = find_process_family(children)
         for number in (signal.SIGTERM, signal.SIGCONT):
-            for pid in family:
+            for pid in process_family:
                 _kill(pid, number)
         deadline = time.monotonic() + grace
         for child in children:
             child.wait(max(0.0, deadline - time.monotonic()))
-        for pid in find_process_family(self.running(), family):
+        for pid in find_process_family(self.running(), process_family):
             _kill(pid, signal.SIGKILL)
         for child in children:
             child.wait(1.0)
 
-    def _kill_after_grace(self, child: ChildProcess, family: set[int], grace: float) -> None:
+    def _kill_after_grace(self, child: ChildProcess, process_family: set[int], grace: float) -> None:
         child.wait(grace)
         with self._lock:
             if child.exit_code is not None and child.pid in self._children:
                 return  # The pid already belongs to a newer child.
-        _kill_all(child, find_process_family([child], family), signal.SIGKILL)
+        _kill_all(child, find_process_family([child], process_family), signal.SIGKILL)
 
 
 def _raise_oom_score(pid: int) -> None:
@@ -193,7 +193,7 @@ def _target_identity(uid: int | None, gid: int | None) -> tuple[int | None, int 
     if (uid is None or uid == own_uid) and (gid is None or gid == own_gid):
         return None, None, None
     if os.geteuid() != 0:
-        raise not_supported(f"this sandbox runs as uid {own_uid} only")
+        raise not_supported_error(f"this sandbox runs as uid {own_uid} only")
     return uid, gid, []
 
 
@@ -206,7 +206,7 @@ def find_process_family(children: Iterable[ChildProcess], known: Iterable[int] =
     leaders = {child.pid for child in children}
     markers = {f"{MARKER_VARIABLE}={child.marker}".encode() for child in children}
     parents: dict[int, int] = {}
-    family: set[int] = set()
+    process_family: set[int] = set()
     unknown: set[int] = set()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
@@ -218,7 +218,7 @@ def find_process_family(children: Iterable[ChildProcess], known: Iterable[int] =
         related = pid in known or bool(leaders & {pid, int(fields[2]), int(fields[3])})
         environment = b"" if related else _read_file(f"/proc/{entry}/environ")
         if related or not markers.isdisjoint(environment.split(b"\0")):
-            family.add(pid)
+            process_family.add(pid)
         elif not environment:
             unknown.add(pid)
     for _ in range(EXEC_RETRIES):
@@ -226,19 +226,21 @@ def find_process_family(children: Iterable[ChildProcess], known: Iterable[int] =
             break
         time.sleep(EXEC_PAUSE)
         environments = {pid: _read_file(f"/proc/{pid}/environ") for pid in unknown}
-        family |= {pid for pid, text in environments.items() if not markers.isdisjoint(text.split(b"\0"))}
+        process_family |= {pid for pid, text in environments.items() if not markers.isdisjoint(text.split(b"\0"))}
         unknown = {pid for pid, text in environments.items() if not text}
-    grown = True
-    while grown:
-        offspring = {pid for pid, parent in parents.items() if parent in family and pid not in family}
-        family |= offspring
-        grown = bool(offspring)
-    return family
+    has_grown = True
+    while has_grown:
+        new_children = {
+            pid for pid, parent in parents.items() if parent in process_family and pid not in process_family
+        }
+        process_family |= new_children
+        has_grown = bool(new_children)
+    return process_family
 
 
-def _kill_all(child: ChildProcess, family: Iterable[int], number: int) -> None:
+def _kill_all(child: ChildProcess, process_family: Iterable[int], number: int) -> None:
     child.signal(number)
-    for pid in family:
+    for pid in process_family:
         if pid != child.pid:
             _kill(pid, number)
     child.signal(signal.SIGCONT)

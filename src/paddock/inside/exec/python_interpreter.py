@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 
-from ..errors import not_supported
+from ..errors import not_supported_error
 from ..file_descriptors import OutputPipes
 from .execution_events import completed_event, error_event, format_event
 from .interpreter import CodeExecution, Interpreter
@@ -26,7 +26,7 @@ class KernelExecution(CodeExecution):
         self._kernel = kernel
         self._channel = channel
         self._received = b""
-        self.has_begun = False
+        self.has_started = False
         self._done = False
         self._error: dict[str, Any] | None = None
 
@@ -53,11 +53,11 @@ class KernelExecution(CodeExecution):
 
     def _translate(self, message: dict[str, Any]) -> bytes:
         if "count" in message:
-            self.has_begun = True
+            self.has_started = True
             return format_event("execution_count", execution_count=message["count"])
         if "result" in message:
-            forms = message["result"]
-            return format_event("result", results={**forms, "text": forms["text/plain"]})
+            representations = message["result"]
+            return format_event("result", results={**representations, "text": representations["text/plain"]})
         if "error" in message:
             self._error = message["error"]
         self._done = self.over = "done" in message
@@ -73,18 +73,18 @@ class PythonInterpreter(Interpreter):
         variables = self._environment.variables({})
         python = shutil.which("python3", path=variables["PATH"]) or sys.executable
         if not python:
-            raise not_supported("Python contexts need python3, which is not on the sandbox's PATH")
-        self._socket, theirs = socket.socketpair()
+            raise not_supported_error("Python contexts need python3, which is not on the sandbox's PATH")
+        self._socket, child_socket = socket.socketpair()
         # Block interrupts until the kernel has installed its handler; an early one would kill it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            with theirs:
+            with child_socket:
                 self.child = self._processes.spawn(
                     [python, os.path.abspath(sys.argv[0]), "--kernel"],
                     cwd=self._cwd,
-                    env={**variables, CHANNEL_VARIABLE: str(theirs.fileno())},
+                    env={**variables, CHANNEL_VARIABLE: str(child_socket.fileno())},
                     marker=self.id,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(child_socket.fileno(),),
                 )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -165,8 +165,8 @@ class PythonKernel:
             os.close(descriptor)
 
     def _redirect_to_null(self) -> None:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        self._redirect([nowhere, os.dup(nowhere)])
+        null_fd = os.open(os.devnull, os.O_WRONLY)
+        self._redirect([null_fd, os.dup(null_fd)])
 
     def _flush(self) -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -181,7 +181,7 @@ class PythonKernel:
 
 def mime_representations(value: object) -> dict[str, object]:
     """Return a value as text and in every rich format it offers, keyed by MIME type."""
-    forms: dict[str, object] = {"text/plain": _safe_text(value, repr)}
+    representations: dict[str, object] = {"text/plain": _safe_text(value, repr)}
     for method, kind in _REPRESENTATIONS:
         function = getattr(value, method, None)
         if function is None or isinstance(value, type):
@@ -192,8 +192,8 @@ def mime_representations(value: object) -> dict[str, object]:
             continue
         shown = shown[0] if isinstance(shown, tuple) and shown else shown
         if shown is not None:
-            forms[kind] = _base64(shown) if isinstance(shown, bytes) else shown
-    return forms
+            representations[kind] = _base64(shown) if isinstance(shown, bytes) else shown
+    return representations
 
 
 def _safe_text(value: object, render: Any = str) -> str:

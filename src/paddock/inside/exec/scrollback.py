@@ -60,10 +60,10 @@ class TerminalScrollback:
 
 
 def _join_adjacent(pieces: deque[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    stretches: list[tuple[int, list[bytes]]] = []
+    joined: list[tuple[int, list[bytes]]] = []
     for stream, data in pieces:
-        if stretches and stretches[-1][0] == stream:
-            stretches[-1][1].append(data)
+        if joined and joined[-1][0] == stream:
+            joined[-1][1].append(data)
         else:
-            stretches.append((stream, [data]))
-    return [(stream, parts[0] if len(parts) == 1 else b"".join(parts)) for stream, parts in stretches]
+            joined.append((stream, [data]))
+    return [(stream, parts[0] if len(parts) == 1 else b"".join(parts)) for stream, parts in joined]

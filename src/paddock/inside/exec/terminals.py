@@ -12,8 +12,8 @@ import struct
 import termios
 import threading
 
-from ..errors import ApiError, invalid_body
-from ..file_descriptors import READ_SIZE, OutputPipes, bytes_waiting, close_all
+from ..errors import ApiError, invalid_body_error
+from ..file_descriptors import READ_SIZE, OutputPipes, close_descriptors, readable_byte_count
 from .commands import find_shell
 from .environment import ProcessEnvironment
 from .processes import ChildProcess, ProcessRegistry
@@ -154,7 +154,7 @@ class ShellTerminal:
             words = ["/bin/sh", "-c", _ADOPT_TERMINAL, "sh", os.ttyname(slave), *self._words]
             self.child = self._processes.spawn(words, cwd=self._cwd, env=variables, marker=self.marker)
         except BaseException:
-            close_all((master, slave))
+            close_descriptors((master, slave))
             raise
         # Held open until the end: a terminal that no process has open reads as hung up.
         self._start_collector({master: STDOUT}, slave)
@@ -204,7 +204,7 @@ class ShellTerminal:
         self.output.finish()
         with self._input_lock:
             descriptor, self._input = self._input, -1
-            close_all({*sources, *held, descriptor})
+            close_descriptors({*sources, *held, descriptor})
 
     def _wait_for_client(self) -> None:
         with self.output.changed:
@@ -225,7 +225,7 @@ class ShellTerminals:
     def create(self, cwd: str, command: str, name: str | None = None) -> ShellTerminal:
         """Create a terminal, or return the existing one of that name."""
         if name is not None and not _NAME.fullmatch(name):
-            raise invalid_body("'id' must be of lower-case letters, digits and dashes, 63 at most")
+            raise invalid_body_error("'id' must be of lower-case letters, digits and dashes, 63 at most")
         with self._lock:
             existing = self._all.get(name) if name is not None else None
         if existing is not None:
@@ -271,7 +271,7 @@ def _read_available(descriptor: int) -> bytes | None:
         while data := os.read(descriptor, READ_SIZE):
             parts.append(data)
             size += len(data)
-            if size >= READ_SIZE or bytes_waiting(descriptor) == 0:
+            if size >= READ_SIZE or readable_byte_count(descriptor) == 0:
                 break
     except BlockingIOError:
         return b"".join(parts) or None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def walk_tree(directory: int, depth: int | None, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
+def walk_directory_tree(directory: int, depth: int | None, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
     """Yield the relative path and status of each entry below an open directory, sorted by name."""
     with os.scandir(directory) as entries:
         names = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
@@ -27,7 +27,7 @@ def walk_tree(directory: int, depth: int | None, prefix: str = "") -> Iterator[t
         except OSError:
             continue  # It vanished, or access is denied.
         try:
-            yield from walk_tree(below, None if depth is None else depth - 1, path + "/")
+            yield from walk_directory_tree(below, None if depth is None else depth - 1, path + "/")
         finally:
             os.close(below)
 

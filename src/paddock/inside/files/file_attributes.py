@@ -7,7 +7,7 @@ import os
 import stat
 from functools import lru_cache
 
-from ..errors import ApiError, invalid_body
+from ..errors import ApiError, invalid_body_error
 from ..http.json_fields import format_rfc3339, optional_field
 from .paths import ResolvedPath
 
@@ -37,14 +37,14 @@ class FileAttributes:
             os.chmod(file, self.mode)
 
     def _owner_error(self) -> ApiError:
-        requested = [f"the user {user_name(self.uid)}"] if self.uid != -1 else []
-        requested += [f"the group {group_name(self.gid)}"] if self.gid != -1 else []
-        own = f"{user_name(os.getuid())}, group {group_name(os.getgid())}"
+        requested = [f"the user {user_name_of_uid(self.uid)}"] if self.uid != -1 else []
+        requested += [f"the group {group_name_of_gid(self.gid)}"] if self.gid != -1 else []
+        own = f"{user_name_of_uid(os.getuid())}, group {group_name_of_gid(os.getgid())}"
         message = f"files of this sandbox can only belong to {own}, not to {' and '.join(requested)}"
         return ApiError(400, "INVALID_FILE_METADATA", message)
 
 
-def describe_file(shown: str, status: os.stat_result) -> dict[str, Any]:
+def file_metadata_from_status(shown: str, status: os.stat_result) -> dict[str, Any]:
     """Return a file's metadata; a path that is not UTF-8 has U+FFFD in `path` and its exact bytes in `path_raw`."""
     kind = stat.S_IFMT(status.st_mode)
     description: dict[str, Any] = {
@@ -52,8 +52,8 @@ def describe_file(shown: str, status: os.stat_result) -> dict[str, Any]:
         "size": status.st_size,
         "modified_at": format_rfc3339(status.st_mtime),
         "created_at": format_rfc3339(status.st_ctime),
-        "owner": user_name(status.st_uid),
-        "group": group_name(status.st_gid),
+        "owner": user_name_of_uid(status.st_uid),
+        "group": group_name_of_gid(status.st_gid),
         "mode": int(f"{stat.S_IMODE(status.st_mode):o}"),
         "type": {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}.get(kind, "other"),
     }
@@ -62,8 +62,8 @@ def describe_file(shown: str, status: os.stat_result) -> dict[str, Any]:
     return description
 
 
-def describe_path(resolved: ResolvedPath) -> dict[str, Any]:
-    return describe_file(resolved.display_path, resolved.stat())
+def read_file_metadata(resolved: ResolvedPath) -> dict[str, Any]:
+    return file_metadata_from_status(resolved.display_path, resolved.stat())
 
 
 def printable_path(text: str) -> str:
@@ -76,7 +76,7 @@ def percent_encode(text: str) -> str:
 
 
 @lru_cache(256)
-def user_name(uid: int) -> str:
+def user_name_of_uid(uid: int) -> str:
     import pwd
 
     try:
@@ -86,7 +86,7 @@ def user_name(uid: int) -> str:
 
 
 @lru_cache(256)
-def group_name(gid: int) -> str:
+def group_name_of_gid(gid: int) -> str:
     import grp
 
     try:
@@ -101,9 +101,9 @@ def _parse_mode(digits: int | None) -> int | None:
     try:
         mode = int(str(digits), 8)
     except ValueError:
-        raise invalid_body(f"'mode' must be octal digits such as 644, not {digits}") from None
+        raise invalid_body_error(f"'mode' must be octal digits such as 644, not {digits}") from None
     if not 0 <= mode <= 0o7777:
-        raise invalid_body(f"'mode' must be octal digits up to 7777, not {digits}")
+        raise invalid_body_error(f"'mode' must be octal digits up to 7777, not {digits}")
     return mode
 
 

@@ -11,7 +11,7 @@ import errno
 import os
 from contextlib import contextmanager
 
-from ..errors import ApiError, file_not_found, forbidden_error, invalid_body
+from ..errors import ApiError, file_not_found_error, forbidden_error, invalid_body_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class PathResolver:
 
     def __init__(self, root: str = "", cwd: str = "/") -> None:
         if root and not root.startswith("/"):
-            raise invalid_body("X-Paddock-Root must be an absolute path")
+            raise invalid_body_error("X-Paddock-Root must be an absolute path")
         self._root = os.path.normpath(root) if root else ""
         self._cwd = cwd
 
@@ -71,13 +71,13 @@ class PathResolver:
             finally:
                 walk.close()
         except OSError as error:
-            raise path_error(error, path) from None
+            raise api_error_from_os_error(error, path) from None
 
     def _absolute_path(self, path: str) -> str:
         if not path:
-            raise invalid_body("a path must not be empty")
+            raise invalid_body_error("a path must not be empty")
         if "\0" in path:
-            raise invalid_body("a path must not contain NUL")
+            raise invalid_body_error("a path must not contain NUL")
         return os.path.join(self._root or self._cwd, path)
 
     def _parts_below_root(self, path: str) -> list[str]:
@@ -160,7 +160,7 @@ class _ConfinedWalk:
     def _follow_link(self, target: str) -> list[str]:
         self._links += 1
         if self._links > MAX_LINKS:
-            raise invalid_body("the path has too many symbolic links")
+            raise invalid_body_error("the path has too many symbolic links")
         if target.startswith("/"):
             prefix = self._root.rstrip("/") + "/"
             if not (target + "/").startswith(prefix):
@@ -181,11 +181,11 @@ def _unconfined_path(path: str, follow: bool, make_parents: bool) -> ResolvedPat
     return ResolvedPath(None, path, shown)
 
 
-def path_error(error: OSError, path: str) -> ApiError:
+def api_error_from_os_error(error: OSError, path: str) -> ApiError:
     """Translate an OSError about a path into an `ApiError`."""
     reason = f"{path}: {error.strerror or error}"
     if error.errno == errno.ENOENT:
-        return file_not_found(path)
+        return file_not_found_error(path)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return forbidden_error(reason)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

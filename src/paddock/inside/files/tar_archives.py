@@ -37,7 +37,7 @@ def find_gnu_tar(processes: ProcessRegistry) -> str | None:
     return None
 
 
-def unpack_with_python(stream: Any, directory: int, check_disk: Callable[[], None]) -> None:
+def unpack_tar_with_python(stream: Any, directory: int, check_disk: Callable[[], None]) -> None:
     """Unpack a tar stream without following links: links are created last, names must stay below `directory`.
 
     `check_disk` raises an error when nothing may be written any more.

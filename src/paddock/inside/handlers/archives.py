@@ -6,12 +6,12 @@ import io
 import os
 
 from ..daemon import Daemon
-from ..errors import ApiError, missing_query
+from ..errors import ApiError, missing_query_error
 from ..exec.processes import ChildProcess
-from ..file_descriptors import open_unnamed_file, write_all
+from ..file_descriptors import open_unlinked_file, write_all
 from ..files.directory_trees import remove_tree
-from ..files.paths import ResolvedPath, path_error
-from ..files.tar_archives import find_gnu_tar, merge_directories, unpack_with_python
+from ..files.paths import ResolvedPath, api_error_from_os_error
+from ..files.tar_archives import find_gnu_tar, merge_directories, unpack_tar_with_python
 from ..http.http11 import ChunkedWriter, HttpReply, IncomingBody, IncomingRequest, StreamingReply
 from .files import path_resolver_for
 
@@ -21,7 +21,7 @@ PIECE = 256 * 1024
 def pack_directory(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     path = request.query("path")
     if not path:
-        raise missing_query("path")
+        raise missing_query_error("path")
     gzip = request.query("gzip", "0") == "1"
     with path_resolver_for(daemon, request).resolve(path, follow=True) as resolved:
         directory = resolved.open(os.O_RDONLY | os.O_DIRECTORY)
@@ -36,7 +36,7 @@ def unpack_archive(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     daemon.disk_limit.check()
     path = request.query("path")
     if not path:
-        raise missing_query("path")
+        raise missing_query_error("path")
     with path_resolver_for(daemon, request).resolve(path, follow=True, make_parents=True) as resolved:
         directory = _open_or_create(resolved)
     temporary = f".unpacking-{os.urandom(6).hex()}"
@@ -50,7 +50,7 @@ def unpack_archive(daemon: Daemon, request: IncomingRequest) -> HttpReply:
             os.close(inner)
             remove_tree(temporary, directory)
     except OSError as error:
-        raise path_error(error, path) from None
+        raise api_error_from_os_error(error, path) from None
     finally:
         os.close(directory)
     return HttpReply(200)
@@ -106,13 +106,13 @@ def _unpack_into(daemon: Daemon, directory: int, body: IncomingBody) -> None:
     magic = stream.peek(2)
     tar = find_gnu_tar(daemon.processes)
     if tar is None:
-        unpack_with_python(stream, directory, daemon.disk_limit.check)
+        unpack_tar_with_python(stream, directory, daemon.disk_limit.check)
         return
     reader, writer = os.pipe()
     words = [tar, "-C", f"/proc/self/fd/{directory}", "--no-same-owner", "-xf", "-"]
     if magic == b"\x1f\x8b":
         words.insert(1, "-z")
-    with os.fdopen(open_unnamed_file(daemon.settings.state), "rb") as error_output:
+    with os.fdopen(open_unlinked_file(daemon.settings.state), "rb") as error_output:
         try:
             child = _spawn_tar(daemon, words, directory, stdin=reader, stderr=error_output.fileno())
         finally:

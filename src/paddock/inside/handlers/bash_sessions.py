@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..daemon import Daemon
-from ..errors import invalid_body
+from ..errors import invalid_body_error
 from ..exec.execution_events import CONTENT_TYPE
 from ..http.http11 import HttpReply, IncomingRequest, StreamingReply, json_reply
 from ..http.json_fields import optional_field, required_field
@@ -19,7 +19,7 @@ def run_in_bash_session(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     document = request.json_object()
     command = required_field(document, "command", str)
     if not command.strip() or "\0" in command:
-        raise invalid_body("'command' must not be empty or contain NUL")
+        raise invalid_body_error("'command' must not be empty or contain NUL")
     timeout_ms = optional_field(document, "timeout", int)
     return StreamingReply(
         CONTENT_TYPE, shell.start_execution(command, timeout_ms, optional_field(document, "cwd", str) or "")

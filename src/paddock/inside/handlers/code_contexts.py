@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..daemon import Daemon
-from ..errors import invalid_body, missing_query
+from ..errors import invalid_body_error, missing_query_error
 from ..exec.execution_events import CONTENT_TYPE
 from ..http.http11 import HttpReply, IncomingRequest, StreamingReply, json_reply
 from ..http.json_fields import optional_field, required_field
@@ -31,7 +31,7 @@ def delete_code_context(daemon: Daemon, request: IncomingRequest) -> HttpReply:
 def delete_language_contexts(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     language = request.query("language")
     if not language:
-        raise missing_query("language")
+        raise missing_query_error("language")
     for context in daemon.code_contexts.list_all(language):
         daemon.code_contexts.delete(context.id)
     return HttpReply(200)
@@ -41,7 +41,7 @@ def run_code(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     document = request.json_object()
     code = required_field(document, "code", str)
     if "\0" in code:
-        raise invalid_body("'code' must not contain NUL")
+        raise invalid_body_error("'code' must not contain NUL")
     named = optional_field(document, "context", dict) or {}
     identifier = optional_field(named, "id", str)
     language = optional_field(named, "language", str) or "python"
@@ -54,6 +54,6 @@ def run_code(daemon: Daemon, request: IncomingRequest) -> HttpReply:
 def interrupt_code(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     identifier = request.query("id")
     if not identifier:
-        raise missing_query("id")
+        raise missing_query_error("id")
     daemon.code_contexts.interrupt(identifier)
     return HttpReply(200)

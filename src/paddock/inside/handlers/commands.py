@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..daemon import Daemon
-from ..errors import ApiError, missing_query
+from ..errors import ApiError, missing_query_error
 from ..exec.commands import CommandRequest
 from ..exec.execution_events import CONTENT_TYPE, completed_event, format_event
 from ..http.http11 import ChunkedWriter, HttpReply, IncomingRequest, StreamingReply, json_reply
@@ -25,7 +25,7 @@ def run_command(daemon: Daemon, request: IncomingRequest) -> HttpReply:
 def interrupt_command(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     identifier = request.query("id")
     if not identifier:
-        raise missing_query("id")
+        raise missing_query_error("id")
     name = request.query("signal")
     if name:
         daemon.commands.signal(identifier, name)
@@ -45,11 +45,11 @@ def get_command_logs(daemon: Daemon, request: IncomingRequest) -> HttpReply:
         raise ApiError(404, "CONTEXT_NOT_FOUND", f"command {command.id!r} ran in the foreground and has no logs")
     cursor = request.query_int("cursor", 0) or 0
     if request.query("follow") == "1":
-        from ..exec.follow_output import follow_output
+        from ..exec.follow_command_output import follow_command_output
 
         whole = request.query("whole") == "1"
         return StreamingReply(
-            "application/x-ndjson", lambda chunks: follow_output(command, spool, cursor, chunks, whole)
+            "application/x-ndjson", lambda chunks: follow_command_output(command, spool, cursor, chunks, whole)
         )
     start = spool.clamp_offset(cursor)
     end = spool.end

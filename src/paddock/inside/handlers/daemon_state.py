@@ -7,7 +7,7 @@ import time
 
 from .. import VERSION
 from ..daemon import Daemon
-from ..errors import invalid_body
+from ..errors import invalid_body_error
 from ..exec.execution_events import CONTENT_TYPE
 from ..http.http11 import ChunkedWriter, HttpReply, IncomingRequest, StreamingReply, json_reply
 from ..http.json_fields import optional_field, variables_field
@@ -39,7 +39,7 @@ def claim_sandbox(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     try:
         entrypoint = parse_entrypoint(document)
     except ValueError as error:
-        raise invalid_body(str(error)) from None
+        raise invalid_body_error(str(error)) from None
     daemon.claim_from_pool(variables_field(document, "env"), entrypoint, optional_field(document, "cwd", str))
     return json_reply({})
 

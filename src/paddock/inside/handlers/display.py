@@ -6,27 +6,27 @@ import socket
 import time
 
 from ..daemon import Daemon
-from ..errors import ApiError, not_supported
-from ..http.buffered_socket import Disconnected
-from ..http.http11 import BufferedSocket, ConnectionTakeover, HttpReply, IncomingRequest, error_reply
-from ..http.socket_tunnel import copy_both_ways
-from ..services.display_ready import DISPLAY_SERVICE, display_socket_path
+from ..errors import ApiError, not_supported_error
+from ..http.buffered_socket import PeerDisconnected
+from ..http.http11 import BufferedSocket, HttpReply, IncomingRequest, RawConnectionReply, error_reply
+from ..http.socket_tunnel import copy_between_sockets
+from ..services.display_startup import DISPLAY_SERVICE, display_socket_path
 
 START_TIMEOUT = 10.0
 """Seconds to wait for a display that is starting."""
-GREETING_TIMEOUT = 5.0
-"""Seconds to wait for the RFB greeting; a display that is shutting down accepts connections and stays silent."""
+RFB_VERSION_TIMEOUT = 5.0
+"""Seconds to wait for the RFB version; a display that is shutting down accepts connections and stays silent."""
 
 
-def connect_display(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+def connect_viewer_to_display(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     """Connect to the display: `Upgrade: fd` passes the descriptor to the client, `Upgrade: tcp` forwards bytes."""
     upgrade = request.header("upgrade").lower()
     if upgrade not in ("fd", "tcp"):
         raise ApiError(426, "UPGRADE_REQUIRED", "send Connection: Upgrade and Upgrade: fd, or Upgrade: tcp")
     server = _connect_to_display(daemon)
     if upgrade == "tcp":
-        return ConnectionTakeover(lambda client: _tunnel(client, server))
-    return ConnectionTakeover(lambda client: _pass_descriptor(client, server, request))
+        return RawConnectionReply(lambda client: _tunnel(client, server))
+    return RawConnectionReply(lambda client: _pass_descriptor(client, server, request))
 
 
 def _connect_to_display(daemon: Daemon) -> socket.socket:
@@ -38,7 +38,7 @@ def _connect_to_display(daemon: Daemon) -> socket.socket:
             daemon.services.wait_ready([DISPLAY_SERVICE], max(0.0, deadline - time.monotonic()))
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            server.settimeout(GREETING_TIMEOUT)
+            server.settimeout(RFB_VERSION_TIMEOUT)
             server.connect(path)
             if server.recv(1, socket.MSG_PEEK):
                 return server
@@ -55,13 +55,13 @@ def _connect_to_display(daemon: Daemon) -> socket.socket:
 def _pass_descriptor(client: BufferedSocket, server: socket.socket, request: IncomingRequest) -> None:
     with server:
         if client.socket.family != socket.AF_UNIX:
-            refusal = not_supported("descriptors pass through Unix sockets only; send Upgrade: tcp")
+            refusal = not_supported_error("descriptors pass through Unix sockets only; send Upgrade: tcp")
             return error_reply(refusal).write(client, request)
         try:
             client.socket.settimeout(client.timeout)
             socket.send_fds(client.socket, [_upgrade_head("fd")], [server.fileno()])
         except OSError as error:
-            raise Disconnected from error
+            raise PeerDisconnected from error
     # Keep the request open while the viewer is connected, so that a watched sandbox does not count as idle.
     client.socket.settimeout(None)
     while client.socket.recv(1024):
@@ -75,7 +75,7 @@ def _tunnel(client: BufferedSocket, server: socket.socket) -> None:
         early = client.take_buffered()
         if early:
             server.sendall(early)
-        copy_both_ways(client.socket, server)
+        copy_between_sockets(client.socket, server)
 
 
 def _upgrade_head(upgrade: str) -> bytes:

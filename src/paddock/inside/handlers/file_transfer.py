@@ -9,11 +9,18 @@ import socket
 import stat
 
 from ..daemon import Daemon
-from ..errors import ApiError, missing_query
+from ..errors import ApiError, missing_query_error
 from ..files.atomic_file import AtomicFile
 from ..files.file_attributes import FileAttributes, percent_encode
-from ..http.buffered_socket import Disconnected
-from ..http.http11 import BufferedSocket, ChunkedWriter, HttpReply, IncomingRequest, StreamingReply, render_head
+from ..http.buffered_socket import PeerDisconnected
+from ..http.http11 import (
+    BufferedSocket,
+    ChunkedWriter,
+    HttpReply,
+    IncomingRequest,
+    StreamingReply,
+    render_response_head,
+)
 from ..http.json_fields import required_field
 from ..http.multipart import MultipartReader
 from .files import path_resolver_for
@@ -56,7 +63,7 @@ def upload_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
 def download_file(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     path = request.query("path")
     if not path:
-        raise missing_query("path")
+        raise missing_query_error("path")
     offset, limit = request.query_int("offset"), request.query_int("limit")
     byte_range = request.header("range")
     if byte_range and (offset is not None or limit is not None):
@@ -93,13 +100,13 @@ class _FileReply(HttpReply):
         headers = [*self.headers, ("Content-Length", str(self._length))]
         with os.fdopen(self._descriptor, "rb", buffering=0) as stream:
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-            client.send(render_head(self.status, headers, request.keep_alive))
+            client.send(render_response_head(self.status, headers, request.keep_alive))
             if request.method == "HEAD" or not self._length:
                 return
             try:
                 sent = client.socket.sendfile(stream, self._start, self._length)
             except OSError as error:
-                raise Disconnected from error
+                raise PeerDisconnected from error
             if sent != self._length:
                 client.abort()
 

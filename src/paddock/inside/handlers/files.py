@@ -9,10 +9,10 @@ import re
 import stat
 
 from ..daemon import Daemon
-from ..errors import invalid_body, missing_query
+from ..errors import invalid_body_error, missing_query_error
 from ..files.atomic_file import AtomicFile
-from ..files.directory_trees import glob_matcher, remove_tree, walk_tree
-from ..files.file_attributes import FileAttributes, describe_file, describe_path, printable_path
+from ..files.directory_trees import glob_matcher, remove_tree, walk_directory_tree
+from ..files.file_attributes import FileAttributes, file_metadata_from_status, printable_path, read_file_metadata
 from ..files.paths import PathResolver, ResolvedPath
 from ..http.http11 import ChunkedWriter, HttpReply, IncomingRequest, StreamingReply, json_reply
 from ..http.json_fields import required_field
@@ -33,7 +33,7 @@ def get_file_info(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     found = {}
     for path in _query_paths(request):
         with resolver.resolve(path, follow=False) as resolved:
-            found[printable_path(path)] = describe_path(resolved)
+            found[printable_path(path)] = read_file_metadata(resolved)
     return json_reply(found)
 
 
@@ -49,7 +49,7 @@ def move_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     resolver = path_resolver_for(daemon, request)
     items = request.json()
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise invalid_body("the request body must be a list of {src, dest}")
+        raise invalid_body_error("the request body must be a list of {src, dest}")
     for item in items:
         source, target = required_field(item, "src", str), required_field(item, "dest", str)
         with (
@@ -77,11 +77,11 @@ def set_permissions(daemon: Daemon, request: IncomingRequest) -> HttpReply:
 def search_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     path = request.query("path")
     if not path:
-        raise missing_query("path")
+        raise missing_query_error("path")
     try:
         pattern = glob_matcher(request.query("pattern") or "**")
     except re.error as error:
-        raise invalid_body(f"the pattern is not a glob: {error}") from None
+        raise invalid_body_error(f"the pattern is not a glob: {error}") from None
     found = _walk_below(path_resolver_for(daemon, request), path, None)
     return _stream_listing(entry for entry in found if not stat.S_ISDIR(entry[2].st_mode) and pattern.match(entry[0]))
 
@@ -89,10 +89,10 @@ def search_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
 def list_directory(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     path = request.query("path")
     if not path:
-        raise missing_query("path")
+        raise missing_query_error("path")
     depth = request.query_int("depth", 1)
     if not depth:
-        raise invalid_body("depth must be at least 1")
+        raise invalid_body_error("depth must be at least 1")
     return _stream_listing(_walk_below(path_resolver_for(daemon, request), path, depth))
 
 
@@ -103,7 +103,7 @@ def replace_in_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     for path, document in _body_documents(request):
         old, new = required_field(document, "old", str).encode(), required_field(document, "new", str).encode()
         if not old:
-            raise invalid_body("'old' must not be empty")
+            raise invalid_body_error("'old' must not be empty")
         with resolver.resolve(path, follow=True) as resolved:
             with os.fdopen(resolved.open(os.O_RDONLY), "rb") as stream:
                 content = stream.read()
@@ -138,7 +138,7 @@ def delete_directories(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     for path in _query_paths(request):
         with resolver.resolve(path, follow=False) as resolved:
             if os.path.normpath(resolved.display_path) == "/" or resolved.name == ".":
-                raise invalid_body(f"{path} cannot be removed")
+                raise invalid_body_error(f"{path} cannot be removed")
             remove_tree(resolved.name, resolved.parent_fd)
     return HttpReply(200)
 
@@ -146,7 +146,7 @@ def delete_directories(daemon: Daemon, request: IncomingRequest) -> HttpReply:
 def _query_paths(request: IncomingRequest) -> list[str]:
     paths = request.query_values("path")
     if not paths:
-        raise missing_query("path")
+        raise missing_query_error("path")
     return paths
 
 
@@ -154,7 +154,7 @@ def _body_documents(request: IncomingRequest) -> list[tuple[str, dict[str, Any]]
     documents = request.json_object()
     for path, document in documents.items():
         if not isinstance(document, dict):
-            raise invalid_body(f"the value of {path!r} must be an object")
+            raise invalid_body_error(f"the value of {path!r} must be an object")
     return list(documents.items())
 
 
@@ -178,7 +178,7 @@ def _walk_below(resolver: PathResolver, path: str, depth: int | None) -> Iterato
     with resolver.resolve(path, follow=True) as resolved:
         directory = resolved.open(os.O_RDONLY | os.O_DIRECTORY)
         try:
-            for relative, status in walk_tree(directory, depth):
+            for relative, status in walk_directory_tree(directory, depth):
                 yield relative, os.path.join(resolved.display_path, relative), status
         finally:
             os.close(directory)
@@ -191,9 +191,9 @@ def _stream_listing(found: Iterator[tuple[str, str, os.stat_result]]) -> HttpRep
         return json_reply([])
 
     def produce(chunks: ChunkedWriter) -> None:
-        batch = "[" + json.dumps(describe_file(first[1], first[2]))
+        batch = "[" + json.dumps(file_metadata_from_status(first[1], first[2]))
         for _, shown, status in found:
-            batch += ",\n" + json.dumps(describe_file(shown, status))
+            batch += ",\n" + json.dumps(file_metadata_from_status(shown, status))
             if len(batch) > 64 * 1024:
                 chunks.send(batch.encode())
                 batch = ""

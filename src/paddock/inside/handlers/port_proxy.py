@@ -6,9 +6,9 @@ import socket
 
 from ..daemon import Daemon
 from ..errors import ApiError, forbidden_error
-from ..http.buffered_socket import Disconnected
-from ..http.http11 import BufferedSocket, ConnectionTakeover, HttpReply, IncomingRequest
-from ..http.socket_tunnel import copy_both_ways
+from ..http.buffered_socket import PeerDisconnected
+from ..http.http11 import BufferedSocket, HttpReply, IncomingRequest, RawConnectionReply
+from ..http.socket_tunnel import copy_between_sockets
 
 CONNECT_TIMEOUT = 10.0
 
@@ -18,28 +18,28 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 
 
-def proxy_to_port(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+def proxy_request_to_port(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     """Forward an HTTP request or a WebSocket to `127.0.0.1:{port}`."""
     server = _connect_to_port(_parse_port(request.params["port"]))
-    return ConnectionTakeover(lambda client: _forward(request, client, server))
+    return RawConnectionReply(lambda client: _forward(request, client, server))
 
 
-def connect_to_port(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+def open_port_tunnel_by_upgrade(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     """Open a raw tunnel: `GET /connect/{port}` with `Upgrade: tcp`."""
     if request.header("upgrade").lower() != "tcp":
         raise ApiError(426, "UPGRADE_REQUIRED", "send Upgrade: tcp and Connection: Upgrade")
     server = _connect_to_port(_parse_port(request.params["port"]))
     head = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: tcp\r\nConnection: Upgrade\r\n\r\n"
-    return ConnectionTakeover(lambda client: _tunnel(client, server, head))
+    return RawConnectionReply(lambda client: _tunnel(client, server, head))
 
 
-def tunnel_to_port(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+def open_port_tunnel_by_connect(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     """Open a raw tunnel: `CONNECT 127.0.0.1:{port}`."""
     host, _, port = request.target.rpartition(":")
     if host not in ("127.0.0.1", "localhost", "[::1]"):
         raise forbidden_error("only ports of the sandbox itself can be reached: CONNECT 127.0.0.1:PORT")
     server = _connect_to_port(_parse_port(port))
-    return ConnectionTakeover(lambda client: _tunnel(client, server, b"HTTP/1.1 200 OK\r\n\r\n"))
+    return RawConnectionReply(lambda client: _tunnel(client, server, b"HTTP/1.1 200 OK\r\n\r\n"))
 
 
 def _parse_port(text: str) -> int:
@@ -63,7 +63,7 @@ def _tunnel(client: BufferedSocket, server: socket.socket, head: bytes) -> None:
         early = client.take_buffered()
         if early:
             server.sendall(early)
-        copy_both_ways(client.socket, server)
+        copy_between_sockets(client.socket, server)
 
 
 def _forward(request: IncomingRequest, client: BufferedSocket, server: socket.socket) -> None:
@@ -75,13 +75,13 @@ def _forward(request: IncomingRequest, client: BufferedSocket, server: socket.so
             server.sendall(_request_head(request, upgrade))
             if upgrade:
                 server.sendall(client.take_buffered())
-                return copy_both_ways(client.socket, server)
+                return copy_between_sockets(client.socket, server)
             _send_body(request, server)
             server.settimeout(None)
             while data := server.recv(64 * 1024):
                 client.send(data)
         except OSError as error:
-            raise Disconnected from error
+            raise PeerDisconnected from error
 
 
 def _request_head(request: IncomingRequest, upgrade: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..daemon import Daemon
-from ..errors import invalid_body
+from ..errors import invalid_body_error
 from ..exec.execution_events import CONTENT_TYPE, format_event
 from ..exec.output_relay import PING_INTERVAL
 from ..http.http11 import ChunkedWriter, HttpReply, IncomingRequest, StreamingReply, json_reply
@@ -62,8 +62,8 @@ def _parse_selection(request: IncomingRequest) -> tuple[list[str] | None, float]
     document: dict[str, Any] = request.json_object()
     names = optional_field(document, "names", list)
     if names is not None and not all(isinstance(name, str) for name in names):
-        raise invalid_body("'names' must be a list of services' names")
+        raise invalid_body_error("'names' must be a list of services' names")
     timeout = document.get("timeout", DEFAULT_WAIT)
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 <= timeout <= LONGEST_WAIT:
-        raise invalid_body(f"'timeout' must be a number of seconds up to {LONGEST_WAIT:.0f}")
+        raise invalid_body_error(f"'timeout' must be a number of seconds up to {LONGEST_WAIT:.0f}")
     return names, float(timeout)

@@ -8,12 +8,12 @@ import threading
 import time
 
 from ..daemon import Daemon
-from ..errors import ApiError, invalid_body
+from ..errors import ApiError, invalid_body_error
 from ..exec.terminals import ShellTerminal
-from ..http.buffered_socket import Disconnected
-from ..http.http11 import BufferedSocket, ConnectionTakeover, HttpReply, IncomingRequest, json_reply
+from ..http.buffered_socket import PeerDisconnected
+from ..http.http11 import BufferedSocket, HttpReply, IncomingRequest, RawConnectionReply, json_reply
 from ..http.json_fields import optional_field
-from ..http.websocket import BINARY, PING, PING_INTERVAL, TEXT, WebSocket, WebSocketClosed, check_upgrade
+from ..http.websocket import BINARY, PING, PING_INTERVAL, TEXT, WebSocket, WebSocketClosed, check_websocket_upgrade
 
 STDIN, REPLAY = 0x00, 0x03
 FLOOD_BYTES, GATHERED_BYTES, GATHER_SECONDS = 4 * 1024, 64 * 1024, 0.002
@@ -24,7 +24,7 @@ def create_terminal(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     document = request.json_object()
     command = optional_field(document, "command", str) or ""
     if "\0" in command:
-        raise invalid_body("'command' must not contain NUL")
+        raise invalid_body_error("'command' must not contain NUL")
     cwd = optional_field(document, "cwd", str) or ""
     return json_reply(_terminal_document(daemon.terminals.create(cwd, command, optional_field(document, "id", str))))
 
@@ -44,13 +44,13 @@ def delete_terminal(daemon: Daemon, request: IncomingRequest) -> HttpReply:
 
 def attach_to_terminal(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     terminal = daemon.terminals.get(request.params["id"])
-    check_upgrade(request)
+    check_websocket_upgrade(request)
     takeover = request.query("takeover") == "1"
     since = request.query_int("since", 0) or 0
     client_connection = _TerminalClient(terminal, request, since)
     if not terminal.attach_client(client_connection.evict, takeover):
         raise ApiError(409, "ALREADY_CONNECTED", f"another client is connected to terminal {terminal.id}")
-    return ConnectionTakeover(client_connection.run)
+    return RawConnectionReply(client_connection.run)
 
 
 def _terminal_document(terminal: ShellTerminal) -> dict[str, object]:
@@ -94,7 +94,7 @@ class _TerminalClient:
             sender.start()
             while True:
                 self._handle_message(socket, *socket.receive())
-        except (WebSocketClosed, Disconnected, OSError):
+        except (WebSocketClosed, PeerDisconnected, OSError):
             pass
         finally:
             self._closed.set()
@@ -140,7 +140,7 @@ class _TerminalClient:
                 if time.monotonic() >= ping_at and not self._closed.is_set():
                     socket.send(PING, b"")
                     ping_at = time.monotonic() + PING_INTERVAL
-        except (Disconnected, OSError):
+        except (PeerDisconnected, OSError):
             socket.abort()
 
     def _replay(self, socket: WebSocket, since: int) -> int:

@@ -8,20 +8,20 @@ import time
 
 from ..daemon import Daemon
 from ..errors import ApiError
-from ..http.buffered_socket import BLOCK, Disconnected
+from ..http.buffered_socket import BLOCK, PeerDisconnected
 from ..http.http11 import (
     BufferedSocket,
     ChunkedBody,
     ChunkedWriter,
-    ConnectionTakeover,
     HttpReply,
     IncomingRequest,
     MalformedRequest,
+    RawConnectionReply,
     StreamingReply,
-    error_line,
     error_reply,
+    ndjson_error_line,
 )
-from ..services.tool_worker import ToolWorker, WorkerConnection
+from ..services.tool_worker import ToolWorker, ToolWorkerConnection
 
 MAX_BODY = 32 * 1024 * 1024
 MAX_REPLY = 128 * 1024 * 1024
@@ -34,15 +34,15 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 
 
-def forward_to_tools(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+def forward_to_tool_worker(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     """Forward a request to the worker on a pooled connection."""
     return _ForwardedReply(daemon.tool_worker, request.body.read_all(MAX_BODY))
 
 
-def stream_from_tools(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+def stream_from_tool_worker(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     """Forward a request and stream the reply until the client disconnects."""
     connection = daemon.tool_worker.connect()
-    return ConnectionTakeover(lambda client: _stream_reply(daemon.tool_worker, connection, request, client))
+    return RawConnectionReply(lambda client: _stream_reply(daemon.tool_worker, connection, request, client))
 
 
 class _ForwardedReply(HttpReply):
@@ -68,7 +68,7 @@ class _ForwardedReply(HttpReply):
                 connection.socket.close()
                 if attempt == 2 or not hung_up.unread:
                     raise self._worker.describe_failure(connection) from None
-            except Disconnected:
+            except PeerDisconnected:
                 connection.socket.close()
                 self._worker.check_health(connection)
                 raise
@@ -81,10 +81,10 @@ class _ForwardedReply(HttpReply):
                 return reply
         raise AssertionError("unreachable: the second attempt returns or raises")
 
-    def _exchange_messages(self, connection: WorkerConnection, client: BufferedSocket, message: bytes) -> HttpReply:
+    def _exchange_messages(self, connection: ToolWorkerConnection, client: BufferedSocket, message: bytes) -> HttpReply:
         try:
             connection.send(message)
-        except Disconnected as error:
+        except PeerDisconnected as error:
             raise _WorkerHungUp(error.__cause__) from None
         _wait_for_reply(connection, client)
         try:
@@ -94,10 +94,10 @@ class _ForwardedReply(HttpReply):
                 return StreamingReply(kind, lambda chunks: self._forward_lines(connection, client, chunks))
             passed = [pair for pair in headers if pair[0].lower() not in _HOP_BY_HOP]
             return HttpReply(status, _read_body(connection, headers), passed)
-        except Disconnected as error:
+        except PeerDisconnected as error:
             raise _WorkerHungUp(error.__cause__) from None
 
-    def _forward_lines(self, connection: WorkerConnection, client: BufferedSocket, chunks: ChunkedWriter) -> None:
+    def _forward_lines(self, connection: ToolWorkerConnection, client: BufferedSocket, chunks: ChunkedWriter) -> None:
         """Forward the lines of a reply as they arrive; if the worker breaks off, the last line is an error."""
         body = ChunkedBody(connection)
         try:
@@ -106,11 +106,11 @@ class _ForwardedReply(HttpReply):
                     _wait_for_reply(connection, client)
                 try:
                     data = body.read_some()
-                except (Disconnected, MalformedRequest):
+                except (PeerDisconnected, MalformedRequest):
                     connection.socket.close()
-                    return chunks.send(error_line(self._worker.describe_failure(connection)))
+                    return chunks.send(ndjson_error_line(self._worker.describe_failure(connection)))
                 chunks.send(data)
-        except Disconnected:
+        except PeerDisconnected:
             connection.socket.close()
             self._worker.check_health(connection)
             raise
@@ -127,14 +127,14 @@ class _WorkerHungUp(Exception):
 
 
 def _stream_reply(
-    worker: ToolWorker, connection: WorkerConnection, request: IncomingRequest, client: BufferedSocket
+    worker: ToolWorker, connection: ToolWorkerConnection, request: IncomingRequest, client: BufferedSocket
 ) -> None:
     with connection.socket:
         try:
             connection.send(_request_head(request, b"", "close"))
             _wait_for_reply(connection, client)
             data = connection.socket.recv(BLOCK)
-        except (ConnectionError, Disconnected):
+        except (ConnectionError, PeerDisconnected):
             data = b""
         if not data:
             return error_reply(worker.describe_failure(connection)).write(client, request)
@@ -145,16 +145,16 @@ def _stream_reply(
     return None
 
 
-def _wait_for_reply(connection: WorkerConnection, client: BufferedSocket) -> None:
+def _wait_for_reply(connection: ToolWorkerConnection, client: BufferedSocket) -> None:
     """Wait for the worker's reply until the client disconnects; the client decides how long a tool may take."""
     poller = select.poll()
     poller.register(connection.socket, select.POLLIN)
-    # On a Unix socket, a half-closed client can be told from one that disconnected.
+    # On a Unix socket, a half-closed client can be distinguished from one that disconnected.
     client_events = 0 if client.socket.family == socket.AF_UNIX else select.POLLRDHUP
     poller.register(client.socket, client_events)
     ready = dict(poller.poll())
     if connection.socket.fileno() not in ready:
-        raise Disconnected
+        raise PeerDisconnected
 
 
 def _request_head(request: IncomingRequest, body: bytes, connection: str) -> bytes:
@@ -165,7 +165,7 @@ def _request_head(request: IncomingRequest, body: bytes, connection: str) -> byt
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def _read_head(connection: WorkerConnection) -> tuple[int, list[tuple[str, str]]]:
+def _read_head(connection: ToolWorkerConnection) -> tuple[int, list[tuple[str, str]]]:
     head = connection.read_until(b"\r\n\r\n", MAX_HEAD, time.monotonic() + HEAD_TIMEOUT)
     first, *fields = (head or b"").decode("latin-1").split("\r\n")
     status = first.split(" ")[1:2]
@@ -175,7 +175,7 @@ def _read_head(connection: WorkerConnection) -> tuple[int, list[tuple[str, str]]
     return int(status[0]), [(name, value.strip()) for name, _, value in pairs]
 
 
-def _read_body(connection: WorkerConnection, headers: list[tuple[str, str]]) -> bytes:
+def _read_body(connection: ToolWorkerConnection, headers: list[tuple[str, str]]) -> bytes:
     length = _header_value(headers, "content-length")
     if not length.isdigit():
         raise _invalid_response()

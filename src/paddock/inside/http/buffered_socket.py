@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 BLOCK = 256 * 1024
 
 
-class Disconnected(Exception):
+class PeerDisconnected(Exception):
     """The peer closed, stalled or reset the connection."""
 
 
@@ -32,7 +32,7 @@ class BufferedSocket:
             return True
         try:
             self._buffer = self._receive(time.monotonic() + idle_timeout)
-        except Disconnected:
+        except PeerDisconnected:
             return False
         return bool(self._buffer)
 
@@ -49,7 +49,7 @@ class BufferedSocket:
             searched = max(0, len(self._buffer) - len(delimiter) + 1)
             more = self._receive(deadline)
             if not more:
-                raise Disconnected
+                raise PeerDisconnected
             self._buffer += more
 
     def read_some(self, limit: int = BLOCK) -> bytes:
@@ -59,7 +59,7 @@ class BufferedSocket:
             return data
         data = self._receive(time.monotonic() + self.timeout, min(limit, BLOCK))
         if not data:
-            raise Disconnected
+            raise PeerDisconnected
         return data
 
     def read_exactly(self, size: int) -> bytes:
@@ -102,7 +102,7 @@ class BufferedSocket:
             self.socket.settimeout(self.timeout)
             self.socket.sendall(data)
         except OSError as error:
-            raise Disconnected from error
+            raise PeerDisconnected from error
 
     def send_file(self, stream: IO[bytes], offset: int, count: int) -> int:
         """Send bytes of a file with sendfile; return how many there were."""
@@ -110,17 +110,17 @@ class BufferedSocket:
             self.socket.settimeout(self.timeout)
             return self.socket.sendfile(stream, offset, count)
         except OSError as error:
-            raise Disconnected from error
+            raise PeerDisconnected from error
 
     def _receive(self, deadline: float, limit: int = 16 * 1024) -> bytes:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            raise Disconnected
+            raise PeerDisconnected
         try:
             self.socket.settimeout(remaining)
             return self.socket.recv(limit)
         except OSError as error:
-            raise Disconnected from error
+            raise PeerDisconnected from error
 
 
 def close_gracefully(sock: socket.socket) -> None:

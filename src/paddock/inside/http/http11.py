@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from ..errors import ApiError, invalid_body
-from .buffered_socket import BLOCK, BufferedSocket, Disconnected
+from ..errors import ApiError, invalid_body_error
+from .buffered_socket import BLOCK, BufferedSocket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class IncomingRequest:
     def json_object(self) -> dict[str, Any]:
         document = self.json()
         if not isinstance(document, dict):
-            raise invalid_body("the request body must be a JSON object")
+            raise invalid_body_error("the request body must be a JSON object")
         return document
 
     def json(self) -> Any:
@@ -196,7 +196,7 @@ class IncomingRequest:
         try:
             return json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise invalid_body(f"the request body is not JSON: {error}") from None
+            raise invalid_body_error(f"the request body is not JSON: {error}") from None
 
 
 class HttpReply:
@@ -208,7 +208,9 @@ class HttpReply:
         self.headers = list(headers)
 
     def write(self, client: BufferedSocket, request: IncomingRequest) -> None:
-        head = render_head(self.status, [*self.headers, ("Content-Length", str(len(self.body)))], request.keep_alive)
+        head = render_response_head(
+            self.status, [*self.headers, ("Content-Length", str(len(self.body)))], request.keep_alive
+        )
         client.send(head if request.method == "HEAD" else head + self.body)
 
 
@@ -223,7 +225,7 @@ class StreamingReply(HttpReply):
 
     def write(self, client: BufferedSocket, request: IncomingRequest) -> None:
         headers = [*self.headers, ("Transfer-Encoding", "chunked"), ("Cache-Control", "no-cache")]
-        head = render_head(self.status, headers, request.keep_alive)
+        head = render_response_head(self.status, headers, request.keep_alive)
         if request.method == "HEAD":
             client.send(head)
             return
@@ -232,7 +234,7 @@ class StreamingReply(HttpReply):
         chunks.finish()
 
 
-class ConnectionTakeover(HttpReply):
+class RawConnectionReply(HttpReply):
     """Reply that takes over the connection, for upgrades and tunnels."""
 
     def __init__(self, run: Callable[[BufferedSocket], None]) -> None:
@@ -280,7 +282,7 @@ def error_reply(error: ApiError) -> HttpReply:
     return json_reply({"code": error.code, "message": message}, error.status)
 
 
-def error_line(error: ApiError) -> bytes:
+def ndjson_error_line(error: ApiError) -> bytes:
     """Return an error as the last line of an NDJSON stream, because the status has been sent already."""
     document = {
         "status": error.status,
@@ -290,7 +292,7 @@ def error_line(error: ApiError) -> bytes:
     return json.dumps({"error": document}).encode() + b"\n"
 
 
-def render_head(status: int, headers: Iterable[tuple[str, str]], keep_alive: bool) -> bytes:
+def render_response_head(status: int, headers: Iterable[tuple[str, str]], keep_alive: bool) -> bytes:
     lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
     lines += [f"{name}: {value}" for name, value in headers]
     lines.append("Connection: keep-alive\r\n\r\n" if keep_alive else "Connection: close\r\n\r\n")
@@ -393,10 +395,9 @@ def _make_body(client: BufferedSocket, headers: dict[str, str], version: str) ->
 
 __all__ = [
     "BufferedSocket",
-    "ConnectionTakeover",
-    "Disconnected",
     "HttpReply",
     "IncomingRequest",
+    "RawConnectionReply",
     "StreamingReply",
     "json_reply",
     "read_request",

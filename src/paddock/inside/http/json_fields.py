@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ..errors import invalid_body
+from ..errors import invalid_body_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ def optional_field(document: dict[str, Any], name: str, kind: type[T]) -> T | No
     if value is None:
         return None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise invalid_body(f"{name!r} must be a {kind.__name__}, not {type(value).__name__}")
+        raise invalid_body_error(f"{name!r} must be a {kind.__name__}, not {type(value).__name__}")
     return value
 
 
 def required_field(document: dict[str, Any], name: str, kind: type[T]) -> T:
     value = optional_field(document, name, kind)
     if value is None:
-        raise invalid_body(f"{name!r} is required")
+        raise invalid_body_error(f"{name!r} is required")
     return value
 
 
@@ -35,7 +35,7 @@ def variables_field(document: dict[str, Any], name: str) -> dict[str, str]:
     found = optional_field(document, name, dict) or {}
     for key, value in found.items():
         if not isinstance(value, str) or "\0" in value or "\0" in key or "=" in key or not key:
-            raise invalid_body(f"{name!r} must map variable names to strings; {key!r} does not")
+            raise invalid_body_error(f"{name!r} must map variable names to strings; {key!r} does not")
     return found
 
 

@@ -67,10 +67,10 @@ class MultipartReader:
     def _until_delimiter(self) -> Iterator[memoryview]:
         overlap = len(self._delimiter) - 1
         while (end := self._buffer.find(self._delimiter)) < 0:
-            settled = len(self._buffer) - overlap
-            if settled > 0:
-                yield memoryview(self._buffer)[:settled]
-                self._buffer = self._buffer[settled:]
+            complete_bytes = len(self._buffer) - overlap
+            if complete_bytes > 0:
+                yield memoryview(self._buffer)[:complete_bytes]
+                self._buffer = self._buffer[complete_bytes:]
             self._receive_more()
         if end:
             yield memoryview(self._buffer)[:end]

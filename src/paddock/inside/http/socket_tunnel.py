@@ -8,7 +8,7 @@ import threading
 BLOCK = 64 * 1024
 
 
-def copy_both_ways(left: socket.socket, right: socket.socket) -> None:
+def copy_between_sockets(left: socket.socket, right: socket.socket) -> None:
     """Copy both ways and forward each side's end of stream; the caller closes both sockets."""
     for side in (left, right):
         side.settimeout(None)

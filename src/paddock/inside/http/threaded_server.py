@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from .buffered_socket import BufferedSocket, Disconnected, close_gracefully
+from .buffered_socket import BufferedSocket, PeerDisconnected, close_gracefully
 from .http11 import IncomingBody, IncomingRequest, MalformedRequest, error_reply, read_request
 
 IDLE_TIMEOUT = 600.0
@@ -57,7 +57,7 @@ class ThreadedHttpServer:
             if accepted.family != socket.AF_UNIX:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._serve_requests(BufferedSocket(accepted))
-        except (Disconnected, OSError):
+        except (PeerDisconnected, OSError):
             pass
         finally:
             close_gracefully(accepted)

@@ -8,8 +8,8 @@ from binascii import a2b_base64, b2a_base64
 from socket import SHUT_RD
 
 from ..errors import ApiError
-from .buffered_socket import BufferedSocket, Disconnected
-from .http11 import IncomingRequest, render_head
+from .buffered_socket import BufferedSocket, PeerDisconnected
+from .http11 import IncomingRequest, render_response_head
 
 MAX_MESSAGE = 4 * 1024 * 1024
 PING_INTERVAL = 30.0
@@ -31,7 +31,7 @@ class WebSocketClosed(Exception):
         self.reason = reason
 
 
-def check_upgrade(request: IncomingRequest) -> None:
+def check_websocket_upgrade(request: IncomingRequest) -> None:
     """Raise `ApiError` unless the request is a valid opening handshake."""
     tokens = [token.strip().lower() for token in request.header("connection").split(",")]
     if request.header("upgrade").lower() != "websocket" or "upgrade" not in tokens:
@@ -54,7 +54,7 @@ class WebSocket:
         self._lock = threading.Lock()
         self._closing = False
         accept = b2a_base64(sha1(request.header("sec-websocket-key").encode() + _GUID).digest(), newline=False).decode()
-        head = render_head(101, [("Upgrade", "websocket"), ("Sec-WebSocket-Accept", accept)], keep_alive=True)
+        head = render_response_head(101, [("Upgrade", "websocket"), ("Sec-WebSocket-Accept", accept)], keep_alive=True)
         client.send(head.replace(b"Connection: keep-alive", b"Connection: Upgrade"))
         client.timeout = 2 * PING_INTERVAL
 
@@ -65,7 +65,7 @@ class WebSocket:
         """
         try:
             return self._next_message()
-        except Disconnected:
+        except PeerDisconnected:
             raise WebSocketClosed(1006, "the connection was lost") from None
         except WebSocketClosed as closed:
             self.close(closed.code if closed.code in _VALID_CLOSE or closed.code >= 3000 else NORMAL)
@@ -81,7 +81,7 @@ class WebSocket:
             head = struct.pack("!BBQ", 0x80 | kind, 127, size)
         with self._lock:
             if self._closing:
-                raise Disconnected
+                raise PeerDisconnected
             self._client.send(head + payload)
 
     def close(self, code: int = NORMAL, reason: str = "", lock_timeout: float = 5.0) -> None:
@@ -93,7 +93,7 @@ class WebSocket:
                 self._closing = True
                 payload = struct.pack("!H", code) + reason.encode()[:120]
                 self._client.send(struct.pack("!BB", 0x80 | CLOSE, len(payload)) + payload)
-        except Disconnected:
+        except PeerDisconnected:
             pass
         finally:
             self._lock.release()
@@ -142,7 +142,7 @@ class WebSocket:
         if opcode < CLOSE and size > limit:
             raise WebSocketClosed(TOO_BIG, f"messages are limited to {MAX_MESSAGE} bytes")
         mask = self._client.read_exactly(4)
-        return bool(first & 0x80), opcode, unmask_payload(self._client.read_exactly(size), mask)
+        return bool(first & 0x80), opcode, unmask_websocket_payload(self._client.read_exactly(size), mask)
 
     def _control(self, opcode: int, payload: bytes) -> None:
         if opcode == PING:
@@ -164,7 +164,7 @@ def _check_text(data: bytes) -> None:
         raise WebSocketClosed(BAD_DATA, "a text is not UTF-8") from None
 
 
-def unmask_payload(data: bytes, mask: bytes) -> bytes:
+def unmask_websocket_payload(data: bytes, mask: bytes) -> bytes:
     if not data:
         return b""
     repeated = (mask * (len(data) // 4 + 1))[: len(data)]

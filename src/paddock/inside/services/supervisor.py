@@ -9,13 +9,13 @@ import threading
 import time
 from collections import deque
 
-from ..errors import ApiError, invalid_body
+from ..errors import ApiError, invalid_body_error
 from ..exec.environment import ProcessEnvironment
 from ..exec.processes import NOT_FOUND, ChildProcess, ProcessRegistry
 from ..file_descriptors import READ_SIZE
 from ..settings import EarlyServiceSettings, ServiceSettings
 from .bounded_log import BoundedLog
-from .display_ready import DISPLAY_SERVICE, DisplayStartup
+from .display_startup import DISPLAY_SERVICE, DisplayStartup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class SupervisedService:
         self.output, self.output_writer = os.pipe()
         self.is_wanted = True
         self.is_stopping = False
-        """True if it was told to stop and has not ended yet."""
+        """True if it was signalled to stop and has not ended yet."""
         self.state = WAITING
         self.child: ChildProcess | None = None
         self.starts = 0
@@ -124,33 +124,33 @@ class ServiceSupervisor:
 
     def start(self, names: Sequence[str] | None, timeout: float) -> None:
         """Start services and wait at most `timeout` seconds until they are ready."""
-        chosen = self._select_services(names)
+        selected = self._select_services(names)
         with self._changed:
-            for service in chosen:
+            for service in selected:
                 service.is_wanted = True
                 if service.child is None:
                     service.retry_at, service.retry_delay = 0.0, FIRST_DELAY
         self._wake()
-        self.wait_ready([service.name for service in chosen], timeout)
+        self.wait_ready([service.name for service in selected], timeout)
 
     def stop(self, names: Sequence[str] | None, timeout: float) -> None:
         """Stop services and wait at most `timeout` seconds until they have ended."""
-        chosen = self._select_services(names)
+        selected = self._select_services(names)
         with self._changed:
-            for service in chosen:
+            for service in selected:
                 service.is_wanted = False
         self._wake()
         with self._changed:
-            self._changed.wait_for(lambda: all(service.state == STOPPED for service in chosen), timeout)
+            self._changed.wait_for(lambda: all(service.state == STOPPED for service in selected), timeout)
 
     def wait_ready(self, names: Iterable[str], timeout: float) -> bool:
         """Wait until services are ready; False on timeout or if one was stopped."""
-        chosen = [self._all[name] for name in names]
+        selected = [self._all[name] for name in names]
         with self._changed:
             self._changed.wait_for(
-                lambda: all(service.state == READY or not service.is_wanted for service in chosen), timeout
+                lambda: all(service.state == READY or not service.is_wanted for service in selected), timeout
             )
-            return all(service.state == READY for service in chosen)
+            return all(service.state == READY for service in selected)
 
     def changes_since(self, seen: int) -> tuple[int, list[dict[str, Any]]]:
         """Return the current version and the changes since version `seen`; all services if that is too long ago."""
@@ -173,7 +173,7 @@ class ServiceSupervisor:
         unknown = [name for name in names or () if name not in self._all]
         if unknown:
             known = ", ".join(self._all) or "none"
-            raise invalid_body(f"unknown service {unknown[0]!r}; this sandbox has: {known}")
+            raise invalid_body_error(f"unknown service {unknown[0]!r}; this sandbox has: {known}")
         return [service for service in self._all.values() if names is None or service.name in names]
 
     def _wake(self) -> None:
@@ -191,12 +191,12 @@ class ServiceSupervisor:
         while not self._closed:
             for service in self._all.values():
                 self._advance(service)
-            self._display_startup.check_greeting(
+            self._display_startup.check_display(
                 ready=self.is_wanted(DISPLAY_SERVICE) and self._all[DISPLAY_SERVICE].state == READY
             )
             self._check_all_started()
-            if (greeting_fd := self._display_startup.descriptor) is not None:
-                poller.register(greeting_fd, select.POLLIN)
+            if (display_fd := self._display_startup.descriptor) is not None:
+                poller.register(display_fd, select.POLLIN)
             endings = {service.child.exited_fd: service for service in self._all.values() if service.child is not None}
             for descriptor in endings:
                 poller.register(descriptor, select.POLLIN)
@@ -205,12 +205,12 @@ class ServiceSupervisor:
                     os.read(self._wake_reader, READ_SIZE)
                 elif descriptor in outputs:
                     outputs[descriptor].log.append(os.read(descriptor, READ_SIZE))
-                elif descriptor != greeting_fd:
+                elif descriptor != display_fd:
                     self._handle_exit(endings[descriptor])
             for descriptor in endings:
                 poller.unregister(descriptor)
-            if greeting_fd is not None:
-                poller.unregister(greeting_fd)
+            if display_fd is not None:
+                poller.unregister(display_fd)
 
     def _poll_timeout_ms(self) -> float | None:
         """Return the milliseconds until a check is due that no descriptor triggers."""

@@ -18,7 +18,7 @@ from ..errors import ApiError
 from ..exec.environment import ProcessEnvironment
 from ..exec.processes import ChildProcess, ProcessRegistry
 from ..file_descriptors import READ_SIZE
-from ..http.buffered_socket import BufferedSocket, Disconnected
+from ..http.buffered_socket import BufferedSocket, PeerDisconnected
 from .bounded_log import BoundedLog
 
 TYPE_CHECKING = False
@@ -37,7 +37,7 @@ EXIT_TIMEOUT = 2.0
 LOG_LINES = 20
 
 
-class WorkerConnection(BufferedSocket):
+class ToolWorkerConnection(BufferedSocket):
     """A connection to the worker process."""
 
     def __init__(self, sock: socket.socket, child: ChildProcess) -> None:
@@ -63,7 +63,7 @@ class ToolWorker:
         self._lock = threading.Lock()
         self._child: ChildProcess | None = None
         self._socket_fd = -1
-        self._idle_connections: list[WorkerConnection] = []
+        self._idle_connections: list[ToolWorkerConnection] = []
         self._log: BoundedLog | None = None
         self._kind = ""
         self._checking = False
@@ -77,7 +77,7 @@ class ToolWorker:
         except (OSError, ApiError):
             pass  # The first tool call reports it.
 
-    def connect(self) -> WorkerConnection:
+    def connect(self) -> ToolWorkerConnection:
         """Return a connection to a running worker. Raises ApiError if it cannot be started."""
         with self._lock:
             try:
@@ -90,7 +90,7 @@ class ToolWorker:
             except OSError as error:
                 raise ApiError(503, "TOOLS_UNAVAILABLE", f"the sandbox's tools cannot be started: {error}") from None
 
-    def keep_connection(self, connection: WorkerConnection) -> None:
+    def keep_connection(self, connection: ToolWorkerConnection) -> None:
         """Keep a connection for another call, after its reply was read completely."""
         with self._lock:
             if connection.child is self._child and len(self._idle_connections) < MAX_IDLE_CONNECTIONS:
@@ -98,7 +98,7 @@ class ToolWorker:
                 return
         connection.socket.close()
 
-    def check_health(self, connection: WorkerConnection) -> None:
+    def check_health(self, connection: ToolWorkerConnection) -> None:
         """Check in the background whether the worker still answers, after a client gave up on it."""
         with self._lock:
             if self._checking or connection.child is not self._child:
@@ -109,7 +109,7 @@ class ToolWorker:
         except RuntimeError:  # The process limit is reached; the next client that gives up triggers the check.
             self._checking = False
 
-    def describe_failure(self, connection: WorkerConnection) -> ApiError:
+    def describe_failure(self, connection: ToolWorkerConnection) -> ApiError:
         """Return the error for a worker that ended a call without a reply."""
         exit_code = connection.child.wait(1.0)
         if exit_code is None:
@@ -137,7 +137,7 @@ class ToolWorker:
                 "log": self._log.tail(LOG_LINES) if self._log is not None else [],
             }
 
-    def _open_or_reuse(self) -> WorkerConnection:
+    def _open_or_reuse(self) -> ToolWorkerConnection:
         self._ensure_running()
         while self._idle_connections:
             connection = self._idle_connections.pop()
@@ -192,7 +192,7 @@ class ToolWorker:
             raise
         return listener
 
-    def _open_connection(self) -> WorkerConnection:
+    def _open_connection(self) -> ToolWorkerConnection:
         assert self._child is not None
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -201,7 +201,7 @@ class ToolWorker:
         except BaseException:
             sock.close()
             raise
-        return WorkerConnection(sock, self._child)
+        return ToolWorkerConnection(sock, self._child)
 
     def _send_environment(self) -> bool:
         """Send the environment to the worker; False if it does not accept it at once or has another kind."""
@@ -219,7 +219,7 @@ class ToolWorker:
                 connection.send(b"PUT /environment HTTP/1.1\r\nHost: tools\r\nConnection: close\r\n")
                 connection.send(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
                 head = connection.read_until(b"\r\n", 1024, time.monotonic() + UPDATE_TIMEOUT)
-            except Disconnected:
+            except PeerDisconnected:
                 return False
         return head is not None and head.split(b" ")[1:2] == [b"200"]
 
@@ -248,13 +248,13 @@ class ToolWorker:
         self._idle_connections.clear()
 
 
-def _replies(connection: WorkerConnection) -> bool:
+def _replies(connection: ToolWorkerConnection) -> bool:
     """True if the worker replies at all, if only with 404."""
     with connection.socket:
         try:
             connection.send(b"GET /ping HTTP/1.1\r\nHost: tools\r\nConnection: close\r\n\r\n")
             return connection.wait_for_data(HEALTH_TIMEOUT)
-        except Disconnected:
+        except PeerDisconnected:
             return False
 
 

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from ..http.socket_tunnel import copy_both_ways
+from ..http.socket_tunnel import copy_between_sockets
 from ..settings import UplinkPortSettings
 
 MAX_CONNECTIONS = 256
@@ -16,12 +16,12 @@ JUPYTER_PORT = 44771
 """Port that OpenSandbox clients probe to see whether code can run; its images have a Jupyter server there."""
 
 
-def open_uplink_port(bridge: UplinkPortSettings) -> None:
+def open_uplink_port(settings: UplinkPortSettings) -> None:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", bridge.port))
+    listener.bind(("127.0.0.1", settings.port))
     listener.listen(128)
-    threading.Thread(target=_accept_connections, args=(listener, bridge.socket_path), daemon=True).start()
+    threading.Thread(target=_accept_connections, args=(listener, settings.socket_path), daemon=True).start()
 
 
 def open_jupyter_port() -> None:
@@ -63,7 +63,7 @@ def _forward(client: socket.socket, path: str, slots: threading.BoundedSemaphore
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _connect_to_host(host, path, retry_until)
-            copy_both_ways(client, host)
+            copy_between_sockets(client, host)
         except OSError:
             pass
         finally:

@@ -22,7 +22,7 @@ _ARTICLES = {"string": "text", "integer": "a whole number", "number": "a number"
 _ARTICLES |= {"array": "a list", "object": "an object", "null": "null"}
 
 
-def check_arguments(arguments: object, schema: Mapping[str, Any]) -> dict[str, Any]:
+def validate_tool_arguments(arguments: object, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments with the schema's defaults; null counts as absent. Raises ToolError."""
     if not isinstance(arguments, dict):
         raise ToolError(f"the arguments must be an object, not {_describe_type(arguments)}")
@@ -33,18 +33,18 @@ def _check_object(value: dict[str, Any], schema: Mapping[str, Any], where: str) 
     properties = schema.get("properties")
     if properties is None:
         return value
-    given = {name: item for name, item in value.items() if item is not None}
-    unknown = [name for name in given if name not in properties]
+    present = {name: item for name, item in value.items() if item is not None}
+    unknown = [name for name in present if name not in properties]
     if unknown and schema.get("additionalProperties") is False:
         known = ", ".join(properties) or "none"
         raise ToolError(f"unknown argument {where + unknown[0]!r}; the tool takes: {known}")
     for name in schema.get("required", ()):
-        if name not in given:
+        if name not in present:
             raise ToolError(f"the argument {where + name!r} is missing")
-    checked = {name: given[name] for name in unknown}
+    checked = {name: present[name] for name in unknown}
     for name, rule in properties.items():
-        if name in given:
-            checked[name] = _check_value(given[name], rule, where + name)
+        if name in present:
+            checked[name] = _check_value(present[name], rule, where + name)
         elif "default" in rule:
             checked[name] = rule["default"]
     return checked

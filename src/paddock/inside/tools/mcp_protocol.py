@@ -156,10 +156,10 @@ def _status(message: object, reply: dict[str, Any]) -> int:
 
 
 def _error_response(identifier: str | int | None, error: JsonRpcError) -> dict[str, Any]:
-    described: dict[str, Any] = {"code": error.code, "message": error.message}
+    error_document: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None:
-        described["data"] = error.data
-    return {"jsonrpc": "2.0", "id": identifier, "error": described}
+        error_document["data"] = error.data
+    return {"jsonrpc": "2.0", "id": identifier, "error": error_document}
 
 
 def _encode(document: object) -> bytes:

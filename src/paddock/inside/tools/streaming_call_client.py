@@ -7,8 +7,8 @@ import json
 import time
 
 from ..errors import ApiError
-from ..http.buffered_socket import Disconnected
-from ..http.http11 import ChunkedWriter, error_line
+from ..http.buffered_socket import PeerDisconnected
+from ..http.http11 import ChunkedWriter, ndjson_error_line
 from .call_client import ToolCallClient
 
 TYPE_CHECKING = False
@@ -58,7 +58,7 @@ class StreamingCallClient(ToolCallClient):
             return min(seconds, left)
         try:
             self._send_gathered()
-        except Disconnected:
+        except PeerDisconnected:
             # The tool checks for disconnection itself, where it can clean up.
             self._gathered, self._is_full = [], True
             self._chunks.client.abort()
@@ -72,7 +72,7 @@ class StreamingCallClient(ToolCallClient):
     def send_error(self, error: ApiError) -> None:
         """Send the remaining output and an error instead of a result."""
         self._send_rest()
-        self._chunks.send(error_line(error))
+        self._chunks.send(ndjson_error_line(error))
 
     def _gather(self, text: str) -> None:
         size = len(text.encode())

@@ -49,11 +49,11 @@ class ToolContext:
 
     def take_first_screenshot(self) -> None:
         """Take a small screenshot, so that imaging libraries are loaded before the first call."""
-        from .desktop.screen_images import CaptureOptions
+        from .desktop.screen_images import ScreenCaptureOptions
         from .tool_result import ToolError
 
         try:
-            self.screen_capture.take_screenshot(CaptureOptions(max_width=16))
+            self.screen_capture.take_screenshot(ScreenCaptureOptions(max_width=16))
         except (ToolError, ImportError, OSError):
             pass  # The first call reports it.
 

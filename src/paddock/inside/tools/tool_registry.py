@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import threading
 
-from .argument_schema import check_arguments
+from .argument_schema import validate_tool_arguments
 from .call_client import FairLock
-from .tool_result import ToolCallResult, ToolError, failed_result
+from .tool_result import ToolCallResult, ToolError, failed_tool_result
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,19 +133,19 @@ class ToolRegistry:
         caller = self._context.caller
         caller.raise_if_disconnected()
         try:
-            checked = check_arguments(arguments, tool.schema)
+            checked = validate_tool_arguments(arguments, tool.schema)
             if not tool.input:
                 return tool.function(self._context, **checked)
             if not self._input_lock.acquire(caller, INPUT_LOCK_TIMEOUT):
-                return failed_result("another tool still uses the mouse and keyboard; try again")
+                return failed_tool_result("another tool still uses the mouse and keyboard; try again")
             try:
                 return tool.function(self._context, **checked)
             finally:
                 self._input_lock.release()
         except ToolError as error:
-            return failed_result(str(error))
+            return failed_tool_result(str(error))
         except OSError as error:
-            return failed_result(_os_error_message(error))
+            return failed_tool_result(_os_error_message(error))
 
 
 def tools_for_kind(kind: str, context: ToolContext, screen: bool | None = None) -> list[CallableTool]:

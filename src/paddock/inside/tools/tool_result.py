@@ -41,7 +41,7 @@ class ToolCallResult:
         """Return the result as an MCP `CallToolResult`."""
         content: list[dict[str, Any]] = []
         if self.text or not self.images:
-            content.append({"type": "text", "text": utf8_safe(self.text)})
+            content.append({"type": "text", "text": replace_surrogates(self.text)})
         for data, mime in self.images:
             content.append({"type": "image", "data": encode_base64(data), "mimeType": mime})
         document: dict[str, Any] = {"content": content, "isError": self.error}
@@ -57,7 +57,7 @@ class ToolCallResult:
         return document
 
 
-def failed_result(message: str) -> ToolCallResult:
+def failed_tool_result(message: str) -> ToolCallResult:
     return ToolCallResult(message, error=True)
 
 
@@ -67,17 +67,17 @@ def encode_base64(data: bytes) -> str:
     return b2a_base64(data, newline=False).decode("ascii")
 
 
-def utf8_safe(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace surrogates, such as bytes of a file name that is not UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def quote_title(text: str) -> str:
     """Quote a title or a name on one line; unprintable characters become spaces, backslashes stay."""
-    return "'" + "".join(letter if letter.isprintable() else " " for letter in text) + "'"
+    return "'" + "".join(character if character.isprintable() else " " for character in text) + "'"
 
 
-def shorten_text(text: str, limit: int = MAX_TEXT) -> str:
+def omit_middle_of_text(text: str, limit: int = MAX_TEXT) -> str:
     """Shorten a long text to its beginning and end, with a note on the omitted part."""
     if len(text) <= limit:
         return text

@@ -7,7 +7,7 @@ import socket
 import sys
 
 from ..errors import ApiError
-from ..http.buffered_socket import BufferedSocket, Disconnected
+from ..http.buffered_socket import BufferedSocket, PeerDisconnected
 from ..http.http11 import (
     ChunkedWriter,
     HttpReply,
@@ -19,7 +19,7 @@ from ..http.http11 import (
 )
 from ..http.json_fields import required_field, variables_field
 from ..http.threaded_server import ThreadedHttpServer
-from .argument_schema import check_arguments
+from .argument_schema import validate_tool_arguments
 from .call_client import CallerDisconnected, ToolCallClient
 from .mcp_protocol import McpProtocol
 from .streaming_call_client import NDJSON, StreamingCallClient
@@ -57,7 +57,7 @@ class ToolServer(ThreadedHttpServer):
         try:
             reply = self._reply_to(request)
         except CallerDisconnected:
-            raise Disconnected from None
+            raise PeerDisconnected from None
         reply.write(client, request)
 
     def _reply_to(self, request: IncomingRequest) -> HttpReply:
@@ -69,8 +69,8 @@ class ToolServer(ThreadedHttpServer):
             return error_reply(error)
         except ToolError as error:
             return error_reply(_screen_error(error))
-        except (Disconnected, ConnectionError):
-            raise Disconnected from None
+        except (PeerDisconnected, ConnectionError):
+            raise PeerDisconnected from None
         except Exception as error:
             return error_reply(_internal_error(error))
 
@@ -115,8 +115,8 @@ class ToolServer(ThreadedHttpServer):
         try:
             listener.send_result(self._registry.call_tool(name, arguments).mcp_document())
         except CallerDisconnected:
-            raise Disconnected from None
-        except (Disconnected, ConnectionError):
+            raise PeerDisconnected from None
+        except (PeerDisconnected, ConnectionError):
             raise
         except Exception as error:
             listener.send_error(_internal_error(error))
@@ -128,9 +128,9 @@ class ToolServer(ThreadedHttpServer):
         return json_reply({})
 
     def _get_screenshot(self, request: IncomingRequest) -> HttpReply:
-        from .desktop.screen_images import CaptureOptions
+        from .desktop.screen_images import ScreenCaptureOptions
 
-        options = CaptureOptions.from_query(request)
+        options = ScreenCaptureOptions.from_query(request)
         self._context.screen_capture.wait_until_drawn()
         shot = self._context.screen_capture.take_screenshot(options, unless=request.header("if-none-match"))
         if shot is None:
@@ -152,7 +152,7 @@ class ToolServer(ThreadedHttpServer):
 def _validate_arguments(arguments: object, schema: Mapping[str, Any]) -> None:
     """Raise `ApiError` for invalid arguments: programs, unlike models, expect an HTTP status."""
     try:
-        check_arguments(arguments, schema)
+        validate_tool_arguments(arguments, schema)
     except ToolError as error:
         raise ApiError(400, "INVALID_ARGUMENTS", str(error)) from None
 

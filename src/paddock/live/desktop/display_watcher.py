@@ -61,7 +61,7 @@ class DisplayWatcher:
         return any(service.name == DISPLAY_SERVICE for service in image.services)
 
     async def _watch(self, sandbox: Sandbox) -> None:
-        tries = 0
+        retries = 0
         while True:
             try:
                 running = await self._wait_until_running(sandbox)
@@ -69,7 +69,7 @@ class DisplayWatcher:
                     return
                 async with aclosing(self._fleet.client(running).watch_services()) as changes:
                     async for service in changes:
-                        tries = 0
+                        retries = 0
                         if service.get("name") == DISPLAY_SERVICE:
                             await self._publish_change(running, service)
             except SandboxGone:
@@ -78,8 +78,8 @@ class DisplayWatcher:
                 return
             except PaddockError as error:
                 log.info("cannot watch display; will retry", sandbox=sandbox.id, error=error.message)
-            await asyncio.sleep(RETRY_DELAYS[min(tries, len(RETRY_DELAYS) - 1)])
-            tries += 1
+            await asyncio.sleep(RETRY_DELAYS[min(retries, len(RETRY_DELAYS) - 1)])
+            retries += 1
 
     async def _wait_until_running(self, sandbox: Sandbox) -> Sandbox | None:
         """Wait until the sandbox runs; return None when it has ended."""

@@ -16,7 +16,7 @@ from paddock.live.rfb_protocol import (
     CLIPBOARD_PEEK,
     CLIPBOARD_PROVIDE,
     CLIPBOARD_REQUEST,
-    CLIPBOARD_TEXT,
+    CLIPBOARD_TEXT_FORMAT,
     CONTINUOUS_UPDATES,
     CUT_TEXT,
     FENCE,
@@ -123,12 +123,12 @@ class RfbClientFilter:
 
     def release_pressed(self) -> list[bytes]:
         """Return messages that release every pressed key and button."""
-        lifted = list(self._pressed_keys.values())
+        release_messages = list(self._pressed_keys.values())
         self._pressed_keys.clear()
         if self._pointer and self._pointer[1]:
-            lifted.append(self._pointer[:1] + b"\0" + self._pointer[2:])
+            release_messages.append(self._pointer[:1] + b"\0" + self._pointer[2:])
         self._pointer = b""
-        return lifted
+        return release_messages
 
     # Each reader parses one message at an offset; it returns its size (0 if incomplete) and the bytes to forward.
 
@@ -203,11 +203,11 @@ class RfbClientFilter:
             return b""
         # The message with its down flag cleared identifies the key and releases it.
         down = message[1] if kind == KEY else message[2] or message[3]
-        lifted = message[:1] + b"\0" + message[2:] if kind == KEY else message[:2] + b"\0\0" + message[4:]
+        release_message = message[:1] + b"\0" + message[2:] if kind == KEY else message[:2] + b"\0\0" + message[4:]
         if not down:
-            self._pressed_keys.pop(lifted, None)
+            self._pressed_keys.pop(release_message, None)
         elif len(self._pressed_keys) < _MAX_PRESSED_KEYS:
-            self._pressed_keys[lifted] = lifted
+            self._pressed_keys[release_message] = release_message
         else:
             return b""
         return message
@@ -247,7 +247,14 @@ def can_merge_pointer_moves(earlier: bytes, later: bytes) -> bool:
 
 def _capabilities() -> bytes:
     """Return clipboard capabilities that disable unsolicited text for a client."""
-    flags = CLIPBOARD_CAPS | CLIPBOARD_REQUEST | CLIPBOARD_PEEK | CLIPBOARD_NOTIFY | CLIPBOARD_PROVIDE | CLIPBOARD_TEXT
+    flags = (
+        CLIPBOARD_CAPS
+        | CLIPBOARD_REQUEST
+        | CLIPBOARD_PEEK
+        | CLIPBOARD_NOTIFY
+        | CLIPBOARD_PROVIDE
+        | CLIPBOARD_TEXT_FORMAT
+    )
     return struct.pack(">B3xiII", CUT_TEXT, -8, flags, 0)
 
 

@@ -39,7 +39,7 @@ DISPLAY_ENDED_REASON = "the display has ended; connect again"
 
 
 @dataclass(frozen=True)
-class RelayTimeouts:
+class RfbRelayTimeouts:
     """Timeouts and intervals of a relay, in seconds."""
 
     handshake: float = 20.0
@@ -64,12 +64,12 @@ class RfbRelay:
         client: socket.socket,
         display: socket.socket,
         messages: RfbClientFilter,
-        timeouts: RelayTimeouts | None = None,
+        timeouts: RfbRelayTimeouts | None = None,
     ) -> None:
         self._client = client
         self._display = display
         self._filter = messages
-        self._timeouts = timeouts or RelayTimeouts()
+        self._timeouts = timeouts or RfbRelayTimeouts()
         self._parser = WebSocketFrameParser()
         self._buffer = memoryview(bytearray(websocket_frames.MAX_HEADER_SIZE + BUFFER_SIZE))
         self._body = self._buffer[websocket_frames.MAX_HEADER_SIZE :]
@@ -129,7 +129,10 @@ class RfbRelay:
             self._display.close()
             if closing is not CLIENT_GONE:
                 async with asyncio.timeout(self._timeouts.close):
-                    last = [*self._unsent_to_client, websocket_frames.close_frame(closing.code, closing.reason)]
+                    last = [
+                        *self._unsent_to_client,
+                        websocket_frames.websocket_close_frame(closing.code, closing.reason),
+                    ]
                     await self._loop.sock_sendall(self._client, b"".join(last))
                     self._client.shutdown(socket.SHUT_WR)
                     # Closing with unread input would reset the connection and discard data in flight.
@@ -158,7 +161,7 @@ class RfbRelay:
         if not size:
             self.stop(WebSocketClose(SERVICE_RESTART, DISPLAY_ENDED_REASON))
             return
-        head = websocket_frames.frame_header(size)
+        head = websocket_frames.websocket_frame_header(size)
         start = websocket_frames.MAX_HEADER_SIZE - len(head)
         self._buffer[start : websocket_frames.MAX_HEADER_SIZE] = head
         self._send_to_client(self._buffer[start : websocket_frames.MAX_HEADER_SIZE + size])
@@ -246,7 +249,7 @@ class RfbRelay:
     def _pong(self, payload: bytes) -> None:
         # One pong is enough for a client that pings often and reads seldom.
         if len(self._unsent_to_client) < 2:
-            self._send_to_client(websocket_frames.control_frame(websocket_frames.PONG, payload))
+            self._send_to_client(websocket_frames.websocket_control_frame(websocket_frames.PONG, payload))
 
     def _send_to_display(self, messages: Iterable[bytes]) -> None:
         if self._unsent_to_display:
@@ -302,7 +305,7 @@ class RfbRelay:
         elif not self._display_behind and not self._throttled and now - self._received_at >= self._timeouts.silence:
             self.stop(CLIENT_GONE)
         else:
-            self._send_to_client(websocket_frames.control_frame(websocket_frames.PING))
+            self._send_to_client(websocket_frames.websocket_control_frame(websocket_frames.PING))
         self._schedule(self._timeouts.ping, self._check_liveness)
 
     def _check_reset(self) -> None:

@@ -85,7 +85,7 @@ class ScreenGrid:
                     yield self._notices.pop(next(iter(self._notices)))
                 if self._pictures:
                     sandbox_id = next(iter(self._pictures))
-                    yield pack_frame(sandbox_id, self._pictures.pop(sandbox_id))
+                    yield encode_grid_frame(sandbox_id, self._pictures.pop(sandbox_id))
             await self._changed.wait()
 
     async def _follow_tenant(self) -> None:
@@ -130,7 +130,7 @@ class ScreenGrid:
             self._changed.set()
 
 
-def pack_frame(sandbox_id: str, frame: ScreenFrame) -> bytes:
+def encode_grid_frame(sandbox_id: str, frame: ScreenFrame) -> bytes:
     """Encode a frame: the length of a JSON header in four bytes, the header, the JPEG."""
     fields = {
         "sandbox": sandbox_id,

@@ -52,11 +52,11 @@ class ScreenStreams:
         sandbox = await self._running(tenant, sandbox_id)
         rate = min(rate, self._max_rate)
         # Readers have one of two speeds, so that there are few of them.
-        speed = 1.0 if rate <= 1.0 else self._max_rate
-        key = sandbox.id, nearest_width(width), speed
+        reader_rate = 1.0 if rate <= 1.0 else self._max_rate
+        key = sandbox.id, nearest_stream_width(width), reader_rate
         reader = self._readers.get(key)
         if reader is None or reader.problem is not None:
-            reader = self._readers[key] = ScreenReader(self._fleet, sandbox, key[1], speed, self._events)
+            reader = self._readers[key] = ScreenReader(self._fleet, sandbox, key[1], reader_rate, self._events)
         reader.viewers += 1
         try:
             async for frame in reader.follow_frames(1.0 / rate):
@@ -166,7 +166,7 @@ class ScreenReader:
         frames = self._fleet.client(self._sandbox).frames(self._width, self._quality, self._rate)
         async with aclosing(frames) as following:
             async for frame in following:
-                if not is_valid_frame(frame, self._largest):
+                if not is_valid_screen_frame(frame, self._largest):
                     raise SandboxError("the sandbox sent an invalid picture")
                 if self._latest is None or frame.data != self._latest.data:
                     self._latest = frame
@@ -191,12 +191,12 @@ class ScreenReader:
         changed.set()
 
 
-def is_valid_frame(frame: ScreenFrame, largest: int = MAX_PICTURE_SIZE) -> bool:
+def is_valid_screen_frame(frame: ScreenFrame, largest: int = MAX_PICTURE_SIZE) -> bool:
     """Tell whether a frame looks like a picture of acceptable size; browsers validate the rest."""
     sides = 0 < frame.width <= MAX_SIDE and 0 < frame.height <= MAX_SIDE
     return sides and len(frame.data) <= largest and frame.data.startswith(JPEG_MAGIC)
 
 
-def nearest_width(width: int) -> int:
+def nearest_stream_width(width: int) -> int:
     """Return the reader width for a requested width."""
     return WIDTHS[min(bisect.bisect_left(WIDTHS, width), len(WIDTHS) - 1)]

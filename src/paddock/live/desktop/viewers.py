@@ -13,7 +13,7 @@ from paddock.config.live import LiveConfig
 from paddock.errors import PaddockError, QuotaExceeded, SandboxNotFound
 from paddock.fleet.fleet import Fleet
 from paddock.live.desktop.rfb_filter import ClipboardPolicy, RfbClientFilter
-from paddock.live.desktop.rfb_relay import GOING_AWAY, NORMAL, SERVICE_RESTART, RelayTimeouts, RfbRelay
+from paddock.live.desktop.rfb_relay import GOING_AWAY, NORMAL, SERVICE_RESTART, RfbRelay, RfbRelayTimeouts
 from paddock.live.desktop.websocket_frames import WebSocketClose
 from paddock.live.input_leases import InputLeases
 from paddock.model.sandbox import SandboxState
@@ -36,7 +36,7 @@ class DesktopViewers:
     """Serves desktop viewers and disconnects them at shutdown."""
 
     def __init__(
-        self, fleet: Fleet, leases: InputLeases, config: LiveConfig, timeouts: RelayTimeouts | None = None
+        self, fleet: Fleet, leases: InputLeases, config: LiveConfig, timeouts: RfbRelayTimeouts | None = None
     ) -> None:
         self._fleet = fleet
         self._leases = leases
@@ -44,7 +44,7 @@ class DesktopViewers:
             to_sandbox=config.clipboard in ("both", "in"), from_sandbox=config.clipboard in ("both", "out")
         )
         self._max_viewers = config.viewers
-        self._timeouts = timeouts or RelayTimeouts()
+        self._timeouts = timeouts or RfbRelayTimeouts()
         self._viewer_counts: Counter[str] = Counter()
         self._relays: set[RfbRelay] = set()
         self._stopping = False

@@ -21,7 +21,7 @@ class WebSocketClose(Exception):
         self.reason = reason
 
 
-def frame_header(size: int, kind: int = BINARY) -> bytes:
+def websocket_frame_header(size: int, kind: int = BINARY) -> bytes:
     """Return the header of an unfragmented message of this size. Servers do not mask."""
     if size < 126:
         return bytes((_FINAL | kind, size))
@@ -30,14 +30,14 @@ def frame_header(size: int, kind: int = BINARY) -> bytes:
     return struct.pack(">BBQ", _FINAL | kind, 127, size)
 
 
-def control_frame(kind: int, payload: bytes = b"") -> bytes:
-    return frame_header(len(payload), kind) + payload
+def websocket_control_frame(kind: int, payload: bytes = b"") -> bytes:
+    return websocket_frame_header(len(payload), kind) + payload
 
 
-def close_frame(code: int, reason: str) -> bytes:
+def websocket_close_frame(code: int, reason: str) -> bytes:
     """Return a close frame; a long reason is cut at a character boundary."""
     text = reason.encode()[:_MAX_CLOSE_REASON].decode(errors="ignore").encode()
-    return control_frame(CLOSE, struct.pack(">H", code) + text)
+    return websocket_control_frame(CLOSE, struct.pack(">H", code) + text)
 
 
 class WebSocketFrameParser:

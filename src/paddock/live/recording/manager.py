@@ -144,13 +144,13 @@ class RecordingManager:
     ) -> tuple[PictureEntry, bytes]:
         """Return one picture of a recording, counted from 0."""
         path = await self.recording_path(tenant, sandbox_id, recording_id)
-        place = await asyncio.to_thread(padrec_file.read_entry, path, number)
-        return place, await asyncio.to_thread(padrec_file.read_picture, path, place)
+        entry = await asyncio.to_thread(padrec_file.read_index_entry, path, number)
+        return entry, await asyncio.to_thread(padrec_file.read_picture, path, entry)
 
     async def read_index(self, tenant: str, sandbox_id: str, recording_id: str) -> Sequence[PictureEntry]:
         """Return time and size of every picture."""
         return await asyncio.to_thread(
-            padrec_file.read_entries, await self.recording_path(tenant, sandbox_id, recording_id)
+            padrec_file.read_index_entries, await self.recording_path(tenant, sandbox_id, recording_id)
         )
 
     async def delete(self, tenant: str, sandbox_id: str, recording_id: str) -> None:
@@ -201,13 +201,13 @@ class RecordingManager:
             raise InvalidInput(f"maxMinutes: at most {config.recording_time / 60:g} (live.recording_time)")
         if options.max_size is not None and options.max_size > config.recording_size:
             raise InvalidInput(f"maxSize: at most {config.recording_size} (live.recording_size)")
-        going = [each.recording for each in self._sessions.values() if each.recording.tenant == tenant]
-        for each in going:
+        active = [each.recording for each in self._sessions.values() if each.recording.tenant == tenant]
+        for each in active:
             if each.sandbox_id == sandbox_id:
                 raise Conflict(f"sandbox {sandbox_id} is being recorded already, as {each.id}; stop that first")
         if sandbox_id in self._starting:
             raise Conflict(f"sandbox {sandbox_id} is being recorded already")
-        if len(going) >= config.recordings_at_once:
+        if len(active) >= config.recordings_at_once:
             raise QuotaExceeded(f"tenant {tenant} has its {config.recordings_at_once} recordings in progress; stop one")
         total = sum(each.size for each in await self.list(str(tenant)))
         if total >= config.recordings_total:
@@ -296,13 +296,13 @@ class RecordingManager:
 
     async def _append_frame(self, writer: PadrecWriter, frame: ScreenFrame) -> None:
         # Use the server's clock: the sandbox's time is not trusted.
-        kept = frame.model_copy(update={"at": time.time()})
-        adding = asyncio.ensure_future(asyncio.to_thread(writer.append_picture, kept))
+        stamped_frame = frame.model_copy(update={"at": time.time()})
+        appending = asyncio.ensure_future(asyncio.to_thread(writer.append_picture, stamped_frame))
         try:
-            await asyncio.shield(adding)
+            await asyncio.shield(appending)
         except asyncio.CancelledError:
             # Let the append finish: the file is closed after the cancellation.
-            await asyncio.wait((adding,))
+            await asyncio.wait((appending,))
             raise
 
     def _on_recording_done(self, session: _ActiveRecording) -> None:

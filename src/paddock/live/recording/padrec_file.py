@@ -89,7 +89,7 @@ class PadrecWriter:
             os.close(descriptor)
 
 
-def read_entry(path: Path, number: int) -> PictureEntry:
+def read_index_entry(path: Path, number: int) -> PictureEntry:
     """Read the index entry of one picture. Raises `NotFound`."""
     try:
         with path.with_suffix(INDEX_SUFFIX).open("rb") as file:
@@ -102,7 +102,7 @@ def read_entry(path: Path, number: int) -> PictureEntry:
     return PictureEntry(*_ENTRY.unpack(found))
 
 
-def read_entries(path: Path) -> list[PictureEntry]:
+def read_index_entries(path: Path) -> list[PictureEntry]:
     """Read all index entries."""
     content = path.with_suffix(INDEX_SUFFIX).read_bytes()
     whole = len(content) - len(content) % _ENTRY.size
@@ -147,9 +147,9 @@ def _scan(file: BinaryIO) -> Iterator[tuple[PictureEntry | None, int]]:
     yield None, end
     while line := file.readline(MAX_LINE):
         try:
-            said = json.loads(line)
-            size, offset = int(said["bytes"]), end + len(line)
-            entry = PictureEntry(offset, size, int(said["width"]), int(said["height"]), float(said["at"]))
+            header = json.loads(line)
+            size, offset = int(header["bytes"]), end + len(line)
+            entry = PictureEntry(offset, size, int(header["width"]), int(header["height"]), float(header["at"]))
             _ENTRY.pack(*entry)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error):
             return

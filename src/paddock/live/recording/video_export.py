@@ -16,7 +16,7 @@ from typing import Literal
 
 from paddock.errors import InvalidInput, TooLarge, Unavailable
 from paddock.live.recording import matroska
-from paddock.live.recording.padrec_file import PictureEntry, read_entries, read_picture
+from paddock.live.recording.padrec_file import PictureEntry, read_index_entries, read_picture
 
 VideoFormat = Literal["mp4", "gif", "mkv"]
 MEDIA_TYPES: dict[VideoFormat, str] = {"mp4": "video/mp4", "gif": "image/gif", "mkv": "video/x-matroska"}
@@ -39,7 +39,7 @@ async def export_video(recording: Path, until: float | None, format: VideoFormat
     Raises `Unavailable` naming the programs to install, `TooLarge` if the export takes too long or the file grows too
     large.
     """
-    entries = await asyncio.to_thread(read_entries, recording)
+    entries = await asyncio.to_thread(read_index_entries, recording)
     if not entries:
         raise InvalidInput("this recording has no pictures yet")
     try:

@@ -16,7 +16,7 @@ LINE_SEARCH_LIMIT = 4096
 _STDOUT = bytes((STDOUT,))
 
 
-class Scrollback:
+class SharedScrollback:
     """A bounded output buffer addressed by absolute offsets; the oldest output is dropped.
 
     Chunks are stored as ready messages, so that sending to an up-to-date viewer needs no copy.
@@ -104,13 +104,13 @@ class Scrollback:
         for more in self._frames[index + 1 :]:
             data += memoryview(more)[1:]
         if first != since:
-            cut = find_clean_start(data)
+            cut = find_clean_text_start(data)
             del data[:cut]
             first += cut
         return bytes((REPLAY,)) + first.to_bytes(8, "big") + bytes(data), self.end
 
 
-def find_clean_start(data: bytes | bytearray) -> int:
+def find_clean_text_start(data: bytes | bytearray) -> int:
     """Return the offset of the first whole line, or whole character, in output that was cut at the start."""
     line = data.find(b"\n", 0, LINE_SEARCH_LIMIT)
     if line >= 0:

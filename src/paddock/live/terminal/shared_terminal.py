@@ -11,7 +11,7 @@ import aiohttp
 import structlog
 
 from paddock.errors import NotFound, PaddockError, SandboxTimeout
-from paddock.live.terminal.scrollback import REPLAY, STDERR, STDIN, STDOUT, Scrollback
+from paddock.live.terminal.scrollback import REPLAY, STDERR, STDIN, STDOUT, SharedScrollback
 from paddock.live.terminal.terminal_viewer import TerminalSize, TerminalViewer
 from paddock.model.screens import InputHolder
 from paddock.sandbox.daemon.client import DaemonClient
@@ -57,7 +57,7 @@ class SharedTerminal:
     ) -> None:
         self.sandbox_id = sandbox_id
         self.name = name
-        self.scrollback = Scrollback()
+        self.scrollback = SharedScrollback()
         self.viewers: list[TerminalViewer] = []
         self.final_message: Mapping[str, Any] | None = None
         """Last message for viewers, set once no more output will come."""
@@ -237,14 +237,14 @@ class SharedTerminal:
     async def _attach(self) -> None:
         path = f"/pty/{self.name}/ws?since={self.scrollback.end}&takeover=1"
         async with self._inside.websocket(path) as socket:
-            beating = asyncio.create_task(_send_pings(socket))
+            ping_task = asyncio.create_task(_send_pings(socket))
             try:
                 await self._read(socket)
             finally:
                 self._socket = None
                 self._attached.clear()
-                beating.cancel()
-                await asyncio.gather(beating, return_exceptions=True)
+                ping_task.cancel()
+                await asyncio.gather(ping_task, return_exceptions=True)
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         while True:
@@ -311,16 +311,16 @@ class SharedTerminal:
         loop = asyncio.get_running_loop()
         while self.viewers:
             now = loop.time()
-            patience = 0.0
+            wait_seconds = 0.0
             for viewer in self.viewers:
                 if viewer.started and self.scrollback.end - viewer.position < MAX_AHEAD:
                     return
-                patience = max(patience, viewer.advanced_at + STALL_TIMEOUT - now)
-            if patience <= 0:
+                wait_seconds = max(wait_seconds, viewer.advanced_at + STALL_TIMEOUT - now)
+            if wait_seconds <= 0:
                 return
             self._progress.clear()
             try:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(wait_seconds):
                     await self._progress.wait()
             except TimeoutError:
                 pass

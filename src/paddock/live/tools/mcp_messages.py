@@ -50,7 +50,7 @@ class McpMessage:
 
     @property
     def progress_token(self) -> str | int | None:
-        """Token of a tool call whose client wants to be told of its progress."""
+        """Token of a tool call whose client requested progress notifications."""
         meta = self.parameters.get("_meta")
         token = meta.get("progressToken") if isinstance(meta, dict) and self.tool is not None else None
         return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None
@@ -81,10 +81,10 @@ class McpError(Exception):
 
     def __init__(self, status: int, code: int, message: str, id: str | int | None = None, data: Any = None) -> None:
         super().__init__(message)
-        self.response = error_response(status, code, message, id, data)
+        self.response = mcp_error_response(status, code, message, id, data)
 
 
-def parse_message(body: bytes) -> McpMessage | None:
+def parse_mcp_message(body: bytes) -> McpMessage | None:
     """Parse the single message of a body; None for an unexpected response. Raises `McpError`."""
     if len(body) > MAX_REQUEST_SIZE:
         raise McpError(413, INVALID_REQUEST, f"the message is larger than {MAX_REQUEST_SIZE >> 20} MiB")
@@ -112,15 +112,15 @@ def parse_message(body: bytes) -> McpMessage | None:
     return McpMessage(method, number, parameters)
 
 
-def check_protocol_version(said: str | None) -> None:
+def check_mcp_version(requested_version: str | None) -> None:
     """Raise `McpError` for a header that names an unsupported MCP revision."""
-    if said is not None and said not in VERSIONS:
-        data = {"supported": list(VERSIONS), "requested": said[:100]}
-        message = f"MCP revision {said[:100]} is not supported; use one of {', '.join(VERSIONS)}"
+    if requested_version is not None and requested_version not in VERSIONS:
+        data = {"supported": list(VERSIONS), "requested": requested_version[:100]}
+        message = f"MCP revision {requested_version[:100]} is not supported; use one of {', '.join(VERSIONS)}"
         raise McpError(400, UNSUPPORTED_VERSION, message, data=data)
 
 
-def parse_response(body: bytes, request: McpMessage) -> dict[str, Any] | None:
+def parse_mcp_response(body: bytes, request: McpMessage) -> dict[str, Any] | None:
     """Parse a sandbox's response to a request; None if it is invalid."""
     if has_too_many_values(body):
         return None
@@ -144,22 +144,24 @@ def daemon_error_text(body: bytes) -> str | None:
     return f"the sandbox's tools failed: {line[:MAX_ERROR_LINE]}" if line else None
 
 
-def forwarded_response(status: int, body: bytes) -> McpResponse:
+def forwarded_mcp_response(status: int, body: bytes) -> McpResponse:
     """Forward a sandbox's response unchanged; statuses that MCP does not define become 200."""
     return McpResponse(status if status in _FORWARDED_STATUSES else 200, body)
 
 
-def result_response(request: McpMessage, document: Mapping[str, Any]) -> McpResponse:
+def mcp_result_response(request: McpMessage, document: Mapping[str, Any]) -> McpResponse:
     whole = {"resultType": "complete", **document} if request.states_version else document
     return McpResponse(200, json.dumps({"jsonrpc": "2.0", "id": request.id, "result": whole}).encode())
 
 
-def error_response(status: int, code: int, message: str, id: str | int | None = None, data: Any = None) -> McpResponse:
+def mcp_error_response(
+    status: int, code: int, message: str, id: str | int | None = None, data: Any = None
+) -> McpResponse:
     error = {"code": code, "message": message} | ({} if data is None else {"data": data})
     return McpResponse(status, json.dumps({"jsonrpc": "2.0", "id": id, "error": error}).encode())
 
 
-def response_for_error(error: PaddockError, id: str | int | None = None) -> McpResponse:
+def mcp_response_for_error(error: PaddockError, id: str | int | None = None) -> McpResponse:
     """Convert a `PaddockError` to an MCP error response."""
     status = next((code for kind, code in _STATUSES.items() if isinstance(error, kind)), 502)
-    return error_response(status, REFUSED, error.message, id)
+    return mcp_error_response(status, REFUSED, error.message, id)

@@ -24,7 +24,7 @@ MAX_MESSAGE = 500
 """Maximum characters of output in one notification: the end of its last line."""
 
 
-class ToolProgress:
+class ToolProgressNotifier:
     """The progress of one tool call."""
 
     def __init__(self, token: str | int, call: Callable[[OnOutput], Awaitable[McpResponse]]) -> None:

@@ -19,7 +19,7 @@ from paddock.fleet.uplink_http_server import UplinkHttpServer
 from paddock.fleet.uplink_sockets import is_from_web_page, publish_uplink_socket
 from paddock.live.desktop.display_watcher import DisplayWatcher
 from paddock.live.tools import mcp_messages
-from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgress
+from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgressNotifier
 from paddock.live.tools.tool_caller import ToolCaller
 from paddock.model.sandbox import Sandbox, UplinkService
 
@@ -117,26 +117,28 @@ class _SandboxMcpServer(UplinkHttpServer):
                 headers["Allow"] = "POST"
         except TimeoutError:
             answer, headers = (
-                mcp_messages.error_response(408, mcp_messages.REFUSED, "the request body arrived too slowly"),
+                mcp_messages.mcp_error_response(408, mcp_messages.REFUSED, "the request body arrived too slowly"),
                 {},
             )
         except Exception:
             log.exception("unexpected error in tool call", sandbox=self._sandbox.id)
             raise
-        if isinstance(answer, ToolProgress):
+        if isinstance(answer, ToolProgressNotifier):
             return await _stream_events(request, answer)
         kind = "application/json" if answer.body else None
         return web.Response(status=answer.status, body=answer.body or None, content_type=kind, headers=headers)
 
-    async def _answer(self, request: web.BaseRequest) -> mcp_messages.McpResponse | ToolProgress:
+    async def _answer(self, request: web.BaseRequest) -> mcp_messages.McpResponse | ToolProgressNotifier:
         if is_from_web_page(request.headers):
-            return mcp_messages.error_response(
+            return mcp_messages.mcp_error_response(
                 403, mcp_messages.REFUSED, "web pages may not call the tools of a sandbox"
             )
         if request.path != PATH:
-            return mcp_messages.error_response(404, mcp_messages.REFUSED, f"the tools of this sandbox are at {PATH}")
+            return mcp_messages.mcp_error_response(
+                404, mcp_messages.REFUSED, f"the tools of this sandbox are at {PATH}"
+            )
         if request.method != "POST":
-            return mcp_messages.error_response(
+            return mcp_messages.mcp_error_response(
                 405, mcp_messages.REFUSED, "send MCP messages with POST; this server sends no messages of its own"
             )
         body = bytearray()
@@ -146,7 +148,7 @@ class _SandboxMcpServer(UplinkHttpServer):
                     body += chunk
                     self._pending_bytes += len(chunk)
                     if self._pending_bytes > MAX_PENDING_BYTES:
-                        return mcp_messages.error_response(
+                        return mcp_messages.mcp_error_response(
                             429, mcp_messages.REFUSED, "too many request bytes in flight; wait for earlier calls to end"
                         )
                     if len(body) > mcp_messages.MAX_REQUEST_SIZE:
@@ -159,7 +161,7 @@ class _SandboxMcpServer(UplinkHttpServer):
             self._pending_bytes -= len(body)
 
 
-async def _stream_events(request: web.BaseRequest, progress: ToolProgress) -> web.StreamResponse:
+async def _stream_events(request: web.BaseRequest, progress: ToolProgressNotifier) -> web.StreamResponse:
     """Send the events of a tool call while it runs."""
     response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM, "Cache-Control": "no-store"})
     try:

@@ -20,13 +20,13 @@ from paddock.fleet.fleet import Fleet
 from paddock.live.input_leases import InputLeases
 from paddock.live.throttled_events import ThrottledEvents
 from paddock.live.tools import mcp_messages
-from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgress
+from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgressNotifier
 from paddock.live.tools.tool_results import (
-    dump_tool_result,
     paddock_metadata,
     parse_tool_result,
     parse_tools,
-    written_files,
+    tool_result_to_mcp,
+    written_files_of_result,
 )
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.model.screens import InputHolder, SandboxTool, Screenshot, ToolResult, ToolResultText
@@ -44,7 +44,7 @@ AFTER_TAKEOVER_NOTE = (
 )
 
 
-class InputHeld(Conflict):
+class InputHeldByPerson(Conflict):
     """Mouse and keyboard of the sandbox are held by a person."""
 
     code = "INPUT_HELD"
@@ -86,7 +86,7 @@ class ToolCaller:
         self._settings = fleet.config.live
         self._tools: dict[str, tuple[SandboxTool, ...]] = {}
         """Tools by sandbox, cached: the tools of a sandbox never change."""
-        self._under_way: dict[str, int] = {}
+        self._running_calls: dict[str, int] = {}
         self._waiting: dict[str, set[asyncio.Future[InputHolder | None]]] = {}
         """Calls that wait for a takeover to end, by sandbox."""
 
@@ -109,7 +109,7 @@ class ToolCaller:
         """Call a tool and return its result, also when the tool failed. `on_output` receives streamed output.
 
         While a person has mouse and keyboard, a tool that uses them waits `wait` seconds (by default `live.input_wait`)
-        and then raises `InputHeld`. Raises `NotFound` for a tool that the sandbox does not have.
+        and then raises `InputHeldByPerson`. Raises `NotFound` for a tool that the sandbox does not have.
         """
         sandbox, inside = await self._running_sandbox(tenant, sandbox_id)
         tool = _find_tool(await self._cached_tools(sandbox, inside), name)
@@ -157,21 +157,21 @@ class ToolCaller:
 
     async def handle_mcp_message(
         self, tenant: str, sandbox_id: str, body: bytes, version: str | None = None, accept: str = ""
-    ) -> mcp_messages.McpResponse | ToolProgress:
+    ) -> mcp_messages.McpResponse | ToolProgressNotifier:
         """Answer an MCP message. Errors become MCP error responses; nothing is raised.
 
         A longer tool call whose client asked for progress and accepts event streams is returned while it runs.
         """
         message: mcp_messages.McpMessage | None = None
         try:
-            mcp_messages.check_protocol_version(version)
-            message = mcp_messages.parse_message(body)
+            mcp_messages.check_mcp_version(version)
+            message = mcp_messages.parse_mcp_message(body)
         except mcp_messages.McpError as refusal:
             return refusal.response
         token = message.progress_token if message is not None and message.id is not None else None
         if token is None or EVENT_STREAM not in accept:
             return await self._answer_mcp_message(tenant, sandbox_id, message, body, None)
-        progress = ToolProgress(
+        progress = ToolProgressNotifier(
             token, lambda on_output: self._answer_mcp_message(tenant, sandbox_id, message, body, on_output)
         )
         return await progress.wait_for_first() or progress
@@ -196,7 +196,7 @@ class ToolCaller:
         except mcp_messages.McpError as refusal:
             return refusal.response
         except PaddockError as error:
-            return mcp_messages.response_for_error(error, None if message is None else message.id)
+            return mcp_messages.mcp_response_for_error(error, None if message is None else message.id)
 
     def forget_sandbox(self, sandbox_id: str) -> None:
         """Cancel waiting calls and drop cached tools of a sandbox that has ended."""
@@ -225,9 +225,9 @@ class ToolCaller:
         with self._count_call(sandbox.id):
             try:
                 waited = await self._wait_for_input(sandbox, tool, None)
-            except InputHeld as error:
+            except InputHeldByPerson as error:
                 # A tool result is read by the agent; a protocol error would end many agents.
-                return mcp_messages.result_response(
+                return mcp_messages.mcp_result_response(
                     message, {"content": [{"type": "text", "text": error.message}], "isError": True}
                 )
             began = _loop_time()
@@ -245,7 +245,7 @@ class ToolCaller:
             )
         if waited and isinstance(found, dict) and isinstance(found.get("content"), list):
             content = [*found["content"], {"type": "text", "text": AFTER_TAKEOVER_NOTE}]
-            return mcp_messages.result_response(message, {**found, "content": content})
+            return mcp_messages.mcp_result_response(message, {**found, "content": content})
         return answer
 
     async def _stream_tool_message(
@@ -259,19 +259,19 @@ class ToolCaller:
         except InvalidInput as error:
             # The model reads results and can correct its arguments.
             result = {"content": [{"type": "text", "text": error.message}], "isError": True}
-        return mcp_messages.result_response(message, result), {"result": result}
+        return mcp_messages.mcp_result_response(message, result), {"result": result}
 
     async def _forward_message(
         self, inside: DaemonClient, message: mcp_messages.McpMessage, body: bytes, timeout: float = QUICK_TIMEOUT
     ) -> tuple[mcp_messages.McpResponse, dict[str, Any]]:
         """Forward a message and return the sandbox's response. Raises `SandboxError` if it is invalid."""
         status, _, parameters = await inside.mcp(body, timeout=timeout)
-        document = mcp_messages.parse_response(parameters, message)
+        document = mcp_messages.parse_mcp_response(parameters, message)
         if document is None:
             raise SandboxError(
                 mcp_messages.daemon_error_text(parameters) or "the sandbox returned an invalid MCP response"
             )
-        return mcp_messages.forwarded_response(status, parameters), document
+        return mcp_messages.forwarded_mcp_response(status, parameters), document
 
     async def _running_sandbox(self, tenant: str, sandbox_id: str) -> tuple[Sandbox, DaemonClient]:
         sandbox = await self._fleet.get(tenant, sandbox_id)
@@ -290,17 +290,17 @@ class ToolCaller:
         return known
 
     async def _wait_for_input(self, sandbox: Sandbox, tool: SandboxTool, wait: float | None) -> bool:
-        """Wait until no person holds the input; return whether the call had to wait. Raises `InputHeld`."""
+        """Wait until no person holds the input; return whether the call had to wait. Raises `InputHeldByPerson`."""
         if not tool.input or self._leases.input_holder(sandbox.id) is None:
             return False
-        patience = self._settings.input_wait if wait is None else wait
-        waiting = asyncio.ensure_future(self._leases.wait_until_free(sandbox.id, patience))
+        wait_limit = self._settings.input_wait if wait is None else wait
+        waiting = asyncio.ensure_future(self._leases.wait_until_free(sandbox.id, wait_limit))
         self._waiting.setdefault(sandbox.id, set()).add(waiting)
         try:
             holder = await waiting
         except asyncio.CancelledError:
-            this = asyncio.current_task()
-            if this is not None and this.cancelling():
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
                 raise
             raise SandboxGone("the sandbox has ended") from None
         finally:
@@ -308,25 +308,25 @@ class ToolCaller:
             if not self._waiting[sandbox.id]:
                 del self._waiting[sandbox.id]
         if holder is not None:
-            raise InputHeld(holder)
+            raise InputHeldByPerson(holder)
         return True
 
     @contextmanager
     def _count_call(self, sandbox_id: str) -> Iterator[None]:
-        count = self._under_way.get(sandbox_id, 0)
+        count = self._running_calls.get(sandbox_id, 0)
         if count >= MAX_CONCURRENT_CALLS:
             raise QuotaExceeded(f"{MAX_CONCURRENT_CALLS} tool calls of this sandbox are running; wait for one to end")
-        self._under_way[sandbox_id] = count + 1
+        self._running_calls[sandbox_id] = count + 1
         try:
             yield
         finally:
-            self._under_way[sandbox_id] -= 1
-            if not self._under_way[sandbox_id]:
-                del self._under_way[sandbox_id]
+            self._running_calls[sandbox_id] -= 1
+            if not self._running_calls[sandbox_id]:
+                del self._running_calls[sandbox_id]
 
     def _publish_call(self, sandbox: Sandbox, tool: SandboxTool, seconds: float, document: Mapping[str, Any]) -> None:
         self._events.publish_tool_call(sandbox, tool.name, seconds, failed=document.get("isError") is True)
-        self._events.publish_file_changes(sandbox, tool.name, written_files(document))
+        self._events.publish_file_changes(sandbox, tool.name, written_files_of_result(document))
         if tool.changes_screen:
             shot = paddock_metadata(document).get("shot")
             self._events.publish_screen_change(sandbox, tool.name, etag=shot[:100] if isinstance(shot, str) else None)
@@ -349,6 +349,6 @@ def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-def encode_tool_result(result: ToolResult) -> bytes:
+def tool_result_to_json(result: ToolResult) -> bytes:
     """Encode a tool result as MCP's JSON."""
-    return json.dumps(dump_tool_result(result)).encode()
+    return json.dumps(tool_result_to_mcp(result)).encode()

@@ -41,11 +41,11 @@ def parse_tool_result(document: object) -> ToolResult:
         content=tuple(_parse_part(part) for part in content[:MAX_PARTS]),
         structured=structured if isinstance(structured, dict) and _is_plain_json(structured) else None,
         failed=document.get("isError") is True,
-        files=written_files(document),
+        files=written_files_of_result(document),
     )
 
 
-def written_files(document: Mapping[str, Any]) -> tuple[str, ...]:
+def written_files_of_result(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths that a tool reports to have written."""
     files = paddock_metadata(document).get("files")
     listed = files[:MAX_FILES] if isinstance(files, list) else []
@@ -59,7 +59,7 @@ def paddock_metadata(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def dump_tool_result(result: ToolResult) -> dict[str, Any]:
+def tool_result_to_mcp(result: ToolResult) -> dict[str, Any]:
     """Convert a result to MCP's `CallToolResult`."""
     document: dict[str, Any] = {"content": [_dump_part(part) for part in result.content], "isError": result.failed}
     if result.structured is not None:
@@ -75,13 +75,13 @@ def _parse_tool(document: object) -> SandboxTool | None:
     name, schema, hints = document.get("name"), document.get("inputSchema"), document.get("annotations")
     if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
         return None
-    said = paddock_metadata(document)
+    metadata = paddock_metadata(document)
     return SandboxTool(
         name=name,
         description=_valid_unicode(str(document.get("description") or "")),
         input_schema=schema if isinstance(schema, dict) and _is_plain_json(schema) else {"type": "object"},
-        input=said.get("input") is True,
-        changes_screen=said.get("changesScreen") is True,
+        input=metadata.get("input") is True,
+        changes_screen=metadata.get("changesScreen") is True,
         read_only=isinstance(hints, Mapping) and hints.get("readOnlyHint") is True,
     )
 

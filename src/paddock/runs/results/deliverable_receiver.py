@@ -1,7 +1,7 @@
 """Receive files from a sandbox and write them below one directory only.
 
 The stream is untrusted: names are checked, sizes are counted on receipt, and a sandbox that violates
-protocol is disconnected. The format is described in `inside/files/file_delivery.py`.
+protocol is disconnected. The format is described in `inside/files/deliverable_sender.py`.
 """
 
 from __future__ import annotations

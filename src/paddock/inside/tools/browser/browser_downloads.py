@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections import OrderedDict
 
-from .event_ring import EventRing, cut_text
+from .event_ring_buffer import EventRingBuffer, truncate_with_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ MAX_REMEMBERED = 100
 class BrowserDownloads:
     """The latest downloads of a browser; one beyond the limit is cancelled and its file removed."""
 
-    def __init__(self, directory: str, events: EventRing) -> None:
+    def __init__(self, directory: str, events: EventRingBuffer) -> None:
         self.directory = directory
         self.limit = _configured_limit()
         self._events = events
@@ -63,11 +63,11 @@ class BrowserDownloads:
         return True
 
     def _on_start(self, event: dict[str, Any]) -> None:
-        name = cut_text(os.path.basename(str(event.get("suggestedFilename", ""))) or "download", 200)
+        name = truncate_with_note(os.path.basename(str(event.get("suggestedFilename", ""))) or "download", 200)
         one = {
             "guid": event["guid"],
             "name": name,
-            "url": cut_text(event.get("url", ""), 500),
+            "url": truncate_with_note(event.get("url", ""), 500),
             "state": "running",
             "received": 0,
             "size": None,

@@ -8,11 +8,11 @@ import itertools
 from ..tool_result import ToolError
 from .browser_downloads import BrowserDownloads
 from .browser_thread import ChromiumGoneBeforeCall
-from .error_messages import CHROMIUM_ENDED
-from .event_ring import EventRing, cut_text
+from .event_ring_buffer import EventRingBuffer, truncate_with_note
 from .page_dialogs import PageDialogs
-from .page_pictures import PageShots
-from .page_traffic import PageConsole, RequestLog
+from .page_logs import ConsoleMessageLog, NetworkRequestLog
+from .page_screenshots import RecentScreenshots
+from .playwright_errors import CHROMIUM_ENDED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class BrowserTab:
 
     @property
     def url(self) -> str:
-        return cut_text(self.page.url, 2000)
+        return truncate_with_note(self.page.url, 2000)
 
 
 class BrowserSession:
@@ -68,12 +68,12 @@ class BrowserSession:
     ) -> None:
         self.browser = browser
         self.is_broken = False
-        self.events = EventRing()
+        self.events = EventRingBuffer()
         self.dialogs = PageDialogs(self.events)
         self.downloads = BrowserDownloads(downloads, self.events)
-        self.console = PageConsole()
-        self.network = RequestLog()
-        self.shots = PageShots()
+        self.console = ConsoleMessageLog()
+        self.network = NetworkRequestLog()
+        self.screenshots = RecentScreenshots()
         self.tabs: list[BrowserTab] = []
         self._current: BrowserTab | None = None
         self._unreported_event: int | None = None
@@ -182,10 +182,10 @@ class BrowserSession:
     async def inspect_tabs(self) -> list[tuple[BrowserTab, dict[str, Any]]]:
         """Return all tabs with their title and focus."""
 
-        async def look(tab: BrowserTab) -> tuple[BrowserTab, dict[str, Any]]:
+        async def describe_tab(tab: BrowserTab) -> tuple[BrowserTab, dict[str, Any]]:
             return tab, await self.read_title_and_focus(tab)
 
-        return list(await asyncio.gather(*map(look, self.tabs)))
+        return list(await asyncio.gather(*map(describe_tab, self.tabs)))
 
     async def inspect_current_tab(self) -> tuple[BrowserTab, dict[str, Any]]:
         """Return the current tab with title and focus; follows a person who has switched to another tab."""
@@ -195,7 +195,7 @@ class BrowserSession:
         seen = await self.read_title_and_focus(tab)
         if len(self.tabs) < 2 or not seen.get("hidden"):
             return tab, seen
-        others = [(other, look) for other, look in await self.inspect_tabs() if look.get("hidden") is False]
+        others = [(other, state) for other, state in await self.inspect_tabs() if state.get("hidden") is False]
         if len(others) != 1:
             return tab, seen
         self._current = others[0][0]

@@ -140,7 +140,7 @@ class BrowserThread:
     async def _run(self, work: Callable[[BrowserSession], Awaitable[T]]) -> T:
         import asyncio
 
-        from .error_messages import explain_error
+        from .playwright_errors import explain_playwright_error
 
         for again in (True, False):
             # Shielded, because later calls need the connection too.
@@ -153,7 +153,7 @@ class BrowserThread:
             except ToolError:
                 raise
             except Exception as error:
-                raise explain_error(error, session) from None
+                raise explain_playwright_error(error, session) from None
         raise ChromiumGone("chromium cannot be reached; try again")
 
     async def _connected_session(self) -> BrowserSession:
@@ -171,7 +171,7 @@ class BrowserThread:
 
     async def _connect(self) -> BrowserSession:
         from .browser_session import BrowserSession
-        from .hung_pages import browser_identity, free_hung_pages
+        from .hung_pages import chromium_instance_id, free_hung_pages
 
         for attempt in range(ATTACH_ATTEMPTS):
             await self._wait_for_chromium()
@@ -187,7 +187,7 @@ class BrowserThread:
                 if attempt == ATTACH_ATTEMPTS - 1:
                     raise ToolError(f"chromium at {self._address} does not answer: {str(error)[:200]}") from None
                 await _ignore_errors(free_hung_pages(self._address))
-        identity = await browser_identity(self._address)
+        identity = await chromium_instance_id(self._address)
         if self._identity and identity not in ("", self._identity):
             session.announce("Chromium had ended and was restarted; its tabs are lost.")
         self._identity = identity

@@ -14,12 +14,12 @@ WORKSPACE = "/workspace"
 
 def browser_tools(context: ToolContext) -> list[CallableTool]:
     """Return the browser tools, and connect to the browser ahead of the first call."""
-    from .action_tools import action_tools
-    from .agent_tools import agent_tools
+    from .browser_agent_tools import browser_agent_tools
+    from .browser_state_tools import browser_state_tools
     from .browser_thread import BrowserThread
-    from .log_tools import log_tools
     from .navigation_tools import navigation_tools
-    from .reading_tools import reading_tools
+    from .page_action_tools import page_action_tools
+    from .page_reading_tools import page_reading_tools
     from .tool_factory import BrowserToolFactory
 
     browser = BrowserThread(downloads_directory(context))
@@ -27,11 +27,11 @@ def browser_tools(context: ToolContext) -> list[CallableTool]:
     factory = BrowserToolFactory(browser)
     page_tools = [
         *navigation_tools(factory),
-        *action_tools(factory),
-        *reading_tools(factory),
-        *log_tools(factory),
+        *page_action_tools(factory),
+        *page_reading_tools(factory),
+        *browser_state_tools(factory),
     ]
-    return [*page_tools, *agent_tools(page_tools)]
+    return [*page_tools, *browser_agent_tools(page_tools)]
 
 
 def downloads_directory(context: ToolContext) -> str:

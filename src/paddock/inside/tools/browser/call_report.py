@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from ..tool_result import ToolCallResult
-from .event_ring import cut_text
+from .event_ring_buffer import truncate_with_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,25 +17,25 @@ MAX_EVENTS = 20
 PAGE_BUSY = "the page is busy with a script and does not respond; browser_reload or browser_navigate ends it"
 
 
-class PageBefore:
+class PageStateBeforeCall:
     """State of the page when a call started."""
 
-    def __init__(self, number: int, tab: BrowserTab, url: str, look: dict[str, Any]) -> None:
-        self.answered = bool(look)
+    def __init__(self, number: int, tab: BrowserTab, url: str, title_and_focus: dict[str, Any]) -> None:
+        self.answered = bool(title_and_focus)
         self.number = number
         self.tab = tab
         self.url = url
-        self.title = look.get("title", "")
-        self.focus = look.get("focus", "")
+        self.title = title_and_focus.get("title", "")
+        self.focus = title_and_focus.get("focus", "")
 
 
-async def page_before_call(session: BrowserSession) -> PageBefore:
+async def read_page_state(session: BrowserSession) -> PageStateBeforeCall:
     number = session.events.last_number
-    tab, look = await session.inspect_current_tab()
-    return PageBefore(number, tab, tab.url, look)
+    tab, title_and_focus = await session.inspect_current_tab()
+    return PageStateBeforeCall(number, tab, tab.url, title_and_focus)
 
 
-def events_since(session: BrowserSession, earlier: PageBefore) -> tuple[list[str], list[str]]:
+def describe_events_since(session: BrowserSession, earlier: PageStateBeforeCall) -> tuple[list[str], list[str]]:
     """Return descriptions of the events since the call started, and the paths of downloaded files."""
     events = session.events.entries_since(earlier.number)
     grouped = [(text, len(list(same))) for text, same in itertools.groupby(event["text"] for event in events)]
@@ -45,29 +45,29 @@ def events_since(session: BrowserSession, earlier: PageBefore) -> tuple[list[str
     return lines, [event["path"] for event in events if event.get("path")]
 
 
-async def report_changes(session: BrowserSession, earlier: PageBefore, done: str) -> ToolCallResult:
+async def report_page_changes(session: BrowserSession, earlier: PageStateBeforeCall, done: str) -> ToolCallResult:
     """Return a result with what a call did and what changed."""
     tab = await session.current_tab()
     url = tab.url
-    asking = session.dialogs.pending
-    look = {} if asking else await session.read_title_and_focus(tab)
+    pending_dialog = session.dialogs.pending
+    title_and_focus = {} if pending_dialog else await session.read_title_and_focus(tab)
     if await session.current_tab() is not tab:
         # A new tab was opened while the old one was inspected.
         tab = await session.current_tab()
-        url, look = tab.url, await session.read_title_and_focus(tab)
-    title, focus = str(look.get("title", ""))[:300], str(look.get("focus", ""))[:200]
-    events, files = events_since(session, earlier)
+        url, title_and_focus = tab.url, await session.read_title_and_focus(tab)
+    title, focus = str(title_and_focus.get("title", ""))[:300], str(title_and_focus.get("focus", ""))[:200]
+    events, files = describe_events_since(session, earlier)
     lines = [done, *events] if done else events[:]
-    known = bool(look) and earlier.answered
+    known = bool(title_and_focus) and earlier.answered
     changed = {"url": url != earlier.url, "title": known and title != earlier.title}
     changed["focus"] = known and focus != earlier.focus
     changed["tab"] = tab is not earlier.tab
     if changed["url"] or changed["tab"] or changed["title"]:
-        named = f' "{title}"' if look else ""
-        lines.append(f"The page is {cut_text(url, 300)}{named} in tab {tab.id}.")
+        named = f' "{title}"' if title_and_focus else ""
+        lines.append(f"The page is {truncate_with_note(url, 300)}{named} in tab {tab.id}.")
     if changed["focus"]:
         lines.append(f"The focus is now on {focus}." if focus else "No element has the focus now.")
-    busy = not (look or asking or tab.navigation_request is not None or tab.page.is_closed())
+    busy = not (title_and_focus or pending_dialog or tab.navigation_request is not None or tab.page.is_closed())
     if busy:
         lines.append(f"Now {PAGE_BUSY}.")
     elif not (events or any(changed.values())):
@@ -75,6 +75,6 @@ async def report_changes(session: BrowserSession, earlier: PageBefore, done: str
     structured: dict[str, Any] = {"url": url, "title": title, "tab": tab.id, "changed": changed}
     if focus:
         structured["focus"] = focus
-    if asking:
-        structured["dialog"] = asking
+    if pending_dialog:
+        structured["dialog"] = pending_dialog
     return ToolCallResult("\n".join(lines), structured=structured, files=files)

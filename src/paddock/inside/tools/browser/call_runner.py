@@ -7,8 +7,8 @@ import time
 
 from ..tool_result import ToolCallResult, ToolError
 from .browser_thread import ChromiumGoneBeforeCall
-from .call_report import PAGE_BUSY, events_since, page_before_call, report_changes
-from .error_messages import CHROMIUM_ENDED, explain_error
+from .call_report import PAGE_BUSY, describe_events_since, read_page_state, report_page_changes
+from .playwright_errors import CHROMIUM_ENDED, explain_playwright_error
 from .tool_factory import BrowserCall
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..tool_context import ToolContext
     from .browser_session import BrowserSession
-    from .call_report import PageBefore
+    from .call_report import PageStateBeforeCall
 
 UNRESPONSIVE_TIMEOUT = 1.0
 """Seconds a tool gets on a page that is already unresponsive."""
@@ -50,7 +50,7 @@ async def run_browser_call(
                 session.interrupt_soon(await session.current_tab())
             await dialogs.dismiss_pending(dismiss_reason)
         started_at = time.monotonic()
-        earlier = await page_before_call(session)
+        earlier = await read_page_state(session)
         earlier.number = started
         # The time spent waiting for a slow page counts.
         if not (earlier.answered or dialogs.pending):
@@ -69,7 +69,7 @@ async def _run(
     function: Callable[..., Awaitable[str | ToolCallResult]],
     arguments: Mapping[str, Any],
     seconds: float,
-    earlier: PageBefore,
+    earlier: PageStateBeforeCall,
     acts: bool,
     leaving: bool,
 ) -> ToolCallResult:
@@ -89,26 +89,28 @@ async def _run(
     except ToolError as error:
         return await _error_result(session, earlier, error)
     except Exception as error:
-        fault = explain_error(error, session)
+        tool_error = explain_playwright_error(error, session)
         if not session.is_alive:
-            raise fault from None
+            raise tool_error from None
         late = isinstance(error, asyncio.TimeoutError) or "Timeout" in str(error)
-        return await _error_result(session, earlier, ToolError(PAGE_BUSY) if late and not earlier.answered else fault)
+        return await _error_result(
+            session, earlier, ToolError(PAGE_BUSY) if late and not earlier.answered else tool_error
+        )
     if acts or done is None:
         return await _with_report(session, earlier, done)
     result = done if isinstance(done, ToolCallResult) else ToolCallResult(done)
-    events, files = events_since(session, earlier)
+    events, files = describe_events_since(session, earlier)
     result.text = "\n".join([result.text, *events])
     result.files += files
     return result
 
 
 async def _with_report(
-    session: BrowserSession, earlier: PageBefore, done: str | ToolCallResult | None
+    session: BrowserSession, earlier: PageStateBeforeCall, done: str | ToolCallResult | None
 ) -> ToolCallResult:
     if not isinstance(done, ToolCallResult):
-        return await report_changes(session, earlier, done or "")
-    reported = await report_changes(session, earlier, done.text)
+        return await report_page_changes(session, earlier, done or "")
+    reported = await report_page_changes(session, earlier, done.text)
     done.text, done.files = reported.text, [*done.files, *reported.files]
     done.structured = {**(reported.structured or {}), **(done.structured or {})}
     return done
@@ -127,20 +129,20 @@ async def _fail_if_page_hangs(
         while not (await asyncio.wait({task}, timeout=1.0))[0]:
             tab = call.tab
             silent = not await session.read_title_and_focus(tab, SILENT_SECONDS)
-            elsewhere = tab.navigation_request is not None or tab.page.is_closed() or session.dialogs.pending
-            if silent and not elsewhere and not task.done():
+            is_expected = tab.navigation_request is not None or tab.page.is_closed() or session.dialogs.pending
+            if silent and not is_expected and not task.done():
                 raise ToolError(f"this was probably done, but now {PAGE_BUSY}")
         return task.result()
     finally:
         task.cancel()
 
 
-async def _error_result(session: BrowserSession, earlier: PageBefore, error: ToolError) -> ToolCallResult:
+async def _error_result(session: BrowserSession, earlier: PageStateBeforeCall, error: ToolError) -> ToolCallResult:
     """Return an error result that includes what happened nevertheless."""
     if not earlier.answered or PAGE_BUSY in str(error):
-        return ToolCallResult("\n".join([str(error), *events_since(session, earlier)[0]]), error=True)
+        return ToolCallResult("\n".join([str(error), *describe_events_since(session, earlier)[0]]), error=True)
     try:
-        result = await asyncio.wait_for(report_changes(session, earlier, str(error)), 3.0)
+        result = await asyncio.wait_for(report_page_changes(session, earlier, str(error)), 3.0)
     except Exception:
         return ToolCallResult(str(error), error=True)
     if session.events.last_number == earlier.number and not any((result.structured or {}).get("changed", {}).values()):

@@ -44,7 +44,7 @@ class ChatModel:
         conversation = list(messages)
         for _ in range(2):
             reply = self._complete(conversation, seconds)
-            found = parse_json_object(reply)
+            found = find_json_object(reply)
             if found is not None:
                 return found
             conversation += [{"role": "assistant", "content": reply[:4000] or "(nothing)"}]
@@ -88,7 +88,7 @@ class ChatModel:
             raise ToolError(f"the model request failed: {str(error)[:200]}") from None
 
 
-def parse_json_object(text: str) -> dict[str, Any] | None:
+def find_json_object(text: str) -> dict[str, Any] | None:
     """Find the first JSON object in a model's reply, ignoring text around it."""
     decoder = json.JSONDecoder()
     at = text.find("{")

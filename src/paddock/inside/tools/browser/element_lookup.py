@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..tool_result import ToolError
-from .page_pictures import viewport_point
+from .page_screenshots import to_viewport_point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ POINT_SCHEMA: dict[str, dict[str, Any]] = {
 }
 
 
-def prefix_properties(properties: Mapping[str, Mapping[str, Any]], prefix: str) -> dict[str, dict[str, Any]]:
+def prefix_schema_properties(properties: Mapping[str, Mapping[str, Any]], prefix: str) -> dict[str, dict[str, Any]]:
     return {prefix + name: dict(rule) for name, rule in properties.items()}
 
 
-class PageTarget:
+class ElementOrPoint:
     """An element, or a point in the viewport."""
 
     def __init__(self, locator: Any, point: tuple[float, float] | None, name: str) -> None:
@@ -58,33 +58,35 @@ class PageTarget:
         return bounds["x"] + bounds["width"] / 2, bounds["y"] + bounds["height"] / 2
 
 
-async def find_target(
+async def find_element_or_point(
     session: BrowserSession, tab: BrowserTab, arguments: Mapping[str, Any], seconds: float, prefix: str = ""
-) -> PageTarget:
+) -> ElementOrPoint:
     """Find the target given by exactly one of ref, selector, text, or x and y."""
-    given = {name: arguments.get(prefix + name) for name in ("ref", "selector", "text", "x", "y")}
-    ways = [name for name in ("ref", "selector", "text") if given[name]]
-    if given["x"] is not None or given["y"] is not None:
-        ways.append("x")
-    if len(ways) != 1:
+    values = {name: arguments.get(prefix + name) for name in ("ref", "selector", "text", "x", "y")}
+    target_names = [name for name in ("ref", "selector", "text") if values[name]]
+    if values["x"] is not None or values["y"] is not None:
+        target_names.append("x")
+    if len(target_names) != 1:
         names = f"{prefix}ref, {prefix}selector, {prefix}text, or {prefix}x with {prefix}y"
-        raise ToolError(f"give one of {names} to choose the element" + ("" if not ways else ", not several"))
+        raise ToolError(f"give one of {names} to choose the element" + ("" if not target_names else ", not several"))
     page = tab.page
-    if ways[0] == "x":
-        if given["x"] is None or given["y"] is None:
+    if target_names[0] == "x":
+        if values["x"] is None or values["y"] is None:
             raise ToolError(f"a point needs both {prefix}x and {prefix}y")
-        x, y = await viewport_point(page, session.shots, given["x"], given["y"], arguments.get(prefix + "shot") or "")
-        return PageTarget(None, (x, y), f"the point ({given['x']:g}, {given['y']:g})")
-    if ways[0] == "ref":
-        return await _by_ref(page, str(given["ref"]))
-    if ways[0] == "selector":
-        locator = await _by_selector(page, str(given["selector"]), seconds)
-        return PageTarget(locator, None, str(given["selector"])[:100])
-    locator = await _by_text(page, str(given["text"]), seconds)
-    return PageTarget(locator, None, f'"{str(given["text"])[:100]}"')
+        x, y = await to_viewport_point(
+            page, session.screenshots, values["x"], values["y"], arguments.get(prefix + "shot") or ""
+        )
+        return ElementOrPoint(None, (x, y), f"the point ({values['x']:g}, {values['y']:g})")
+    if target_names[0] == "ref":
+        return await _by_ref(page, str(values["ref"]))
+    if target_names[0] == "selector":
+        locator = await _by_selector(page, str(values["selector"]), seconds)
+        return ElementOrPoint(locator, None, str(values["selector"])[:100])
+    locator = await _by_text(page, str(values["text"]), seconds)
+    return ElementOrPoint(locator, None, f'"{str(values["text"])[:100]}"')
 
 
-async def _by_ref(page: Any, ref: str) -> PageTarget:
+async def _by_ref(page: Any, ref: str) -> ElementOrPoint:
     if not re.fullmatch(r"[a-z0-9]+", ref):
         raise ToolError(f"{ref!r} is not a ref; browser_snapshot shows refs as [ref=e12]")
     locator = page.locator(f"aria-ref={ref}")
@@ -94,7 +96,7 @@ async def _by_ref(page: Any, ref: str) -> PageTarget:
         found = 0  # Playwright raises for an unknown ref.
     if not found:
         raise ToolError(f"element {ref} does not exist (any more); take a new browser_snapshot and use its refs")
-    return PageTarget(locator, None, ref)
+    return ElementOrPoint(locator, None, ref)
 
 
 async def _by_selector(page: Any, selector: str, seconds: float) -> Any:
@@ -105,12 +107,12 @@ async def _by_selector(page: Any, selector: str, seconds: float) -> Any:
 
 
 async def _by_text(page: Any, text: str, seconds: float) -> Any:
-    ways = []
+    target_names = []
     for exact in (True, False):
         for frame in page.frames[:MAX_FRAMES]:
-            ways += [_with_role(frame, text, exact), frame.get_by_label(text, exact=exact)]
-            ways += [frame.get_by_placeholder(text, exact=exact), frame.get_by_text(text, exact=exact)]
-    locator = await _first_visible(ways, seconds)
+            target_names += [_with_role(frame, text, exact), frame.get_by_label(text, exact=exact)]
+            target_names += [frame.get_by_placeholder(text, exact=exact), frame.get_by_text(text, exact=exact)]
+    locator = await _first_visible(target_names, seconds)
     if locator is None:
         raise ToolError(f"no element has the text {text[:200]!r}; browser_snapshot shows the elements")
     return locator
@@ -123,7 +125,7 @@ def _with_role(frame: Any, text: str, exact: bool) -> Any:
     return locator
 
 
-async def _first_visible(ways: list[Any], seconds: float) -> Any:
+async def _first_visible(target_names: list[Any], seconds: float) -> Any:
     """Wait for the first visible match and return it; on timeout a hidden match or None."""
     import asyncio
 
@@ -131,7 +133,7 @@ async def _first_visible(ways: list[Any], seconds: float) -> Any:
     deadline = loop.time() + seconds
     hidden = None
     while True:
-        for locator in ways:
+        for locator in target_names:
             count = await locator.count()
             for number in range(min(count, 20)):
                 if await locator.nth(number).is_visible():

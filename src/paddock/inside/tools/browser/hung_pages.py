@@ -29,7 +29,7 @@ async def free_hung_pages(address: str) -> int:
     return sum(await asyncio.gather(*(_free_page(host, port, str(one.get("id"))) for one in pages[:MAX_PAGES])))
 
 
-async def browser_identity(address: str) -> str:
+async def chromium_instance_id(address: str) -> str:
     """Return an id of the running chromium process; empty if it does not answer."""
     where = urlsplit(address)
     try:

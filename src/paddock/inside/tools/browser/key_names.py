@@ -47,7 +47,7 @@ _NAMES = {
 _MODIFIERS = ("Control", "Alt", "Shift", "Meta")
 
 
-def playwright_combination(text: str) -> str:
+def playwright_key_combination(text: str) -> str:
     """Translate a combination such as `ctrl+shift+t` to Playwright's notation. Raises ToolError."""
     words = [word.strip() for word in text.replace("++", "+plus").split("+")] if text != "+" else ["plus"]
     keys = [_playwright_key(word, text) for word in words]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..tool_result import ToolCallResult, ToolError
-from .event_ring import cut_text
+from .event_ring_buffer import truncate_with_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def navigation_tools(factory: BrowserToolFactory) -> list[CallableTool]:
 
 
 async def open_address(call: BrowserCall, url: str, until: str = "") -> str:
-    address = complete_address(url)
-    shown = cut_text(address, 300)
+    address = add_url_scheme(url)
+    shown = truncate_with_note(address, 300)
     status = await _load_page(
         call, lambda wait, limit: call.page.goto(address, wait_until=wait, timeout=limit), until, shown
     )
@@ -110,7 +110,7 @@ async def manage_tabs(call: BrowserCall, action: str, tab: str = "", url: str = 
     session = call.session
     done = ""
     if action == "open":
-        address = complete_address(url) if url else ""
+        address = add_url_scheme(url) if url else ""
         opened = await session.open_tab()
         call.tab, call.page = opened, opened.page
         done = f"Opened tab {opened.id}."
@@ -140,7 +140,7 @@ async def wait_for_page(call: BrowserCall, gone: bool, text: str = "", selector:
     if until:
         await call.page.wait_for_load_state(LOAD_STATES[until], timeout=call.milliseconds)
         return "The page has loaded." if until != "idle" else "No requests are running."
-    what = f'the text "{cut_text(text, 100)}"' if text else f"the element {cut_text(selector, 100)}"
+    what = f'the text "{truncate_with_note(text, 100)}"' if text else f"the element {truncate_with_note(selector, 100)}"
     locator = call.page.get_by_text(text) if text else call.page.locator(selector)
     # Of several matches, one visible is enough to appear; all must be hidden to be gone.
     seen = locator.filter(visible=True).first
@@ -154,13 +154,13 @@ async def wait_for_page(call: BrowserCall, gone: bool, text: str = "", selector:
     return f"{what[:1].upper()}{what[1:]} is {'gone' if gone else 'visible'}."
 
 
-def complete_address(text: str) -> str:
+def add_url_scheme(text: str) -> str:
     """Complete an address that lacks a scheme. Raises ToolError."""
     address = text.strip()
     scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?!\d+(/|$))", address)
     if scheme is None:
         if not address or (re.search(r"\s", address) and not address.startswith("/")):
-            raise ToolError(f"{cut_text(text, 100)!r} is not an address; use one such as https://example.org")
+            raise ToolError(f"{truncate_with_note(text, 100)!r} is not an address; use one such as https://example.org")
         if address.startswith("/") and not address.startswith("//"):
             from urllib.parse import quote
 
@@ -230,7 +230,7 @@ async def _list_tabs(call: BrowserCall) -> list[dict[str, Any]]:
     return [
         {
             "id": tab.id,
-            "url": cut_text(tab.url, 500),
+            "url": truncate_with_note(tab.url, 500),
             "title": str(look.get("title", ""))[:200],
             "current": tab is current,
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from .event_ring import EventRing, cut_text
+from .event_ring_buffer import EventRingBuffer, truncate_with_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ MAX_PER_CALL = 5
 class PageDialogs:
     """The alert, confirm, prompt and beforeunload dialogs of all pages."""
 
-    def __init__(self, events: EventRing) -> None:
+    def __init__(self, events: EventRingBuffer) -> None:
         self._events = events
         self._pending: list[Any] = []
         self._opened = asyncio.Event()
@@ -105,4 +105,4 @@ class PageDialogs:
 
 
 def describe_dialog(dialog: Any) -> str:
-    return f'{dialog.type} "{cut_text(dialog.message, 500)}"'
+    return f'{dialog.type} "{truncate_with_note(dialog.message, 500)}"'

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from ..tool_registry import CallableTool
-from ..tool_result import ToolCallResult, ToolError, shorten_text, utf8_safe
+from ..tool_result import ToolCallResult, ToolError, omit_middle_of_text, replace_surrogates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def accessibility_tree(context: ToolContext, depth: int, limit: int, all: bool, 
     lines = [_element_line(node) for node in nodes]
     if tree["cut"]:
         lines.append(f"[cut after {len(nodes)} elements; choose one app, or raise the limit]")
-    text = shorten_text(utf8_safe("\n".join(lines))) or "no program exposes an accessibility tree"
+    text = omit_middle_of_text(replace_surrogates("\n".join(lines))) or "no program exposes an accessibility tree"
     return ToolCallResult(text, structured={"elements": nodes, "complete": not tree["cut"]})
 
 

@@ -11,11 +11,17 @@ import threading
 import time
 
 from ..tool_registry import CallableTool
-from ..tool_result import ToolCallResult, ToolError, quote_title, utf8_safe
-from ..workspace.process_list import ancestor_pids, descendant_pids, is_alive, list_processes, session_id
+from ..tool_result import ToolCallResult, ToolError, quote_title, replace_surrogates
+from ..workspace.process_list import (
+    ancestor_pids,
+    descendant_pids,
+    is_process_alive,
+    list_processes,
+    process_session_id,
+)
 from ..workspace.program_runner import HeadAndTailBuffer
 from .app_menu import find_menu_entry, list_menu_entries
-from .window_manager import XWindow, active_window_id, list_x_windows, window_label
+from .window_manager import XWindow, active_window_id, describe_window, list_x_windows
 from .x_display import DesktopUnavailable
 
 TYPE_CHECKING = False
@@ -100,10 +106,10 @@ def app_tools(context: ToolContext) -> list[CallableTool]:
 
 def start_app(context: ToolContext, app: str, arguments: list[str], wait: float) -> ToolCallResult:
     entry = find_menu_entry(app)
-    return launch_program(context, [*(entry["argv"] if entry else _parse_command(app)), *arguments], wait)
+    return launch_app(context, [*(entry["argv"] if entry else _parse_command(app)), *arguments], wait)
 
 
-def launch_program(
+def launch_app(
     context: ToolContext,
     argv: list[str],
     wait: float,
@@ -119,7 +125,7 @@ def launch_program(
     window's title has that name.
     """
     name = name or argv[0]
-    before = WindowsBefore(context)
+    before = WindowsBeforeLaunch(context)
     try:
         process = subprocess.Popen(
             argv,
@@ -135,7 +141,7 @@ def launch_program(
             f"cannot start {name!r}: {error.strerror}; list_installed_apps lists the installed programs"
         ) from None
     started = StartedProgram(process)
-    structured: dict[str, Any] = {"pid": process.pid, "command": utf8_safe(shlex.join(argv))}
+    structured: dict[str, Any] = {"pid": process.pid, "command": replace_surrogates(shlex.join(argv))}
     if wait <= 0:
         return ToolCallResult(f"started {name} as process {process.pid}", structured=structured)
     window = _await_window(context, started, before, wait, adopted)
@@ -146,7 +152,7 @@ def launch_program(
         if started.code == 0:
             instance_window = before.window_of_program(name)
             also = (
-                f"; {window_label(instance_window)} belongs to the same program and was open before"
+                f"; {describe_window(instance_window)} belongs to the same program and was open before"
                 if instance_window
                 else ""
             )
@@ -161,14 +167,14 @@ def launch_program(
     if document:
         window = _wait_for_title(context, window, document)
     structured.update(pid=window.pid or process.pid, window=window.to_document(window.id))
-    place = f"{window.width}x{window.height} at {window.x}, {window.y}"
+    geometry = f"{window.width}x{window.height} at {window.x}, {window.y}"
     if handed_over:
-        text = f"{name} was already running; its window {window_label(window)} handles this start; it is {place}"
+        text = f"{name} was already running; its window {describe_window(window)} handles this start; it is {geometry}"
         return ToolCallResult(text, structured=structured)
-    return ToolCallResult(f"started {name}: window {window_label(window)}, {place}", structured=structured)
+    return ToolCallResult(f"started {name}: window {describe_window(window)}, {geometry}", structured=structured)
 
 
-class WindowsBefore:
+class WindowsBeforeLaunch:
     """The windows that were open before a program was started."""
 
     def __init__(self, context: ToolContext) -> None:
@@ -229,7 +235,7 @@ class StartedProgram:
 
 
 def _await_window(
-    context: ToolContext, started: StartedProgram, before: WindowsBefore, wait: float, adopted: bool
+    context: ToolContext, started: StartedProgram, before: WindowsBeforeLaunch, wait: float, adopted: bool
 ) -> XWindow | None:
     """Wait for a new window of the program, or for a running instance that takes over its job."""
     started_at = time.monotonic()
@@ -261,7 +267,7 @@ def _await_window(
 
 def _has_running_children(session: int) -> bool:
     """True if processes that an ended program started still run."""
-    return any(session_id(pid) == session and is_alive(pid) for pid, _ in list_processes())
+    return any(process_session_id(pid) == session and is_process_alive(pid) for pid, _ in list_processes())
 
 
 def _wait_for_title(context: ToolContext, window: XWindow, document: str) -> XWindow:
@@ -303,9 +309,9 @@ def stop_app(context: ToolContext, app: str, force: bool) -> ToolCallResult:
             except (ProcessLookupError, PermissionError):
                 pass
         deadline = time.monotonic() + (timeout if not force or number == signal.SIGKILL else 0.3)
-        while any(is_alive(pid) for pid in family) and time.monotonic() < deadline:
+        while any(is_process_alive(pid) for pid in family) and time.monotonic() < deadline:
             time.sleep(0.02)
-        if not any(is_alive(pid) for pid in family):
+        if not any(is_process_alive(pid) for pid in family):
             structured = {"stopped": sorted(pids), "windows": [window.name for window in windows]}
             return ToolCallResult(f"stopped {app} (process {', '.join(map(str, sorted(pids)))})", structured=structured)
     raise ToolError(f"{app} could not be stopped")
@@ -313,11 +319,11 @@ def stop_app(context: ToolContext, app: str, force: bool) -> ToolCallResult:
 
 def _close_windows(context: ToolContext, windows: list[XWindow]) -> ToolCallResult | None:
     """Ask windows to close; return the result to report if one does not, None otherwise."""
-    from .window_tools import close_window, raise_dialog
+    from .window_tools import activate_dialog, close_window
 
     for window in windows:
         if window.owner and (window.modal or window.dialog):
-            text, dialog = raise_dialog(context, window)
+            text, dialog = activate_dialog(context, window)
             return ToolCallResult(
                 f"it is still running: {text}; force kills it", structured={"stopped": [], "dialog": dialog}
             )
@@ -344,7 +350,7 @@ def _find_running(context: ToolContext, app: str) -> tuple[set[int], list[XWindo
         pids = {w.pid for w in shown if w.pid and wanted in (w.app.lower(), w.title.lower())}
         pids = pids or {pid for pid, name in list_processes() if name.lower() == wanted}
         pids = pids or {w.pid for w in shown if w.pid and wanted in w.title.lower()}
-    pids = {pid for pid in pids if is_alive(pid)} - own
+    pids = {pid for pid in pids if is_process_alive(pid)} - own
     if not pids:
         names = ", ".join(sorted({f"{w.app} ({w.pid})" for w in shown})) or "none"
         raise AppNotRunning(f"no program {app!r} is running; programs with windows: {names}")

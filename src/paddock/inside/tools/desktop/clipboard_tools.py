@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tool_registry import CallableTool
-from ..tool_result import ToolCallResult, shorten_text, utf8_safe
+from ..tool_result import ToolCallResult, omit_middle_of_text, replace_surrogates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def get_clipboard(context: ToolContext) -> ToolCallResult:
     text = context.clipboard.text()
     if text is not None:
         return ToolCallResult(
-            shorten_text(utf8_safe(text)),
-            structured={"text": shorten_text(utf8_safe(text)), "length": len(text)},
+            omit_middle_of_text(replace_surrogates(text)),
+            structured={"text": omit_middle_of_text(replace_surrogates(text)), "length": len(text)},
         )
     contents = context.clipboard.contents()
     picture = contents.get("image/png")

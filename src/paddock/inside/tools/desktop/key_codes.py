@@ -76,9 +76,9 @@ def character_symbol(text: str) -> int:
     return code if 0x20 <= code <= 0x7E or 0xA0 <= code <= 0xFF else 0x01000000 | code
 
 
-def combination_keycodes(connection: XConnection, text: str) -> list[int]:
+def parse_key_combination(connection: XConnection, text: str) -> list[int]:
     """Return the key codes of a combination such as `ctrl+shift+t`, in the order of pressing."""
-    names = split_combination(text)
+    names = split_key_combination(text)
     modified = any(name.lower() in MODIFIER_NAMES for name in names[:-1])
     codes: list[int] = []
     for name in names:
@@ -94,12 +94,12 @@ def combination_keycodes(connection: XConnection, text: str) -> list[int]:
     return codes
 
 
-def split_combination(text: str) -> list[str]:
+def split_key_combination(text: str) -> list[str]:
     """Split a combination at its plus signs; `ctrl++` is ctrl and plus."""
     if text == "+":
         return ["plus"]
     if text.endswith("++"):
-        return [*split_combination(text[:-2]), "plus"]
+        return [*split_key_combination(text[:-2]), "plus"]
     names = [name.strip() for name in text.split("+")]
     if not all(names):
         raise ToolError(f"{text!r} is not a key combination; write it like ctrl+shift+t")

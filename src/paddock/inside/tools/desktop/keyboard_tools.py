@@ -8,9 +8,9 @@ from ..tool_registry import CallableTool
 from ..tool_result import ToolCallResult, ToolError, quote_title
 from .key_codes import (
     character_symbol,
-    combination_keycodes,
     hold_keycodes,
     modifier_keycodes,
+    parse_key_combination,
     press_keycodes,
     read_keymap,
     release_keycodes,
@@ -78,7 +78,7 @@ def press_keys(context: ToolContext, keys: str, repeat: int, wait: float) -> Too
         raise ToolError("keys must name at least one key; the space bar is called space")
     effects = ScreenChanges(context)
     with context.display.connection() as connection:
-        combinations = [combination_keycodes(connection, name) for name in names]
+        combinations = [parse_key_combination(connection, name) for name in names]
         for _ in range(repeat):
             for codes in combinations:
                 press_keycodes(connection, codes)
@@ -93,7 +93,7 @@ def input_text(context: ToolContext, text: str, enter: bool, method: str, wait: 
     effects = ScreenChanges(context)
     with context.display.connection() as connection:
         _check_focus(connection)
-        plain = can_be_typed(connection, text)
+        plain = is_typable(connection, text)
     if method == "keys" and not plain:
         odd = next(c for c in text if not c.isascii() or not (c.isprintable() or c in "\n\t"))
         raise ToolError(f"the keyboard has no key for {odd!r}; use method auto or clipboard")
@@ -109,7 +109,7 @@ def input_text(context: ToolContext, text: str, enter: bool, method: str, wait: 
             _type_text(context, text)
     if enter:
         with context.display.connection() as connection:
-            codes = combination_keycodes(connection, "enter")
+            codes = parse_key_combination(connection, "enter")
             press_keycodes(connection, codes)
             release_keycodes(connection, codes)
             connection.x.sync()
@@ -117,12 +117,12 @@ def input_text(context: ToolContext, text: str, enter: bool, method: str, wait: 
     return effects.wait_and_describe(what, wait, characters=len(text), method=way)
 
 
-def can_be_typed(connection: XConnection, text: str) -> bool:
+def is_typable(connection: XConnection, text: str) -> bool:
     """True if all characters are ASCII and on the keyboard."""
     if not text.isascii():
         return False
     known = read_keymap(connection)
-    return all(character_symbol(letter) in known for letter in set(text))
+    return all(character_symbol(character) in known for character in set(text))
 
 
 def _type_text(context: ToolContext, text: str) -> None:
@@ -132,8 +132,8 @@ def _type_text(context: ToolContext, text: str) -> None:
         with context.display.connection() as connection:
             known = read_keymap(connection)
             shift = modifier_keycodes(connection, ["shift"])
-            for letter in text[begin : begin + 100]:
-                code, shifted = known[character_symbol(letter)]
+            for character in text[begin : begin + 100]:
+                code, shifted = known[character_symbol(character)]
                 with hold_keycodes(connection, shift if shifted else ()):
                     press_keycodes(connection, [code])
                     release_keycodes(connection, [code])
@@ -156,7 +156,7 @@ def _paste_text(context: ToolContext, text: str) -> bool:
     try:
         started_at = time.monotonic()
         with context.display.connection() as connection:
-            codes = combination_keycodes(connection, keys)
+            codes = parse_key_combination(connection, keys)
             press_keycodes(connection, codes)
             release_keycodes(connection, codes)
             connection.x.sync()

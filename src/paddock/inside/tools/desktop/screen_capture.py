@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 
 from ..tool_result import ToolError
-from .screen_images import MIME_TYPES, CaptureOptions, ScreenArea, encode_image, scale_image
+from .screen_images import MIME_TYPES, ScreenArea, ScreenCaptureOptions, encode_image, scale_image
 from .x_display import XDisplay, x_socket_path
 
 TYPE_CHECKING = False
@@ -64,7 +64,7 @@ class ScreenCapture:
         self._lock = threading.Lock()
         self._last: EncodedScreenshot | None = None
         self._remembered: OrderedDict[str, tuple[ScreenArea, tuple[int, int]]] = OrderedDict()
-        self._sources: dict[tuple[int, int, int], FrameStream] = {}
+        self._sources: dict[tuple[int, int, int], ScreenFrameStream] = {}
 
     def wait_until_drawn(self) -> None:
         """Wait until a desktop that has just started has drawn itself."""
@@ -82,7 +82,7 @@ class ScreenCapture:
             if not self.display.wait_for_change(serial, min(QUIET_SECONDS, remaining)):
                 return
 
-    def take_screenshot(self, options: CaptureOptions, unless: str = "") -> EncodedScreenshot | None:
+    def take_screenshot(self, options: ScreenCaptureOptions, unless: str = "") -> EncodedScreenshot | None:
         """Take a screenshot; None if the one with the ETag `unless` is still current."""
         with self.display.connection() as connection:
             connection.request_change_event()
@@ -97,7 +97,7 @@ class ScreenCapture:
                 return last
             screen = (connection.width, connection.height)
             area = ScreenArea(options, *screen)
-            image = capture_area(connection, area)
+            image = capture_screen_area(connection, area)
         if pointer is not None:
             pointer.draw_onto(image, area)
         data = encode_image(scale_image(image, area), options.format, options.quality)
@@ -132,7 +132,7 @@ class ScreenCapture:
             raise ToolError(f"{x:g}, {y:g} is off the screen, which is {width}x{height} pixels ({limits})")
         return int(x), int(y)
 
-    def frame_stream(self, width: int, quality: int, fps: int) -> FrameStream:
+    def frame_stream(self, width: int, quality: int, fps: int) -> ScreenFrameStream:
         """Return the frame stream of this size, quality and rate; all its readers share it."""
         key = (width, quality, fps)
         with self.display.connection():
@@ -145,16 +145,16 @@ class ScreenCapture:
                     del self._sources[idle]
                 if len(self._sources) >= MAX_SOURCES:
                     raise ToolError("too many streams of different sizes; close some")
-                self._sources[key] = FrameStream(self, *key)
+                self._sources[key] = ScreenFrameStream(self, *key)
             return self._sources[key]
 
 
-class FrameStream:
+class ScreenFrameStream:
     """Frames of the changing screen; one thread captures them while there are readers."""
 
     def __init__(self, screen: ScreenCapture, width: int, quality: int, fps: int) -> None:
         self._screen = screen
-        self._options = CaptureOptions("jpeg", quality, 1.0, width)
+        self._options = ScreenCaptureOptions("jpeg", quality, 1.0, width)
         self._interval = 1.0 / fps
         self._changed = threading.Condition()
         self._frame = b""
@@ -215,7 +215,7 @@ class FrameStream:
             connection.request_change_event()
             serial = connection.change_serial
             area = ScreenArea(self._options, connection.width, connection.height)
-            image = capture_area(connection, area)
+            image = capture_screen_area(connection, area)
         data = encode_image(scale_image(image, area), "jpeg", self._options.quality)
         head = {"width": area.shown_width, "height": area.shown_height, "bytes": len(data), "at": time.time()}
         with self._changed:
@@ -244,7 +244,7 @@ class CursorImage:
         image.paste(drawn, (found.x - found.xhot - area.x, found.y - found.yhot - area.y), drawn)
 
 
-def capture_area(connection: XConnection, area: ScreenArea) -> Any:
+def capture_screen_area(connection: XConnection, area: ScreenArea) -> Any:
     """Return a PIL image of an area of the screen, without the mouse pointer."""
     from PIL import Image
 
@@ -259,9 +259,9 @@ def _read_pixels(connection: XConnection, area: ScreenArea) -> Any:
     memory: Any = connection.cache.get("memory")
     if memory is None:
         try:
-            from .shared_memory import SharedMemory
+            from .x_shared_memory import XSharedMemory
 
-            memory = SharedMemory(connection.x, connection.width * connection.height * 4)
+            memory = XSharedMemory(connection.x, connection.width * connection.height * 4)
         except (OSError, ImportError):
             memory = False  # The pixels then come over the socket, which is slower.
         connection.cache["memory"] = memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ..tool_result import ToolCallResult, quote_title
-from .window_manager import focused_window, read_window, window_ids, window_label
+from .window_manager import describe_window, focused_window, list_window_ids, read_x_window
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ScreenChanges:
             connection.request_change_event()
             self._serial = connection.change_serial
             self._focus = focused_window(connection)
-            self._windows = set(window_ids(connection))
+            self._windows = set(list_window_ids(connection))
 
     def wait_and_describe(self, text: str, wait: float, **structured: Any) -> ToolCallResult:
         """Wait for the reaction and return the result that describes action and reaction."""
@@ -45,8 +45,9 @@ class ScreenChanges:
         with self._display.connection() as connection:
             window, title = focused_window(connection)
             changed = changed or connection.change_serial != self._serial
-            new_ids = [one for one in window_ids(connection) if one not in self._windows and one != window]
-            shown = [one for one in (read_window(connection, one) for one in new_ids[:MAX_NEW]) if one and not one.dock]
+            new_ids = [one for one in list_window_ids(connection) if one not in self._windows and one != window]
+            new_windows = [read_x_window(connection, one) for one in new_ids[:MAX_NEW]]
+            shown = [one for one in new_windows if one and not one.dock]
         moved = window != self._focus[0]
         text += "; the screen changed" if changed else "; the screen did not change"
         if moved and window:
@@ -56,7 +57,7 @@ class ScreenChanges:
         elif title != self._focus[1]:
             text += f"; the active window's title is now {quote_title(title)}"
         for opened in shown:
-            text += f"; {window_label(opened)} has opened but is not active"
+            text += f"; {describe_window(opened)} has opened but is not active"
         focused = {"window": f"0x{window:x}" if window else "", "title": title}
         return ToolCallResult(text, structured={**structured, "screen_changed": changed, "focus": focused})
 

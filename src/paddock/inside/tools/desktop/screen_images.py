@@ -14,7 +14,7 @@ MIME_TYPES = {"jpeg": "image/jpeg", "png": "image/png", "webp": "image/webp"}
 MAX_PIXELS = 40_000_000
 
 
-class CaptureOptions:
+class ScreenCaptureOptions:
     """Region, scale and format of a screenshot."""
 
     __slots__ = ("format", "max_width", "pointer", "quality", "region", "scale")
@@ -40,7 +40,7 @@ class CaptureOptions:
         return (self.format, self.quality, self.scale, self.max_width, self.region, self.pointer)
 
     @classmethod
-    def from_query(cls, request: IncomingRequest) -> CaptureOptions:
+    def from_query(cls, request: IncomingRequest) -> ScreenCaptureOptions:
         """Read the options from a request's query. Raises ApiError for an invalid one."""
         from ...errors import ApiError
 
@@ -72,7 +72,7 @@ class ScreenArea:
 
     __slots__ = ("height", "shown_height", "shown_width", "width", "x", "y")
 
-    def __init__(self, options: CaptureOptions, screen_width: int, screen_height: int) -> None:
+    def __init__(self, options: ScreenCaptureOptions, screen_width: int, screen_height: int) -> None:
         self.x, self.y, self.width, self.height = options.region or (0, 0, screen_width, screen_height)
         inside = 0 <= self.x < screen_width and 0 <= self.y < screen_height
         if not inside or self.width < 1 or self.height < 1:

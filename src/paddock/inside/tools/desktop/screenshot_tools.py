@@ -6,7 +6,7 @@ import time
 
 from ..tool_registry import CallableTool
 from ..tool_result import ToolCallResult, ToolError
-from .screen_images import MIME_TYPES, CaptureOptions
+from .screen_images import MIME_TYPES, ScreenCaptureOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ def screenshot(
     bounds = (region["x"], region["y"], region["width"], region["height"]) if region else None
     target = context.absolute_path(path) if path else None
     context.screen_capture.wait_until_drawn()
-    shot = context.screen_capture.take_screenshot(CaptureOptions(format, quality, scale, max_width, bounds, pointer))
+    shot = context.screen_capture.take_screenshot(
+        ScreenCaptureOptions(format, quality, scale, max_width, bounds, pointer)
+    )
     if shot is None:
         raise ToolError("the screen could not be read")
     name = context.screen_capture.remember_screenshot(shot)

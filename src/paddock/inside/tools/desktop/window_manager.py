@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..tool_result import ToolError, quote_title, utf8_safe
+from ..tool_result import ToolError, quote_title, replace_surrogates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class XWindow:
 def list_x_windows(connection: XConnection) -> list[XWindow]:
     """Return the windows from bottom to top, without panels and the desktop itself."""
     found = []
-    for identifier in window_ids(connection)[:MAX_WINDOWS]:
-        window = read_window(connection, identifier)
+    for identifier in list_window_ids(connection)[:MAX_WINDOWS]:
+        window = read_x_window(connection, identifier)
         if window is not None and not window.dock:
             found.append(window)
     return found
@@ -133,14 +133,14 @@ def find_window(connection: XConnection, wanted: str | None) -> XWindow:
     raise ToolError(f"several windows have {wanted!r} in their title; use an id: {_window_labels(matching)}")
 
 
-def window_ids(connection: XConnection) -> list[int]:
+def list_window_ids(connection: XConnection) -> list[int]:
     stacked = _read_property(connection, connection.root, "_NET_CLIENT_LIST_STACKING")
     return [
         int(identifier) for identifier in stacked or _read_property(connection, connection.root, "_NET_CLIENT_LIST")
     ]
 
 
-def read_window(connection: XConnection, identifier: int) -> XWindow | None:
+def read_x_window(connection: XConnection, identifier: int) -> XWindow | None:
     """Read a window's properties; None if it has vanished."""
     from Xlib import error
 
@@ -150,7 +150,7 @@ def read_window(connection: XConnection, identifier: int) -> XWindow | None:
         return None
 
 
-def send_request(connection: XConnection, window: XWindow, message: str, *values: int) -> None:
+def send_window_manager_request(connection: XConnection, window: XWindow, message: str, *values: int) -> None:
     """Send the window manager a client message about a window."""
     from Xlib import X
     from Xlib.protocol import event
@@ -189,12 +189,12 @@ def _atom_name(connection: XConnection, atom: int) -> str:
 def _decode_text(value: Any) -> str:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
-    return utf8_safe(str(value or ""))[:MAX_TITLE]
+    return replace_surrogates(str(value or ""))[:MAX_TITLE]
 
 
-def window_label(window: XWindow) -> str:
+def describe_window(window: XWindow) -> str:
     return f"{quote_title(window.title)} ({window.name})"
 
 
 def _window_labels(windows: list[XWindow]) -> str:
-    return ", ".join(window_label(window) for window in windows[-12:]) or "none"
+    return ", ".join(describe_window(window) for window in windows[-12:]) or "none"

@@ -9,12 +9,12 @@ from ..tool_result import ToolCallResult, ToolError, quote_title
 from .window_manager import (
     XWindow,
     active_window_id,
+    describe_window,
     find_window,
+    list_window_ids,
     list_x_windows,
-    read_window,
-    send_request,
-    window_ids,
-    window_label,
+    read_x_window,
+    send_window_manager_request,
 )
 
 TYPE_CHECKING = False
@@ -47,7 +47,7 @@ def window_tools(context: ToolContext) -> list[CallableTool]:
         }
     }
     size = {"type": "integer", "minimum": 1, "maximum": 32767}
-    place = {"type": "integer", "minimum": -32768, "maximum": 32767}
+    position_schema = {"type": "integer", "minimum": -32768, "maximum": 32767}
     return [
         CallableTool(
             "list_windows",
@@ -78,7 +78,7 @@ def window_tools(context: ToolContext) -> list[CallableTool]:
         CallableTool(
             "resize_window",
             "Change the size or position of a window.",
-            {**window, "width": size, "height": size, "x": place, "y": place},
+            {**window, "width": size, "height": size, "x": position_schema, "y": position_schema},
             [],
             resize_window,
             input=True,
@@ -124,7 +124,7 @@ def list_windows(context: ToolContext) -> ToolCallResult:
 
 def activate_window(context: ToolContext, window: str | None = None) -> ToolCallResult:
     def act(connection: XConnection, found: XWindow) -> None:
-        send_request(connection, found, "_NET_ACTIVE_WINDOW", _FROM_PAGER)
+        send_window_manager_request(connection, found, "_NET_ACTIVE_WINDOW", _FROM_PAGER)
 
     return _request_change(
         context, window, "activated", act, lambda connection, found: active_window_id(connection) == found.id
@@ -134,7 +134,7 @@ def activate_window(context: ToolContext, window: str | None = None) -> ToolCall
 def window_maximize(context: ToolContext, window: str | None = None) -> ToolCallResult:
     def act(connection: XConnection, found: XWindow) -> None:
         if found.minimized:
-            send_request(connection, found, "_NET_ACTIVE_WINDOW", _FROM_PAGER)
+            send_window_manager_request(connection, found, "_NET_ACTIVE_WINDOW", _FROM_PAGER)
         _maximize(connection, found, _ADD)
 
     return _request_change(context, window, "maximised", act, lambda connection, found: found.maximized)
@@ -142,7 +142,7 @@ def window_maximize(context: ToolContext, window: str | None = None) -> ToolCall
 
 def window_minimize(context: ToolContext, window: str | None = None) -> ToolCallResult:
     def act(connection: XConnection, found: XWindow) -> None:
-        send_request(connection, found, "WM_CHANGE_STATE", _ICONIC)
+        send_window_manager_request(connection, found, "WM_CHANGE_STATE", _ICONIC)
 
     return _request_change(context, window, "minimised", act, lambda connection, found: found.minimized)
 
@@ -150,7 +150,7 @@ def window_minimize(context: ToolContext, window: str | None = None) -> ToolCall
 def window_restore(context: ToolContext, window: str | None = None) -> ToolCallResult:
     def act(connection: XConnection, found: XWindow) -> None:
         if found.minimized:
-            send_request(connection, found, "_NET_ACTIVE_WINDOW", _FROM_PAGER)
+            send_window_manager_request(connection, found, "_NET_ACTIVE_WINDOW", _FROM_PAGER)
         _maximize(connection, found, _REMOVE)
 
     def done(connection: XConnection, found: XWindow) -> bool:
@@ -173,7 +173,7 @@ def resize_window(
     def act(connection: XConnection, found: XWindow) -> None:
         flags = sum(1 << (8 + bit) for bit, value in enumerate((x, y, width, height)) if value is not None)
         _maximize(connection, found, _REMOVE)
-        send_request(
+        send_window_manager_request(
             connection, found, "_NET_MOVERESIZE_WINDOW", flags | 1 << 13, x or 0, y or 0, width or 0, height or 0
         )
 
@@ -189,13 +189,13 @@ def resize_window(
 def close_window(context: ToolContext, window: str | None = None) -> ToolCallResult:
     with context.display.connection() as connection:
         found = find_window(connection, window)
-        before = set(window_ids(connection))
-        send_request(connection, found, "_NET_CLOSE_WINDOW", 0, _FROM_PAGER)
+        before = set(list_window_ids(connection))
+        send_window_manager_request(connection, found, "_NET_CLOSE_WINDOW", 0, _FROM_PAGER)
     deadline = time.monotonic() + CLOSE_TIMEOUT
     while True:
         with context.display.connection() as connection:
-            present = window_ids(connection)
-            new = [read_window(connection, identifier) for identifier in present if identifier not in before]
+            present = list_window_ids(connection)
+            new = [read_x_window(connection, identifier) for identifier in present if identifier not in before]
             dialogs = [other for other in new if other is not None and not other.dock]
             opened_dialog = None
             if found.id not in present:
@@ -205,20 +205,20 @@ def close_window(context: ToolContext, window: str | None = None) -> ToolCallRes
             if opened_dialog is not None:
                 break
             if late:
-                text = f"{window_label(found)} was asked to close and is still there"
+                text = f"{describe_window(found)} was asked to close and is still there"
                 return ToolCallResult(text, structured={"window": found.name, "closed": False})
             serial = connection.change_serial
         context.display.wait_for_change(serial, 0.05, context.caller)
     if opened_dialog is not None:
-        text, dialog = raise_dialog(context, opened_dialog)
-        text = f"{window_label(found)} is still there: {text}"
+        text, dialog = activate_dialog(context, opened_dialog)
+        text = f"{describe_window(found)} is still there: {text}"
         return ToolCallResult(text, structured={"window": found.name, "closed": False, "dialog": dialog})
-    return ToolCallResult(f"closed {window_label(found)}", structured={"window": found.name, "closed": True})
+    return ToolCallResult(f"closed {describe_window(found)}", structured={"window": found.name, "closed": True})
 
 
-def raise_dialog(context: ToolContext, dialog: XWindow) -> tuple[str, dict[str, Any]]:
+def activate_dialog(context: ToolContext, dialog: XWindow) -> tuple[str, dict[str, Any]]:
     """Activate a dialog that must be answered; return a message about it and its description."""
-    text = f"the dialog {window_label(dialog)} must be answered first"
+    text = f"the dialog {describe_window(dialog)} must be answered first"
     try:
         shown = activate_window(context, dialog.name)
     except ToolError:
@@ -239,15 +239,15 @@ def _request_change(
         found = find_window(connection, wanted)
         act(connection, found)
     deadline = time.monotonic() + CHANGE_TIMEOUT
-    place, since = (0, 0, 0, 0), 0.0
+    last_geometry, since = (0, 0, 0, 0), 0.0
     while True:
         with context.display.connection() as connection:
-            now = read_window(connection, found.id)
+            now = read_x_window(connection, found.id)
             if now is None:
-                raise ToolError(f"{window_label(found)} has vanished")
+                raise ToolError(f"{describe_window(found)} has vanished")
             finished = done(connection, now)
-            if now.geometry != place:
-                place, since = now.geometry, time.monotonic()
+            if now.geometry != last_geometry:
+                last_geometry, since = now.geometry, time.monotonic()
             rests = now.minimized or time.monotonic() - since >= STILL_SECONDS
             if (finished and rests) or time.monotonic() > deadline:
                 active = active_window_id(connection)
@@ -256,16 +256,16 @@ def _request_change(
             serial = connection.change_serial
         context.display.wait_for_change(serial, 0.02, context.caller)
     text = (
-        f"{verb} {window_label(now)}"
+        f"{verb} {describe_window(now)}"
         if finished
-        else f"{window_label(now)} was not {verb}: the window manager did not apply it"
+        else f"{describe_window(now)} was not {verb}: the window manager did not apply it"
     )
     if not now.minimized:
         text += f"; it is {now.width}x{now.height} at {now.x}, {now.y}"
     structured = now.to_document(active)
     if blocking is not None:
         structured["blocked_by"] = blocking.to_document(active)
-        text += f"; the modal dialog {window_label(blocking)} must be answered before the window takes input"
+        text += f"; the modal dialog {describe_window(blocking)} must be answered before the window takes input"
     return ToolCallResult(text, structured=structured, error=not finished)
 
 
@@ -279,13 +279,13 @@ def _blocking_dialog(connection: XConnection, window: XWindow) -> XWindow | None
 def _maximize(connection: XConnection, window: XWindow, action: int) -> None:
     across = connection.atom("_NET_WM_STATE_MAXIMIZED_HORZ")
     down = connection.atom("_NET_WM_STATE_MAXIMIZED_VERT")
-    send_request(connection, window, "_NET_WM_STATE", action, down, across, _FROM_PAGER)
+    send_window_manager_request(connection, window, "_NET_WM_STATE", action, down, across, _FROM_PAGER)
 
 
 def _window_line(document: dict[str, Any]) -> str:
     marks = [word for word in ("active", "minimized", "maximized", "dialog", "modal") if document[word]]
     shown = f"{document['window']}  {quote_title(document['title'])}  {document['app']}  pid {document['pid']}  "
-    place = f"{document['width']}x{document['height']}"
+    geometry = f"{document['width']}x{document['height']}"
     if not document["minimized"]:
-        place += f" at {document['x']}, {document['y']}"
-    return shown + place + (f"  [{', '.join(marks)}]" if marks else "")
+        geometry += f" at {document['x']}, {document['y']}"
+    return shown + geometry + (f"  [{', '.join(marks)}]" if marks else "")

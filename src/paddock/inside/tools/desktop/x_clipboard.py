@@ -57,12 +57,12 @@ class XClipboard:
 
     def own_text(self, text: str, primary: bool = False) -> ClipboardOwner:
         data = text.encode("utf-8", "surrogatepass")
-        forms = dict.fromkeys(_TEXT[:3] + _TEXT[4:], data)
+        contents_by_format = dict.fromkeys(_TEXT[:3] + _TEXT[4:], data)
         try:
-            forms["STRING"] = text.encode("latin-1")
+            contents_by_format["STRING"] = text.encode("latin-1")
         except UnicodeEncodeError:
             pass
-        return self._take_ownership(forms, primary)
+        return self._take_ownership(contents_by_format, primary)
 
     def restore(self, contents: ClipboardContents[str, bytes], after: ClipboardOwner) -> None:
         """Restore earlier contents, unless another program has copied something meanwhile."""
@@ -70,16 +70,20 @@ class XClipboard:
             self._take_ownership(contents, False)
         after.release()
 
-    def _take_ownership(self, forms: Mapping[str, bytes], primary: bool) -> ClipboardOwner:
-        owner: ClipboardOwner = _connect(self._name, lambda x: ClipboardOwner(x, forms, primary))
+    def _take_ownership(self, contents_by_format: Mapping[str, bytes], primary: bool) -> ClipboardOwner:
+        owner: ClipboardOwner = _connect(self._name, lambda x: ClipboardOwner(x, contents_by_format, primary))
         self._owner = owner
         return owner
 
     def _read(self, wanted: tuple[str, ...]) -> ClipboardContents[str, bytes]:
         owner = self._owner
         if owner is not None and not owner.has_lost_ownership:
-            forms = dict(owner.forms)
-            return {name: forms[name] for name in wanted if name in forms} if wanted else forms
+            contents_by_format = dict(owner.contents_by_format)
+            return (
+                {name: contents_by_format[name] for name in wanted if name in contents_by_format}
+                if wanted
+                else contents_by_format
+            )
         reader: ClipboardReader = _connect(self._name, ClipboardReader)
         try:
             return reader.read(wanted)
@@ -217,13 +221,13 @@ class ClipboardReader(_ClipboardConnection):
 class ClipboardOwner(_ClipboardConnection):
     """Serves the contents to pasting programs until another program copies something."""
 
-    def __init__(self, x: Any, forms: Mapping[str, bytes], primary: bool) -> None:
+    def __init__(self, x: Any, contents_by_format: Mapping[str, bytes], primary: bool) -> None:
         from Xlib import X
 
         super().__init__(x)
-        self.forms = dict(forms)
+        self.contents_by_format = dict(contents_by_format)
         self.has_lost_ownership = False
-        self._names = {self.atom(name): name for name in self.forms}
+        self._names = {self.atom(name): name for name in self.contents_by_format}
         self._mask = ~x.display.info.resource_id_mask
         self._changed = threading.Condition()
         self._fetches: list[tuple[float, int]] = []
@@ -243,12 +247,12 @@ class ClipboardOwner(_ClipboardConnection):
                 now = time.monotonic()
                 if any(at >= since and client_id == client for at, client_id in self._fetches):
                     return True
-                elsewhere = any(client_id not in (0, client) for _, client_id in self._fetches)
-                if elsewhere and now >= since + OTHER_PROCESS_GRACE:
+                fetched_elsewhere = any(client_id not in (0, client) for _, client_id in self._fetches)
+                if fetched_elsewhere and now >= since + OTHER_PROCESS_GRACE:
                     return True
                 if now >= deadline or self.has_lost_ownership:
                     return False
-                self._changed.wait((since + OTHER_PROCESS_GRACE if elsewhere else deadline) - now)
+                self._changed.wait((since + OTHER_PROCESS_GRACE if fetched_elsewhere else deadline) - now)
 
     def release(self) -> None:
         """Stop serving the contents."""
@@ -268,7 +272,7 @@ class ClipboardOwner(_ClipboardConnection):
                 elif event.type == X.PropertyNotify and event.state == X.PropertyDelete:
                     self._send_piece(event.window, event.atom)
         except (error.ConnectionClosedError, error.DisplayError, OSError, ValueError, TypeError):
-            pass  # The server is gone, or this owner was told to stop.
+            pass  # The server has ended, or this owner was released.
         finally:
             with self._changed:
                 self.has_lost_ownership = True
@@ -287,13 +291,15 @@ class ClipboardOwner(_ClipboardConnection):
             requestor.change_property(property_atom, self.atom("ATOM"), 32, offered)
         elif name is None:
             property_atom = X.NONE
-        elif len(self.forms[name]) > INCREMENT:
-            data = self.forms[name]
+        elif len(self.contents_by_format[name]) > INCREMENT:
+            data = self.contents_by_format[name]
             requestor.change_attributes(event_mask=X.PropertyChangeMask)
             requestor.change_property(property_atom, self.atom("INCR"), 32, [len(data)])
             self._transfers[requestor.id, property_atom] = [event.target, memoryview(data)]
         else:
-            requestor.change_property(property_atom, self._property_type(name, event.target), 8, self.forms[name])
+            requestor.change_property(
+                property_atom, self._property_type(name, event.target), 8, self.contents_by_format[name]
+            )
         answer = events.SelectionNotify(
             time=event.time, requestor=requestor, selection=event.selection, target=event.target, property=property_atom
         )

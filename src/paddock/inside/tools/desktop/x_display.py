@@ -65,9 +65,11 @@ class XDisplay:
                 yield connection
                 connection.handle_queued()
             except (error.ConnectionClosedError, error.DisplayError, ConnectionError):
-                stuck = self._connection is not None and self._connection.aborted
+                was_aborted = self._connection is not None and self._connection.aborted
                 self._drop_connection()
-                raise DesktopUnavailable(NO_ANSWER_MESSAGE if stuck else _not_running_message(self.name)) from None
+                raise DesktopUnavailable(
+                    NO_ANSWER_MESSAGE if was_aborted else _not_running_message(self.name)
+                ) from None
             except (error.BadWindow, error.BadDrawable, error.BadMatch):
                 raise ToolError("the window has just vanished; list_windows lists the open ones") from None
         finally:
@@ -209,13 +211,13 @@ class XConnection:
         self.wakeups: set[int] = set()
         self.cache: dict[str, Any] = {}
         self._configure, self._mapping = X.ConfigureNotify, X.MappingNotify
-        self._armed = True
-        self._damaged = -1
-        self._damage = 0
+        self._is_armed = True
+        self._damage_event_type = -1
+        self._damage_object = 0
         if self.x.has_extension("DAMAGE"):
             self.x.damage_query_version()
-            self._damaged = self.x.extension_event.DamageNotify
-            self._damage = self.root.damage_create(damage.DamageReportNonEmpty)
+            self._damage_event_type = self.x.extension_event.DamageNotify
+            self._damage_object = self.root.damage_create(damage.DamageReportNonEmpty)
             self.x.sync()
 
     def fileno(self) -> int:
@@ -237,13 +239,13 @@ class XConnection:
 
     def request_change_event(self) -> None:
         """Request an event for the next change, after the last one was received."""
-        if not self._damage:
+        if not self._damage_object:
             self.change_serial += 1  # Without the DAMAGE extension, assume that the screen has changed.
-        elif not self._armed:
-            self._armed = True
+        elif not self._is_armed:
+            self._is_armed = True
             # Changes since the last event are discarded here and may be newer than any screenshot.
             self.change_serial += 1
-            self.x.damage_subtract(self._damage)
+            self.x.damage_subtract(self._damage_object)
         self.x.sync()
         self.handle_queued()
 
@@ -257,8 +259,8 @@ class XConnection:
         changed = False
         while queue:
             event = self.x.next_event()
-            if event.type == self._damaged:
-                self._armed = False
+            if event.type == self._damage_event_type:
+                self._is_armed = False
                 changed = True
             elif event.type == self._configure and event.window == self.root:
                 self.width, self.height = event.width, event.height

@@ -9,7 +9,7 @@ import shlex
 from ..tool_result import ToolCallResult, ToolError
 from .adb_client import AdbClient
 from .phone import Phone
-from .uiautomator_dump import parse_dump
+from .uiautomator_dump import parse_uiautomator_dump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class AdbPhone(Phone):
         return self._client.read_output("screencap -p"), "image/png"
 
     def visible_elements(self) -> list[dict[str, Any]]:
-        return parse_dump(self._client.read_output("uiautomator dump /dev/tty").decode("utf-8", "replace"))
+        return parse_uiautomator_dump(self._client.read_output("uiautomator dump /dev/tty").decode("utf-8", "replace"))
 
     def rotate(self, orientation: str) -> ToolCallResult:
         wanted = 0 if orientation == "portrait" else 1
@@ -176,9 +176,9 @@ class AdbPhone(Phone):
         return found[1][:200] if found else ""
 
     def _with_app_in_front(self, done: str) -> ToolCallResult:
-        front = self._foreground()
-        text = f"{done}\nThe app in front is {front}." if front else done
-        return ToolCallResult(text, structured={"app": front} if front else None)
+        foreground_app = self._foreground()
+        text = f"{done}\nThe app in front is {foreground_app}." if foreground_app else done
+        return ToolCallResult(text, structured={"app": foreground_app} if foreground_app else None)
 
 
 def _pixels(point: Point) -> str:

@@ -11,8 +11,8 @@ MENU_SCRIPT = """([x, y]) => {
     x = x / view.scale + view.offsetLeft;
     y = y / view.scale + view.offsetTop;
     const about = {bubbles: true, cancelable: true, composed: true, clientX: x, clientY: y, button: 0};
-    const place = document.elementFromPoint(x, y);
-    if (place) place.dispatchEvent(new PointerEvent('contextmenu', {...about, pointerType: 'touch'}));
+    const target = document.elementFromPoint(x, y);
+    if (target) target.dispatchEvent(new PointerEvent('contextmenu', {...about, pointerType: 'touch'}));
 }"""
 EDITABLE_SCRIPT = """() => {
     let e = document.activeElement;

@@ -8,7 +8,9 @@ MAX_PIXELS = 100_000_000
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def resize_picture(data: bytes, mime: str, scale: float, format: str, quality: int) -> tuple[bytes, str, int, int]:
+def convert_phone_picture(
+    data: bytes, mime: str, scale: float, format: str, quality: int
+) -> tuple[bytes, str, int, int]:
     """Return the picture scaled and in `format`, its MIME type, width and height."""
     if scale == 1 and mime == f"image/{format}" == "image/png" and data.startswith(PNG):
         return data, mime, int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
@@ -24,14 +26,16 @@ def resize_picture(data: bytes, mime: str, scale: float, format: str, quality: i
             if width * height > MAX_PIXELS:
                 raise ToolError(f"the phone's picture is too large: {width}x{height}")
             # Drop the alpha channel.
-            made = picture.convert("RGB")
+            converted = picture.convert("RGB")
     except (OSError, ValueError, SyntaxError):
         raise ToolError("the phone returned an unreadable picture; try again") from None
     if scale != 1:
-        made = made.resize((max(1, round(width * scale)), max(1, round(height * scale))), Image.Resampling.LANCZOS)
+        converted = converted.resize(
+            (max(1, round(width * scale)), max(1, round(height * scale))), Image.Resampling.LANCZOS
+        )
     out = io.BytesIO()
     if format == "jpeg":
-        made.save(out, "JPEG", quality=quality)
+        converted.save(out, "JPEG", quality=quality)
     else:
-        made.save(out, "PNG", compress_level=1)
-    return (out.getvalue(), f"image/{format}", *made.size)
+        converted.save(out, "PNG", compress_level=1)
+    return (out.getvalue(), f"image/{format}", *converted.size)

@@ -15,7 +15,7 @@ MAX_XML = 8 * 1024 * 1024
 _BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
 
 
-def parse_dump(text: str) -> list[dict[str, Any]]:
+def parse_uiautomator_dump(text: str) -> list[dict[str, Any]]:
     """Return the elements of a dump that have a text or are clickable; the dump is untrusted."""
     import xml.etree.ElementTree as ElementTree
 

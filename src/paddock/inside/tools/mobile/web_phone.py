@@ -8,7 +8,7 @@ import re
 
 from ..browser.browser_thread import BrowserThread
 from ..browser.browser_tools import downloads_directory
-from ..browser.navigation_tools import complete_address, open_address
+from ..browser.navigation_tools import add_url_scheme, open_address
 from ..tool_result import ToolCallResult, ToolError
 from .display_resize import resize_display
 from .page_scripts import EDITABLE_SCRIPT, ELEMENTS_SCRIPT, MENU_SCRIPT, POSITION_SCRIPT, SCALE_SCRIPT
@@ -57,7 +57,7 @@ class WebPhone(Phone):
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
-        self._upright = _configured_screen()
+        self._portrait_size = _configured_screen()
         self._is_landscape = False
         self._names: dict[Any, str] = {}
         self._dialog_text = ""
@@ -70,7 +70,7 @@ class WebPhone(Phone):
         return remarks
 
     def screen_size(self) -> tuple[int, int]:
-        width, height = self._upright
+        width, height = self._portrait_size
         return (height, width) if self._is_landscape else (width, height)
 
     def tap(self, point: Point, times: int) -> ToolCallResult:
@@ -337,9 +337,9 @@ class WebPhone(Phone):
         known = self._bookmarks()
         for name, address in known.items():
             if name.lower() == app.strip().lower():
-                return complete_address(address)
+                return add_url_scheme(address)
         if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:", app) or "." in app or "/" in app:
-            return complete_address(app)
+            return add_url_scheme(app)
         names = ", ".join(list(known)[:20]) or "none"
         raise ToolError(f"there is no app {app[:100]!r} in {self.title}; there are: {names}; or use an address")
 
@@ -360,8 +360,8 @@ class TouchInput:
         return {"x": point[0] / self._scale, "y": point[1] / self._scale}
 
     async def send(self, kind: str, *points: Point) -> None:
-        places = [{**self.page_point(point), "id": 0} for point in points]
-        await self.protocol.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+        touch_points = [{**self.page_point(point), "id": 0} for point in points]
+        await self.protocol.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touch_points})
 
 
 def phone_user_agent(version: str) -> dict[str, Any]:

@@ -29,12 +29,12 @@ def to_unix_path(path: str) -> str:
     drive = _DRIVE.match(path)
     if drive is None:
         return "/".join(_split_parts(path))
-    letter, rest = drive[1].lower(), drive[2]
+    drive_letter, rest = drive[1].lower(), drive[2]
     if rest and rest[0] not in "\\/":
         raise ToolError(
             f"{path!r} is relative to a drive's directory; use an absolute path such as {drive[1]}:\\{rest}"
         )
-    directory = os.path.realpath(_drive_root(letter, path))
+    directory = os.path.realpath(_drive_root(drive_letter, path))
     parts: list[str] = []
     for part in _split_parts(rest):
         if part == "..":
@@ -52,32 +52,32 @@ def to_windows_path(path: str) -> str:
     own = os.path.realpath(os.path.join(wine_prefix(), "dosdevices", "c:"))
     real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     if real == own or real.startswith(own + "/"):
-        path, letter = real[len(own) :], "C:"
+        path, drive_letter = real[len(own) :], "C:"
     else:
-        letter = "Z:"
-    return letter + (path or "/").replace("/", "\\")
+        drive_letter = "Z:"
+    return drive_letter + (path or "/").replace("/", "\\")
 
 
 def wine_prefix() -> str:
     return os.environ.get("WINEPREFIX") or os.path.expanduser("~/.wine")
 
 
-def _drive_root(letter: str, path: str) -> str:
+def _drive_root(drive_letter: str, path: str) -> str:
     devices = os.path.join(wine_prefix(), "dosdevices")
-    root = os.path.join(devices, f"{letter}:")
+    root = os.path.join(devices, f"{drive_letter}:")
     if os.path.isdir(root):
         return root
     try:
         known = sorted(name.upper() for name in os.listdir(devices) if re.fullmatch("[a-z]:", name))
     except OSError:
         known = []
-    raise ToolError(f"there is no drive {letter.upper()}: for {path!r}; there are: {', '.join(known) or 'none'}")
+    raise ToolError(f"there is no drive {drive_letter.upper()}: for {path!r}; there are: {', '.join(known) or 'none'}")
 
 
 def _split_parts(path: str) -> list[str]:
     parts = [part for part in re.split(r"[\\/]", path) if part not in ("", ".")]
     for part in parts:
-        bad = next((letter for letter in part if letter in _FORBIDDEN or ord(letter) < 32), "")
+        bad = next((character for character in part if character in _FORBIDDEN or ord(character) < 32), "")
         if bad:
             raise ToolError(f"{bad!r} is not allowed in Windows file names: {part!r}")
         if _RESERVED.fullmatch(part):

@@ -108,7 +108,7 @@ class WineRunner:
         descriptor, script = tempfile.mkstemp(suffix=".bat", prefix="command-")
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(batch_file(command))
+                file.write(render_batch_file(command))
             argv = ["wine", "cmd", "/c", to_windows_path(script)]
             data = (stdin or "").encode("utf-8", "replace")
             result = run_program(context.caller, argv, directory, timeout, data, self.environment())
@@ -122,7 +122,7 @@ class WineRunner:
             return app_tools.start_app(context, app, arguments, wait)
         name = re.split(r"[\\/]", app.strip())[-1]
         try:
-            return app_tools.launch_program(
+            return app_tools.launch_app(
                 context,
                 [*words, *arguments],
                 wait,
@@ -212,7 +212,7 @@ def _is_console_program(path: str) -> bool:
     return head[offset : offset + 4] == b"PE\0\0" and head[offset + 0x5C : offset + 0x5E] == b"\x03\0"
 
 
-def batch_file(command: str) -> bytes:
+def render_batch_file(command: str) -> bytes:
     """Return a command as a batch file; loop variables get the second percent sign that batch files need."""
     lines = command.replace("\r\n", "\n").split("\n")
     if any(len(line) > MAX_LINE for line in lines):

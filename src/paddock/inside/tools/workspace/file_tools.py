@@ -7,7 +7,7 @@ import os
 import stat
 
 from ..tool_registry import CallableTool
-from ..tool_result import MAX_TEXT, ToolCallResult, ToolError, encode_base64, utf8_safe
+from ..tool_result import MAX_TEXT, ToolCallResult, ToolError, encode_base64, replace_surrogates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _path_and_size(path: str, size: int) -> dict[str, Any]:
-    return {"path": utf8_safe(path), "size": size}
+    return {"path": replace_surrogates(path), "size": size}
 
 
 def write_file(context: ToolContext, path: str, content: str, encoding: str, append: bool) -> ToolCallResult:
@@ -231,8 +231,10 @@ def write_file(context: ToolContext, path: str, content: str, encoding: str, app
         write_file_atomically(path, data)
     size = os.stat(path).st_size
     verb = "appended" if append and existed else "wrote"
-    structured = {"path": utf8_safe(shown), "bytes": len(data), "size": size, "created": not existed}
-    return ToolCallResult(f"{verb} {len(data)} bytes to {shown}", structured=structured, files=[utf8_safe(path)])
+    structured = {"path": replace_surrogates(shown), "bytes": len(data), "size": size, "created": not existed}
+    return ToolCallResult(
+        f"{verb} {len(data)} bytes to {shown}", structured=structured, files=[replace_surrogates(path)]
+    )
 
 
 def _decode_base64(content: str) -> bytes:
@@ -269,7 +271,7 @@ def list_directory(context: ToolContext, path: str, depth: int) -> ToolCallResul
     if not complete:
         lines.append(f"[only the first {MAX_ENTRIES} entries]")
     text = "\n".join(lines) or f"{path} is empty"
-    return ToolCallResult(text, structured={"path": utf8_safe(path), "entries": entries, "complete": complete})
+    return ToolCallResult(text, structured={"path": replace_surrogates(path), "entries": entries, "complete": complete})
 
 
 def _collect_entries(root: str, below: str, depth: int, entries: list[dict[str, Any]]) -> bool:
@@ -290,24 +292,24 @@ def _collect_entries(root: str, below: str, depth: int, entries: list[dict[str, 
         except OSError:
             continue
         kind = _entry_kind(status.st_mode)
-        described = {
-            "name": utf8_safe(relative),
+        document = {
+            "name": replace_surrogates(relative),
             "kind": kind,
             "size": status.st_size,
             "modified": status.st_mtime,
         }
         if kind == "link":
             try:
-                described["target"] = utf8_safe(os.readlink(full))
+                document["target"] = replace_surrogates(os.readlink(full))
             except OSError:
                 pass
-        entries.append(described)
+        entries.append(document)
         if kind == "directory" and depth > 1:
             try:
                 if not _collect_entries(root, relative, depth - 1, entries):
                     return False
             except PermissionError:
-                described["note"] = "permission denied"
+                document["note"] = "permission denied"
     return True
 
 
@@ -336,7 +338,9 @@ def create_directory(context: ToolContext, path: str) -> ToolCallResult:
         raise ToolError(f"{shown} already exists and is not a directory")
     os.makedirs(path, exist_ok=True)
     text = f"{shown} already existed" if existed else f"created {shown}"
-    return ToolCallResult(text, structured={"path": utf8_safe(shown), "created": not existed}, files=[utf8_safe(path)])
+    return ToolCallResult(
+        text, structured={"path": replace_surrogates(shown), "created": not existed}, files=[replace_surrogates(path)]
+    )
 
 
 def move_file(context: ToolContext, source: str, destination: str, overwrite: bool) -> ToolCallResult:
@@ -363,11 +367,11 @@ def move_file(context: ToolContext, source: str, destination: str, overwrite: bo
         import shutil
 
         shutil.move(source, target)
-    structured = {"source": utf8_safe(before), "destination": utf8_safe(after)}
+    structured = {"source": replace_surrogates(before), "destination": replace_surrogates(after)}
     return ToolCallResult(
         f"moved {before} to {after}",
         structured=structured,
-        files=[utf8_safe(source), utf8_safe(target)],
+        files=[replace_surrogates(source), replace_surrogates(target)],
     )
 
 
@@ -390,4 +394,6 @@ def delete_file(context: ToolContext, path: str, recursive: bool) -> ToolCallRes
                 raise ToolError(f"{shown} is not empty; pass recursive to delete its contents") from None
     else:
         os.unlink(path)
-    return ToolCallResult(f"deleted {shown}", structured={"path": utf8_safe(shown)}, files=[utf8_safe(path)])
+    return ToolCallResult(
+        f"deleted {shown}", structured={"path": replace_surrogates(shown)}, files=[replace_surrogates(path)]
+    )

@@ -12,8 +12,8 @@ import sys
 import time
 
 from ..call_client import CallerDisconnected, FairLock
-from ..tool_result import ToolCallResult, ToolError, shorten_text, utf8_safe
-from .program_runner import HeadAndTailBuffer, end_process_group
+from ..tool_result import ToolCallResult, ToolError, omit_middle_of_text, replace_surrogates
+from .program_runner import HeadAndTailBuffer, terminate_process_group
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,24 +58,24 @@ class PythonNotebook:
         from ...exec.python_kernel import CHANNEL_VARIABLE
 
         self._end_process()
-        ours, theirs = socket.socketpair()
+        own_socket, child_socket = socket.socketpair()
         package = os.path.abspath(__file__).rpartition("/inside/")[0]
-        with theirs:
+        with child_socket:
             self._process = subprocess.Popen(
                 [_find_python(), "-c", _KERNEL_SCRIPT, package],
                 cwd=cwd,
-                env={**os.environ, CHANNEL_VARIABLE: str(theirs.fileno())},
+                env={**os.environ, CHANNEL_VARIABLE: str(child_socket.fileno())},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(child_socket.fileno(),),
                 start_new_session=True,
             )
-        self._channel, self._pending = ours, b""
+        self._channel, self._pending = own_socket, b""
 
     def _end_process(self) -> None:
         if self._process is not None:
-            end_process_group(self._process)
+            terminate_process_group(self._process)
             self._process = None
         if self._channel is not None:
             self._channel.close()
@@ -117,7 +117,7 @@ class PythonNotebook:
         caller.register_with(poller)
         interrupted = False
         while not cell.done:
-            if (cell.timed_out or cell.disconnected) and cell.has_begun and not interrupted:
+            if (cell.timed_out or cell.disconnected) and cell.has_started and not interrupted:
                 interrupted = True
                 os.killpg(self._process.pid, signal.SIGINT)
             remaining = deadline - time.monotonic()
@@ -150,7 +150,7 @@ class _Cell:
 
     def __init__(self, outputs: dict[int, HeadAndTailBuffer], caller: ToolCallClient) -> None:
         self.outputs = outputs
-        self.has_begun = False
+        self.has_started = False
         self.done = False
         self.timed_out = False
         self.disconnected = False
@@ -180,30 +180,33 @@ class _Cell:
             self._add_value(message["result"])
         elif "error" in message:
             self._error = message["error"]
-        self.has_begun = self.has_begun or "count" in message
+        self.has_started = self.has_started or "count" in message
         self.done = self.done or "done" in message
 
-    def _add_value(self, forms: dict[str, Any]) -> None:
+    def _add_value(self, representations: dict[str, Any]) -> None:
         from binascii import a2b_base64
 
         for mime in ("image/png", "image/jpeg"):
-            data = forms.get(mime)
+            data = representations.get(mime)
             if isinstance(data, str) and len(data) <= MAX_IMAGE and len(self._images) < MAX_IMAGES:
                 self._images.append((a2b_base64(data), mime))
                 break
-        self._values.append(str(forms.get("text/plain", "")))
+        self._values.append(str(representations.get("text/plain", "")))
 
     def result(self, timeout: float) -> ToolCallResult:
         stdout, stderr = (output.text() for output in self.outputs.values())
-        value = shorten_text("\n".join(self._values))
-        structured: dict[str, Any] = {"stdout": stdout, "stderr": stderr, "value": utf8_safe(value)}
+        value = omit_middle_of_text("\n".join(self._values))
+        structured: dict[str, Any] = {"stdout": stdout, "stderr": stderr, "value": replace_surrogates(value)}
         parts = [stdout, f"[stderr]\n{stderr}" if stderr else "", value]
         failed = self._error is not None or not self.done or self.timed_out
         if self.timed_out:
             parts.append(f"[interrupted after {timeout:g} seconds (timeout)]")
         if self._error is not None:
-            structured["error"] = {"name": self._error["ename"], "message": shorten_text(self._error["evalue"], 10_000)}
-            parts.append(shorten_text("\n".join(self._error["traceback"]), 20_000))
+            structured["error"] = {
+                "name": self._error["ename"],
+                "message": omit_middle_of_text(self._error["evalue"], 10_000),
+            }
+            parts.append(omit_middle_of_text("\n".join(self._error["traceback"]), 20_000))
         elif not self.done:
             structured["error"] = {"name": "KernelDied", "message": "the Python process ended"}
             parts.append("[the Python process ended; its variables are lost, the next cell starts a new process]")

@@ -32,7 +32,7 @@ def parent_pid(pid: int) -> int:
     return _read_stat_field(pid, 1)
 
 
-def session_id(pid: int) -> int:
+def process_session_id(pid: int) -> int:
     """Return the session id of a process: the pid of the session leader, which may have ended."""
     return _read_stat_field(pid, 3)
 
@@ -54,7 +54,7 @@ def descendant_pids(pid: int) -> list[int]:
     return [other for other, _ in list_processes() if other != pid and pid in ancestor_pids(other)]
 
 
-def is_alive(pid: int) -> bool:
+def is_process_alive(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
             return stream.read().rpartition(")")[2].split()[0] not in ("Z", "X")

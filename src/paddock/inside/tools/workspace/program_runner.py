@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from ..tool_result import ToolCallResult, utf8_safe
+from ..tool_result import ToolCallResult, replace_surrogates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ class HeadAndTailBuffer:
 
     def append(self, data: bytes) -> None:
         self._size += len(data)
-        room = self._limit - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
+        free_bytes = self._limit - len(self._head)
+        if free_bytes > 0:
+            self._head += data[:free_bytes]
+            data = data[free_bytes:]
         self._tail += data[-self._limit :]
         if len(self._tail) > 2 * self._limit:
             del self._tail[: -self._limit]
@@ -93,9 +93,11 @@ class HeadAndTailBuffer:
         tail = self._tail[-self._limit :]
         missing = self._size - len(self._head) - len(tail)
         if not missing:
-            return utf8_safe((self._head + tail).decode("utf-8", "replace"))
+            return replace_surrogates((self._head + tail).decode("utf-8", "replace"))
         head, rest = self._head.decode("utf-8", "replace"), tail.decode("utf-8", "replace")
-        return utf8_safe(f"{head}\n[… {missing} bytes left out; redirect the output to a file to read all …]\n{rest}")
+        return replace_surrogates(
+            f"{head}\n[… {missing} bytes left out; redirect the output to a file to read all …]\n{rest}"
+        )
 
 
 def _follow_program(
@@ -135,13 +137,13 @@ def _follow_program(
                 elif not _read_once(descriptor, outputs[descriptor], caller):
                     poller.unregister(descriptor)
         if timed_out:
-            end_process_group(process)
+            terminate_process_group(process)
         _drain(outputs, caller)
         process.wait()
     finally:
         os.close(ended)
         if process.returncode is None:
-            end_process_group(process)
+            terminate_process_group(process)
     return timed_out
 
 
@@ -179,7 +181,7 @@ def _drain(outputs: dict[int, HeadAndTailBuffer], caller: ToolCallClient) -> Non
                 still_open.discard(descriptor)
 
 
-def end_process_group(process: Any, grace: float = 1.0) -> None:
+def terminate_process_group(process: Any, grace: float = 1.0) -> None:
     """Send SIGTERM to a program's process group, and SIGKILL after `grace` seconds."""
     watched = _open_pidfds(process.pid)
     try:

@@ -33,7 +33,7 @@ _NETWORK = {
 }
 
 
-def explain_error(error: Exception, session: BrowserSession | None = None) -> ToolError:
+def explain_playwright_error(error: Exception, session: BrowserSession | None = None) -> ToolError:
     """Return a ToolError with a message an agent can act on."""
     text = str(error)
     first = (text.splitlines() or [type(error).__name__])[0][:300]

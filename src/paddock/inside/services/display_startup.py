@@ -1,4 +1,4 @@
-"""Detects when the display is ready: an RFB server greets first, one that is still starting sends nothing."""
+"""Detects when the display is ready: a starting RFB server is silent, a ready one sends its version."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ DISPLAY_SERVICE = "display"
 """Name of the service that runs the display."""
 SOCKET_VARIABLE, DEFAULT_PATH = "PADDOCK_DISPLAY_SOCKET", "/run/paddock/vnc.sock"
 QUIET_SECONDS = 0.1
-"""Seconds after the greeting in which late services still wait, because viewers connect now."""
-GREETING_TIMEOUT = 5.0
-"""Seconds after which late services start even without a greeting."""
+"""Seconds after the first RFB message in which late services still wait, because viewers connect now."""
+RFB_VERSION_TIMEOUT = 5.0
+"""Seconds after which late services start even if the display stays silent."""
 SOCKET_POLL_MS = 2
 """Milliseconds between two looks for the display's socket."""
 
@@ -28,8 +28,8 @@ class DisplayStartup:
     def __init__(self, environment: ProcessEnvironment, expected: bool) -> None:
         self._environment = environment
         self._connection: socket.socket | None = None
-        self._has_greeted = not expected
-        self._ends_at = time.monotonic() + GREETING_TIMEOUT if expected else 0.0
+        self._version_received = not expected
+        self._ends_at = time.monotonic() + RFB_VERSION_TIMEOUT if expected else 0.0
 
     @property
     def is_over(self) -> bool:
@@ -37,38 +37,38 @@ class DisplayStartup:
 
     @property
     def descriptor(self) -> int | None:
-        """Descriptor that becomes readable when the display greets; None while there is no connection."""
+        """Descriptor that becomes readable when the display sends its version; None while there is no connection."""
         return self._connection.fileno() if self._connection is not None else None
 
     def poll_timeout_ms(self) -> float | None:
-        """Return the milliseconds until `check_greeting` must be called even if the descriptor stays silent."""
+        """Return the milliseconds until `check_display` must be called even if the descriptor stays silent."""
         if self.is_over:
             return None
         left = (self._ends_at - time.monotonic()) * 1000 + 1
-        return left if self._has_greeted or self._connection is not None else min(left, SOCKET_POLL_MS)
+        return left if self._version_received or self._connection is not None else min(left, SOCKET_POLL_MS)
 
-    def check_greeting(self, ready: bool) -> None:
-        """Check whether the display has greeted; `ready` says that it takes connections."""
-        if not self._has_greeted and not self.is_over and ready:
-            if self._receive_greeting():
-                self._has_greeted = True
+    def check_display(self, ready: bool) -> None:
+        """Check whether the display has sent its version; `ready` says that it accepts connections."""
+        if not self._version_received and not self.is_over and ready:
+            if self._receive_version():
+                self._version_received = True
                 self._ends_at = min(self._ends_at, time.monotonic() + QUIET_SECONDS)
         else:
             self._hang_up()
 
-    def _receive_greeting(self) -> bool:
+    def _receive_version(self) -> bool:
         try:
             if self._connection is None:
                 self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
                 self._connection.setblocking(False)
                 self._connection.connect(display_socket_path(self._environment))
-            greeted = bool(self._connection.recv(1))
+            received = bool(self._connection.recv(1))
         except BlockingIOError:
             return False
         except OSError:
-            greeted = False
-        self._hang_up()  # A server that hung up without a greeting is tried again.
-        return greeted
+            received = False
+        self._hang_up()  # A server that hung up without sending its version is tried again.
+        return received
 
     def _hang_up(self) -> None:
         if self._connection is not None:

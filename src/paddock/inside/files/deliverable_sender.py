@@ -46,7 +46,7 @@ class _FileLimitReached(Exception):
     """The maximum number of files has been sent."""
 
 
-class DeliverySender:
+class DeliverableSender:
     """Sends files. A link is followed only if the task names it, never one found in a directory."""
 
     def __init__(
@@ -62,18 +62,18 @@ class DeliverySender:
         self._deliverable_number = 0
         self._bytes_left = 0
         self._seen_paths: set[str] = set()
-        self._has_complained = False
+        self._has_sent_reason = False
 
     def send_deliverable(self, number: int, path: str, max_size: int) -> None:
         """Send one deliverable: a file, a directory tree, or all matches of a pattern."""
-        self._deliverable_number, self._bytes_left, self._seen_paths, self._has_complained = (
+        self._deliverable_number, self._bytes_left, self._seen_paths, self._has_sent_reason = (
             number,
             max_size,
             set(),
             False,
         )
         try:
-            if not self._send_by_name(path) and any(letter in path for letter in "*?["):
+            if not self._send_by_name(path) and any(character in path for character in "*?["):
                 self._send_matches(path)
         except _FileLimitReached:
             self._write_record(refused=path, why="many")
@@ -113,7 +113,7 @@ class DeliverySender:
             directory = resolved.open(os.O_RDONLY | os.O_DIRECTORY)
             try:
                 self._send_tree(directory, path.rstrip("/"), 0)
-                if not self._seen_paths and not self._has_complained:
+                if not self._seen_paths and not self._has_sent_reason:
                     self._write_record(refused=path, why="empty")
             finally:
                 os.close(directory)
@@ -124,7 +124,7 @@ class DeliverySender:
 
     def _send_matches(self, path: str) -> None:
         segments = path.strip("/").split("/")
-        first = next(index for index, each in enumerate(segments) if any(letter in each for letter in "*?["))
+        first = next(index for index, each in enumerate(segments) if any(character in each for character in "*?["))
         base = "/" + "/".join(segments[:first])
         try:
             with PathResolver("/").resolve(base, follow=True) as resolved:
@@ -134,11 +134,13 @@ class DeliverySender:
                 self._write_record(refused=base, why="denied")
             return
         try:
-            wild: list[Segment] = []
+            remaining_segments: list[Segment] = []
             for each in map(_compile_segment, segments[first:]):
-                if each is not None or wild[-1:] != [None]:  # `**/**` matches the same as `**` and takes much longer.
-                    wild.append(each)
-            self._match_segments(directory, base.rstrip("/"), wild, 0)
+                if each is not None or remaining_segments[-1:] != [
+                    None
+                ]:  # `**/**` matches the same as `**` and takes much longer.
+                    remaining_segments.append(each)
+            self._match_segments(directory, base.rstrip("/"), remaining_segments, 0)
         finally:
             os.close(directory)
 
@@ -285,7 +287,7 @@ class DeliverySender:
         return count, "" if sent == count else "broken"
 
     def _write_record(self, **record: object) -> None:
-        self._has_complained |= "why" in record
+        self._has_sent_reason |= "why" in record
         self._buffer_bytes(json.dumps({"of": self._deliverable_number, **record}).encode() + b"\n")
 
     def _buffer_bytes(self, data: bytes) -> None:

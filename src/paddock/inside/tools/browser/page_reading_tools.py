@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 
-from ..tool_result import MAX_TEXT, ToolCallResult, ToolError, shorten_text
-from .element_lookup import ELEMENT_SCHEMA, find_target
-from .event_ring import cut_text
-from .page_pictures import MAX_PIXELS, MAX_SIDE, VIEW_SCRIPT, PageShot
+from ..tool_result import MAX_TEXT, ToolCallResult, ToolError, omit_middle_of_text
+from .element_lookup import ELEMENT_SCHEMA, find_element_or_point
+from .event_ring_buffer import truncate_with_note
+from .page_screenshots import MAX_PIXELS, MAX_SIDE, VIEW_SCRIPT, ScreenshotGeometry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _TO_TEXT_SCRIPT = """const shown = (value, limit) => {
 };"""
 
 
-def reading_tools(factory: BrowserToolFactory) -> list[CallableTool]:
+def page_reading_tools(factory: BrowserToolFactory) -> list[CallableTool]:
     return [
         factory.make_tool(
             "browser_snapshot",
@@ -102,19 +102,18 @@ def reading_tools(factory: BrowserToolFactory) -> list[CallableTool]:
 async def read_snapshot(call: BrowserCall, max_chars: int, selector: str = "") -> ToolCallResult:
     # Mode `ai` gives the refs that other tools accept.
     if selector:
-        target = await find_target(call.session, call.tab, {"selector": selector}, call.seconds)
+        target = await find_element_or_point(call.session, call.tab, {"selector": selector}, call.seconds)
         tree = await target.locator.aria_snapshot(mode="ai", timeout=call.milliseconds)
     else:
         tree = await call.page.aria_snapshot(mode="ai", timeout=call.milliseconds)
-    head = (
-        f'Page {cut_text(call.tab.url, 500)} "{(await call.session.read_title_and_focus(call.tab)).get("title", "")}"'
-    )
-    return ToolCallResult(f"{head}\n{shorten_text(tree, max_chars) or '(the page is empty)'}")
+    title = (await call.session.read_title_and_focus(call.tab)).get("title", "")
+    head = f'Page {truncate_with_note(call.tab.url, 500)} "{title}"'
+    return ToolCallResult(f"{head}\n{omit_middle_of_text(tree, max_chars) or '(the page is empty)'}")
 
 
 async def read_text(call: BrowserCall, max_chars: int, **more: Any) -> ToolCallResult:
     if any(more.get(way) for way in ELEMENT_SCHEMA):
-        target = await find_target(call.session, call.tab, more, call.seconds)
+        target = await find_element_or_point(call.session, call.tab, more, call.seconds)
         return _bounded_result(await target.locator.evaluate(_ELEMENT_SCRIPT, [max_chars, "innerText"]), max_chars)
     return _bounded_result(await call.page.evaluate(_PAGE_TEXT_SCRIPT, [max_chars]), max_chars)
 
@@ -122,13 +121,13 @@ async def read_text(call: BrowserCall, max_chars: int, **more: Any) -> ToolCallR
 async def read_html(call: BrowserCall, max_chars: int, **more: Any) -> ToolCallResult:
     if not any(more.get(way) for way in ELEMENT_SCHEMA):
         more = {"selector": "html"}
-    target = await find_target(call.session, call.tab, more, call.seconds)
+    target = await find_element_or_point(call.session, call.tab, more, call.seconds)
     return _bounded_result(await target.locator.evaluate(_ELEMENT_SCRIPT, [max_chars, "outerHTML"]), max_chars)
 
 
 async def evaluate_script(call: BrowserCall, script: str, **more: Any) -> ToolCallResult:
     if any(more.get(way) for way in ELEMENT_SCHEMA):
-        target = await find_target(call.session, call.tab, more, call.seconds)
+        target = await find_element_or_point(call.session, call.tab, more, call.seconds)
         value = f"await ({script.strip().rstrip(';')})(element)"
         source = f"async (element, limit) => {{ {_TO_TEXT_SCRIPT} return shown({value}, limit) }}"
         return _bounded_result(await target.locator.evaluate(source, MAX_TEXT, timeout=call.milliseconds), MAX_TEXT)
@@ -167,7 +166,7 @@ async def take_screenshot(
     view = await page.evaluate(VIEW_SCRIPT)
     area = [view["x"], view["y"], view["width"], view["height"]]
     if any(more.get(way) for way in ELEMENT_SCHEMA):
-        target = await find_target(call.session, call.tab, more, call.seconds)
+        target = await find_element_or_point(call.session, call.tab, more, call.seconds)
         await target.locator.scroll_into_view_if_needed(timeout=call.milliseconds)
         view = await page.evaluate(VIEW_SCRIPT)
         bounds = await target.locator.bounding_box(timeout=call.milliseconds)
@@ -182,7 +181,7 @@ async def take_screenshot(
         cropped = True
         area[3] = MAX_PIXELS / (scale * scale * area[2])
     data, width, height = await _capture(call, area, scale, format, quality)
-    shot = call.session.shots.add(PageShot(area[0], area[1], scale, width, height))
+    shot = call.session.screenshots.add(ScreenshotGeometry(area[0], area[1], scale, width, height))
     note = "; the page exceeds the maximum size, so this is its upper part" if cropped else ""
     text = f"{width}x{height} pixels at scale {scale:g}{note}. Use its pixels with x, y and shot={shot}."
     structured = {"shot": shot, "width": width, "height": height, "scale": scale}
@@ -248,7 +247,7 @@ def _raise_script_error(answer: dict[str, Any]) -> None:
     exception = answer.get("exceptionDetails")
     if exception:
         message = (exception.get("exception") or {}).get("description") or exception.get("text") or "the script failed"
-        raise ToolError(cut_text(str(message).split("\n    at ")[0], 1000))
+        raise ToolError(truncate_with_note(str(message).split("\n    at ")[0], 1000))
 
 
 def _as_expression(script: str) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import time
 
-from ..argument_schema import check_arguments
+from ..argument_schema import validate_tool_arguments
 from ..tool_registry import CallableTool
-from ..tool_result import ToolCallResult, ToolError, shorten_text
+from ..tool_result import ToolCallResult, ToolError, omit_middle_of_text
 from .chat_model import ChatModel
 
 TYPE_CHECKING = False
@@ -48,7 +48,7 @@ _ACTION_PROMPT = (
 )
 
 
-def agent_tools(offered: list[CallableTool]) -> list[CallableTool]:
+def browser_agent_tools(offered: list[CallableTool]) -> list[CallableTool]:
     """Return the tools in which a model uses the given page tools."""
     agent = BrowserAgent({tool.name: tool for tool in offered})
     words = {"type": "string", "minLength": 1, "maxLength": 10_000}
@@ -147,16 +147,16 @@ class BrowserAgent:
         )
         found = self._ask_model(context, ChatModel(model), ask, timeout, "browser_get_text", "browser_snapshot")
         data = found.get("data", found)
-        mismatch = schema_mismatch(data, schema)
+        mismatch = find_schema_mismatch(data, schema)
         if mismatch:
             again = f"{ask}\nAn earlier answer was wrong: {mismatch}."
             found = self._ask_model(context, ChatModel(model), again, timeout, "browser_get_text", "browser_snapshot")
             data = found.get("data", found)
-            mismatch = schema_mismatch(data, schema)
+            mismatch = find_schema_mismatch(data, schema)
             if mismatch:
                 raise ToolError(f"the extracted data do not fit the schema: {mismatch}")
         text = json.dumps(data, ensure_ascii=False, indent=1)
-        return ToolCallResult(shorten_text(text), structured={"data": data})
+        return ToolCallResult(omit_middle_of_text(text), structured={"data": data})
 
     def observe(self, context: ToolContext, instruction: str, model: str, timeout: float) -> ToolCallResult:
         ask = (
@@ -209,7 +209,7 @@ class BrowserAgent:
     def _call_tool(self, context: ToolContext, name: str, arguments: Mapping[str, Any]) -> ToolCallResult:
         tool = self._tools[name]
         try:
-            return tool.function(context, **check_arguments(dict(arguments), tool.schema))
+            return tool.function(context, **validate_tool_arguments(dict(arguments), tool.schema))
         except ToolError as error:
             return ToolCallResult(str(error), error=True)
 
@@ -248,15 +248,17 @@ class BrowserAgent:
         head = "Done" if success else "Not done"
         lines = [f"{head}: {answer}" if answer else f"{head}.", *(f"{n}. {line}" for n, line in enumerate(done, 1))]
         structured = {"done": success, "answer": answer, "steps": done}
-        return ToolCallResult(shorten_text("\n".join(lines)), structured=structured, files=files, error=not success)
+        return ToolCallResult(
+            omit_middle_of_text("\n".join(lines)), structured=structured, files=files, error=not success
+        )
 
 
-def schema_mismatch(data: object, schema: Mapping[str, Any]) -> str:
+def find_schema_mismatch(data: object, schema: Mapping[str, Any]) -> str:
     """Return why data do not fit a schema, or an empty string; only the keywords of tool schemas are checked."""
     if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         return ""
     try:
-        check_arguments(data, schema)
+        validate_tool_arguments(data, schema)
     except ToolError as error:
         return str(error)
     except (TypeError, KeyError, AttributeError):

@@ -15,7 +15,7 @@ _Z_PIXMAP = 2
 _M_ARENA_MAX = -8
 
 
-class SharedMemory:
+class XSharedMemory:
     """A segment for pictures of up to `size` bytes. Raises OSError if the server does not support it."""
 
     def __init__(self, display: Any, size: int) -> None:

@@ -20,7 +20,7 @@ VIEW_SCRIPT = """() => ({x: scrollX, y: scrollY, width: innerWidth, height: inne
            Math.max(document.documentElement.scrollHeight, innerHeight)]})"""
 
 
-class PageShot:
+class ScreenshotGeometry:
     """The part of a page that a screenshot shows, in page coordinates."""
 
     def __init__(self, left: float, top: float, scale: float, width: int, height: int) -> None:
@@ -37,28 +37,30 @@ class PageShot:
         return self.left + (x + 0.5) / self.scale, self.top + (y + 0.5) / self.scale
 
 
-class PageShots:
+class RecentScreenshots:
     """The latest screenshots, by the ids that results contain."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, PageShot] = OrderedDict()
+        self._known: OrderedDict[str, ScreenshotGeometry] = OrderedDict()
         self._numbers = itertools.count(1)
 
-    def add(self, shot: PageShot) -> str:
+    def add(self, geometry: ScreenshotGeometry) -> str:
         name = f"page-{next(self._numbers)}"
-        self._known[name] = shot
+        self._known[name] = geometry
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         return name
 
-    def get(self, name: str) -> PageShot:
-        shot = self._known.get(name)
-        if shot is None:
+    def get(self, name: str) -> ScreenshotGeometry:
+        geometry = self._known.get(name)
+        if geometry is None:
             raise ToolError(f"screenshot {name!r} is unknown or too old; take a new one")
-        return shot
+        return geometry
 
 
-async def viewport_point(page: Any, shots: PageShots, x: float, y: float, shot: str) -> tuple[float, float]:
+async def to_viewport_point(
+    page: Any, screenshots: RecentScreenshots, x: float, y: float, shot: str
+) -> tuple[float, float]:
     """Return a point in the viewport; a point of a screenshot is scrolled into view if necessary."""
     view = await page.evaluate(VIEW_SCRIPT)
     if not shot:
@@ -66,7 +68,7 @@ async def viewport_point(page: Any, shots: PageShots, x: float, y: float, shot: 
             size = f"{view['width']}x{view['height']}"
             raise ToolError(f"({x:g}, {y:g}) is outside the visible part of the page, which is {size}")
         return x, y
-    left, top = shots.get(shot).page_point(x, y)
+    left, top = screenshots.get(shot).page_point(x, y)
     if not (view["x"] <= left < view["x"] + view["width"] and view["y"] <= top < view["y"] + view["height"]):
         middle = [left - view["width"] / 2, top - view["height"] / 2]
         await page.evaluate("([x, y]) => scrollTo({left: x, top: y, behavior: 'instant'})", middle)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from ..tool_result import ToolError
-from .element_lookup import ELEMENT_SCHEMA, POINT_SCHEMA, find_target, prefix_properties
-from .event_ring import cut_text
-from .key_names import playwright_combination, playwright_modifiers
+from .element_lookup import ELEMENT_SCHEMA, POINT_SCHEMA, find_element_or_point, prefix_schema_properties
+from .event_ring_buffer import truncate_with_note
+from .key_names import playwright_key_combination, playwright_modifiers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ _KEYS = {"type": "array", "maxItems": 4, "items": {"type": "string", "maxLength"
 _BUTTON = {"type": "string", "enum": ["left", "right", "middle"], "default": "left"}
 
 
-def action_tools(factory: BrowserToolFactory) -> list[CallableTool]:
-    place = {**ELEMENT_SCHEMA, **POINT_SCHEMA}
+def page_action_tools(factory: BrowserToolFactory) -> list[CallableTool]:
+    target_schema = {**ELEMENT_SCHEMA, **POINT_SCHEMA}
     return [
         factory.make_tool(
             "browser_click",
             "Click an element, given by ref, selector or text, or a point of the page.",
             {
-                **place,
+                **target_schema,
                 "button": _BUTTON,
                 "clicks": {"type": "integer", "minimum": 1, "maximum": 3, "default": 1},
                 "modifiers": {**_KEYS, "default": [], "description": "keys to hold, such as ctrl"},
@@ -65,7 +65,9 @@ def action_tools(factory: BrowserToolFactory) -> list[CallableTool]:
             required=["keys"],
             acts=True,
         ),
-        factory.make_tool("browser_hover", "Move the mouse over an element or a point.", place, hover_over, acts=True),
+        factory.make_tool(
+            "browser_hover", "Move the mouse over an element or a point.", target_schema, hover_over, acts=True
+        ),
         factory.make_tool(
             "browser_select",
             "Select one or more options of a list field, by label or value.",
@@ -83,7 +85,7 @@ def action_tools(factory: BrowserToolFactory) -> list[CallableTool]:
             {
                 "direction": {"type": "string", "enum": ["down", "up", "left", "right", "top", "bottom"]},
                 "pixels": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 500},
-                **place,
+                **target_schema,
             },
             scroll_page,
             acts=True,
@@ -91,7 +93,7 @@ def action_tools(factory: BrowserToolFactory) -> list[CallableTool]:
         factory.make_tool(
             "browser_drag",
             "Drag one element or point to another.",
-            {**prefix_properties(place, "from_"), **prefix_properties(place, "to_")},
+            {**prefix_schema_properties(target_schema, "from_"), **prefix_schema_properties(target_schema, "to_")},
             drag_to,
             seconds=10,
             acts=True,
@@ -113,7 +115,7 @@ def action_tools(factory: BrowserToolFactory) -> list[CallableTool]:
 
 async def click_element(call: BrowserCall, button: str, clicks: int, **more: Any) -> str:
     held = playwright_modifiers(more.pop("modifiers"))
-    target = await find_target(call.session, call.tab, more, call.seconds)
+    target = await find_element_or_point(call.session, call.tab, more, call.seconds)
     if target.point is None:
         await target.locator.click(button=button, click_count=clicks, modifiers=held, timeout=call.milliseconds)
     else:
@@ -135,7 +137,7 @@ async def enter_text(call: BrowserCall, value: str, submit: bool, **more: Any) -
         await (_type_text(keyboard, value) if typed else keyboard.insert_text(value))
         name = "the focused element"
     else:
-        target = await find_target(call.session, call.tab, more, call.seconds)
+        target = await find_element_or_point(call.session, call.tab, more, call.seconds)
         name = target.name
         if typed:
             await target.locator.focus(timeout=call.milliseconds)
@@ -149,10 +151,10 @@ async def enter_text(call: BrowserCall, value: str, submit: bool, **more: Any) -
 
 
 async def press_keys(call: BrowserCall, keys: str, times: int, **more: Any) -> str:
-    pressed = playwright_combination(keys)
+    pressed = playwright_key_combination(keys)
     name = ""
     if any(more.get(way) for way in ELEMENT_SCHEMA):
-        target = await find_target(call.session, call.tab, more, call.seconds)
+        target = await find_element_or_point(call.session, call.tab, more, call.seconds)
         await target.locator.focus(timeout=call.milliseconds)
         name = f" in {target.name}"
     for _ in range(times):
@@ -161,7 +163,7 @@ async def press_keys(call: BrowserCall, keys: str, times: int, **more: Any) -> s
 
 
 async def hover_over(call: BrowserCall, **more: Any) -> str:
-    target = await find_target(call.session, call.tab, more, call.seconds)
+    target = await find_element_or_point(call.session, call.tab, more, call.seconds)
     if target.point is None:
         await target.locator.hover(timeout=call.milliseconds)
     else:
@@ -170,14 +172,14 @@ async def hover_over(call: BrowserCall, **more: Any) -> str:
 
 
 async def select_options(call: BrowserCall, options: list[str], **more: Any) -> str:
-    target = await find_target(call.session, call.tab, more, call.seconds)
+    target = await find_element_or_point(call.session, call.tab, more, call.seconds)
     chosen = await target.locator.select_option(options, timeout=call.milliseconds)
-    return f"Selected {', '.join(cut_text(value, 100) for value in chosen) or 'nothing'} in {target.name}."
+    return f"Selected {', '.join(truncate_with_note(value, 100) for value in chosen) or 'nothing'} in {target.name}."
 
 
 async def scroll_page(call: BrowserCall, pixels: int, direction: str = "", **more: Any) -> str:
     located = any(more.get(way) is not None for way in (*ELEMENT_SCHEMA, "x", "y"))
-    target = await find_target(call.session, call.tab, more, call.seconds) if located else None
+    target = await find_element_or_point(call.session, call.tab, more, call.seconds) if located else None
     if not direction:
         if target is None or target.locator is None:
             raise ToolError("give a direction to scroll, or an element to scroll into view")
@@ -189,8 +191,8 @@ async def scroll_page(call: BrowserCall, pixels: int, direction: str = "", **mor
         return f"Scrolled to the {direction}. {await _scroll_position(call)}"
     # Wheel events go to the element under the mouse pointer.
     size = await call.page.evaluate("() => [innerWidth, innerHeight]")
-    place = await target.center(call.seconds) if target is not None else (size[0] / 2, size[1] / 2)
-    await call.page.mouse.move(*place)
+    position = await target.center(call.seconds) if target is not None else (size[0] / 2, size[1] / 2)
+    await call.page.mouse.move(*position)
     sign = -1 if direction in ("up", "left") else 1
     across = direction in ("left", "right")
     await call.page.mouse.wheel(sign * pixels if across else 0, 0 if across else sign * pixels)
@@ -199,8 +201,8 @@ async def scroll_page(call: BrowserCall, pixels: int, direction: str = "", **mor
 
 
 async def drag_to(call: BrowserCall, **more: Any) -> str:
-    start = await find_target(call.session, call.tab, more, call.seconds, "from_")
-    end = await find_target(call.session, call.tab, more, call.seconds, "to_")
+    start = await find_element_or_point(call.session, call.tab, more, call.seconds, "from_")
+    end = await find_element_or_point(call.session, call.tab, more, call.seconds, "to_")
     if start.locator is not None and end.locator is not None:
         await start.locator.drag_to(end.locator, timeout=call.milliseconds)
     else:
@@ -220,7 +222,7 @@ async def upload_files(call: BrowserCall, paths: list[str], **more: Any) -> str:
     _check_files(files)
     if not any(more.get(way) for way in ELEMENT_SCHEMA):
         more["selector"] = "input[type=file]"
-    target = await find_target(call.session, call.tab, more, call.seconds)
+    target = await find_element_or_point(call.session, call.tab, more, call.seconds)
     is_field = await target.locator.evaluate("e => e.tagName === 'INPUT' && e.type === 'file'")
     if is_field:
         await target.locator.set_input_files(files, timeout=call.milliseconds)

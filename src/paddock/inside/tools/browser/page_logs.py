@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from .event_ring import MAX_ENTRIES, EventRing, cut_text
+from .event_ring_buffer import MAX_ENTRIES, EventRingBuffer, truncate_with_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-class PageConsole:
+class ConsoleMessageLog:
     """The latest messages and uncaught errors of all tabs."""
 
     def __init__(self) -> None:
-        self.ring = EventRing()
+        self.ring = EventRingBuffer()
 
     def listen(self, context: Any) -> None:
         context.on("console", self._on_console)
@@ -24,13 +24,13 @@ class PageConsole:
     def _on_console(self, message: Any) -> None:
         where = message.location or {}
         source = f"{where.get('url', '')}:{where.get('lineNumber', '')}" if where.get("url") else ""
-        self.ring.add(level=message.type, text=cut_text(message.text), source=cut_text(source, 300))
+        self.ring.add(level=message.type, text=truncate_with_note(message.text), source=truncate_with_note(source, 300))
 
     def _on_failure(self, error: Any) -> None:
-        self.ring.add(level="exception", text=cut_text(error.error), source="")
+        self.ring.add(level="exception", text=truncate_with_note(error.error), source="")
 
 
-class RequestLog:
+class NetworkRequestLog:
     """The latest requests of all tabs, with status or error."""
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class RequestLog:
 
     def _on_request(self, request: Any) -> None:
         entry = {
-            "method": cut_text(request.method, 20),
-            "url": cut_text(request.url, 1000),
+            "method": truncate_with_note(request.method, 20),
+            "url": truncate_with_note(request.url, 1000),
             "type": request.resource_type,
         }
         self._entries[request] = {**entry, "status": None, "error": ""}
@@ -65,4 +65,4 @@ class RequestLog:
     def _on_failure(self, request: Any) -> None:
         entry = self._entries.get(request)
         if entry is not None:
-            entry["error"] = cut_text(request.failure or "failed", 200)
+            entry["error"] = truncate_with_note(request.failure or "failed", 200)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tool_result import ToolCallResult, ToolError
-from .event_ring import cut_text
+from .event_ring_buffer import truncate_with_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _CLEAR = {"type": "boolean", "default": False, "description": "clear the log aft
 _MATCH = {"type": "string", "maxLength": 300, "default": "", "description": "only entries that contain this text"}
 
 
-def log_tools(factory: BrowserToolFactory) -> list[CallableTool]:
+def browser_state_tools(factory: BrowserToolFactory) -> list[CallableTool]:
     cookie = {
         "type": "object",
         "properties": {
@@ -91,18 +91,19 @@ def log_tools(factory: BrowserToolFactory) -> list[CallableTool]:
 async def manage_cookies(call: BrowserCall, action: str, all: bool, **more: Any) -> ToolCallResult | str:
     context = call.session.context
     if action == "set":
-        given = more.get("cookies") or []
-        if not given:
+        new_cookies = more.get("cookies") or []
+        if not new_cookies:
             raise ToolError("pass the cookies to set, each with name and value")
-        await context.add_cookies([_complete_cookie(one, call.tab.page.url) for one in given])
-        return f"Set {len(given)} cookie{'s' if len(given) > 1 else ''}."
+        await context.add_cookies([_complete_cookie(one, call.tab.page.url) for one in new_cookies])
+        return f"Set {len(new_cookies)} cookie{'s' if len(new_cookies) > 1 else ''}."
     found = await (context.cookies() if all else context.cookies(call.tab.page.url))
     if action == "clear":
         for one in found:
             await context.clear_cookies(name=one["name"], domain=one["domain"], path=one["path"])
         return f"Cleared {len(found)} cookie{'s' if len(found) != 1 else ''}."
     lines = [
-        f"{cut_text(one['name'], 200)}={cut_text(one['value'], 500)} ({one['domain']}{one['path']})" for one in found
+        f"{truncate_with_note(one['name'], 200)}={truncate_with_note(one['value'], 500)} ({one['domain']}{one['path']})"
+        for one in found
     ]
     if len(lines) > MAX_COOKIES:
         lines[MAX_COOKIES:] = [f"[… {len(lines) - MAX_COOKIES} more …]"]

@@ -13,7 +13,7 @@ MAX_ENTRIES = 500
 MAX_LINE = 2000
 
 
-class EventRing:
+class EventRingBuffer:
     """The latest entries, with increasing numbers."""
 
     def __init__(self, kept: int = MAX_ENTRIES) -> None:
@@ -34,7 +34,7 @@ class EventRing:
         self._entries.clear()
 
 
-def cut_text(text: object, limit: int = MAX_LINE) -> str:
+def truncate_with_note(text: object, limit: int = MAX_LINE) -> str:
     """Return a text cut to `limit` characters, with a note on the rest."""
     line = text if isinstance(text, str) else str(text)
     return line if len(line) <= limit else f"{line[:limit]}… [{len(line) - limit} more]"
