@@ -30,19 +30,19 @@ def refused(body: bytes) -> tuple[int, dict[str, Any]]:
     return raised.value.response.status, document
 
 
-def test_a_call_is_seen_with_its_tool() -> None:
+def test_tool_call_is_parsed_with_its_tool() -> None:
     message = parse_mcp_message(encoded(CALL))
     assert message is not None
     assert (message.method, message.id, message.tool, message.states_version) == ("tools/call", 7, "click", False)
 
 
-def test_other_messages_name_no_tool() -> None:
+def test_other_messages_have_no_tool() -> None:
     for document in ({**CALL, "method": "tools/list"}, {**CALL, "params": {"name": 3}}, {**CALL, "params": {}}):
         message = parse_mcp_message(encoded(document))
         assert message is not None and message.tool is None
 
 
-def test_request_that_states_its_revision_is_recognized() -> None:
+def test_request_with_an_mcp_revision_is_recognized() -> None:
     meta = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
     message = parse_mcp_message(encoded({**CALL, "params": meta}))
     assert message is not None and message.states_version
@@ -56,7 +56,7 @@ def test_notifications_and_client_responses_need_no_response() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "code", "says"),
+    ("body", "status", "code", "expected_message"),
     [
         (b"", 400, -32700, "not JSON"),
         (b"{", 400, -32700, "not JSON"),
@@ -74,10 +74,10 @@ def test_notifications_and_client_responses_need_no_response() -> None:
         (b"[" + b"[]," * MAX_JSON_VALUES + b"[]]", 413, -32600, "values"),
     ],
 )
-def test_invalid_message_is_rejected_in_one_line(body: bytes, status: int, code: int, says: str) -> None:
+def test_invalid_message_is_rejected_in_one_line(body: bytes, status: int, code: int, expected_message: str) -> None:
     found, document = refused(body)
     assert (found, document["error"]["code"]) == (status, code)
-    assert says in document["error"]["message"]
+    assert expected_message in document["error"]["message"]
 
 
 @given(
@@ -90,7 +90,7 @@ def test_any_input_is_parsed_or_rejected(document: Any) -> None:
         parse_mcp_message(encoded(document))
 
 
-def test_unknown_revisions_are_refused_with_those_that_are_known() -> None:
+def test_unknown_revisions_are_refused_with_the_known_ones() -> None:
     mcp_messages.check_mcp_version(None)
     for version in mcp_messages.VERSIONS:
         mcp_messages.check_mcp_version(version)
@@ -103,9 +103,11 @@ def test_unknown_revisions_are_refused_with_those_that_are_known() -> None:
 
 
 def test_only_a_response_to_the_request_is_accepted() -> None:
-    asked = McpMessage("ping", 7, {})
-    assert parse_mcp_response(b'{"jsonrpc": "2.0", "id": 7, "result": {}}', asked) is not None
-    assert parse_mcp_response(b'{"jsonrpc": "2.0", "id": 7, "error": {"code": 1, "message": "no"}}', asked) is not None
+    request = McpMessage("ping", 7, {})
+    assert parse_mcp_response(b'{"jsonrpc": "2.0", "id": 7, "result": {}}', request) is not None
+    assert (
+        parse_mcp_response(b'{"jsonrpc": "2.0", "id": 7, "error": {"code": 1, "message": "no"}}', request) is not None
+    )
     for nonsense in (
         b"",
         b"<html>",
@@ -115,7 +117,7 @@ def test_only_a_response_to_the_request_is_accepted() -> None:
         b'{"jsonrpc": "2.0", "id": 7, "result": []}',
         b'{"id": 7, "result": {}}',
     ):
-        assert parse_mcp_response(nonsense, asked) is None, nonsense
+        assert parse_mcp_response(nonsense, request) is None, nonsense
 
 
 def test_paddock_errors_map_to_http_statuses() -> None:

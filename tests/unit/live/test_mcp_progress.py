@@ -22,7 +22,7 @@ def _short_times(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(mcp_progress, name, seconds)
 
 
-async def test_a_short_call_has_a_plain_response() -> None:
+async def test_short_call_has_a_plain_response() -> None:
     async def call(on_output: OnOutput) -> McpResponse:
         on_output("quick\n")
         return McpResponse(200, b"{}")
@@ -31,7 +31,7 @@ async def test_a_short_call_has_a_plain_response() -> None:
     assert await progress.wait_for_first() == McpResponse(200, b"{}")
 
 
-async def test_notifications_have_the_last_line_or_the_time() -> None:
+async def test_notifications_contain_the_last_line_or_the_duration() -> None:
     quiet, end = asyncio.Event(), asyncio.Event()
 
     async def call(on_output: OnOutput) -> McpResponse:
@@ -81,7 +81,7 @@ async def test_closing_cancels_the_call() -> None:
     ("meta", "token"),
     [({"progressToken": "a"}, "a"), ({"progressToken": 0}, 0), ({"progressToken": True}, None), ({}, None)],
 )
-def test_tokens_of_tool_calls(meta: dict[str, Any], token: str | int | None) -> None:
+def test_only_tool_calls_have_progress_tokens(meta: dict[str, Any], token: str | int | None) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "_meta": meta}}
     message = parse_mcp_message(json.dumps(call).encode())
     assert message is not None and message.progress_token == token

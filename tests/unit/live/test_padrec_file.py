@@ -1,4 +1,4 @@
-"""The files that recordings are, whole and after a crash."""
+"""Recording files, complete and after a crash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paddock.model.screens import ScreenFrame
 JPEGS = [bytes([0xFF, 0xD8, 0xFF, number, 10]) * (number + 1) for number in range(4)]
 
 
-def written(path: Path) -> Path:
+def write_recording(path: Path) -> Path:
     writer = PadrecWriter.create(path, {"id": path.stem})
     for number, data in enumerate(JPEGS):
         writer.append_picture(
@@ -29,29 +29,31 @@ def written(path: Path) -> Path:
 
 
 def test_every_picture_is_found_by_its_number(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.padrec")
-    places = padrec_file.read_index_entries(path)
-    assert [padrec_file.read_picture(path, place) for place in places] == JPEGS
-    assert [(place.at, place.width) for place in places] == [(1000.0 + n, 100 + n) for n in range(4)]
-    assert padrec_file.read_index_entry(path, 2) == places[2]
+    path = write_recording(tmp_path / "a.padrec")
+    entries = padrec_file.read_index_entries(path)
+    assert [padrec_file.read_picture(path, entry) for entry in entries] == JPEGS
+    assert [(entry.at, entry.width) for entry in entries] == [(1000.0 + n, 100 + n) for n in range(4)]
+    assert padrec_file.read_index_entry(path, 2) == entries[2]
     for missing in (4, 10**18):
         with pytest.raises(NotFound):
             padrec_file.read_index_entry(path, missing)
 
 
 def test_complete_pictures_survive_a_crash_at_any_byte(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.padrec")
-    content, places = path.read_bytes(), padrec_file.read_index_entries(path)
+    path = write_recording(tmp_path / "a.padrec")
+    content, entries = path.read_bytes(), padrec_file.read_index_entries(path)
     for length in range(content.index(b"\n") + 1, len(content) + 1):
         path.write_bytes(content[:length])
-        whole = [place for place in places if place.offset + place.size < length]
-        assert padrec_file.repair_padrec(path) == padrec_file.read_index_entries(path) == whole
-        assert path.stat().st_size == (whole[-1].offset + whole[-1].size + 1 if whole else content.index(b"\n") + 1)
+        complete = [entry for entry in entries if entry.offset + entry.size < length]
+        assert padrec_file.repair_padrec(path) == padrec_file.read_index_entries(path) == complete
+        assert path.stat().st_size == (
+            complete[-1].offset + complete[-1].size + 1 if complete else content.index(b"\n") + 1
+        )
 
 
 @pytest.mark.parametrize("tail", [b"nonsense\n", b'{"bytes": -5}\n', b'{"bytes": 1e99}\n', b"[" * 5000, b"\0" * 5000])
 def test_invalid_tail_is_truncated(tmp_path: Path, tail: bytes) -> None:
-    path = written(tmp_path / "a.padrec")
+    path = write_recording(tmp_path / "a.padrec")
     size = path.stat().st_size
     with path.open("ab") as file:
         file.write(tail)
@@ -60,7 +62,7 @@ def test_invalid_tail_is_truncated(tmp_path: Path, tail: bytes) -> None:
 
 
 def test_interrupted_recording_is_closed(tmp_path: Path) -> None:
-    shelf = RecordingFiles(tmp_path)
+    recording_files = RecordingFiles(tmp_path)
     recording = Recording(
         id="rec-0123456789abcdef",
         tenant="default",
@@ -70,19 +72,19 @@ def test_interrupted_recording_is_closed(tmp_path: Path) -> None:
         fps=5,
         quality=75,
     )
-    writer = shelf.create_files(recording)
+    writer = recording_files.create_files(recording)
     writer.append_picture(ScreenFrame(sequence=1, width=640, height=480, at=1.0, data=JPEGS[0]))
     writer.close()
-    (closed,) = shelf.close_interrupted()
+    (closed,) = recording_files.close_interrupted()
     assert (closed.state, closed.reason, closed.frames, closed.width) == (RecordingState.STOPPED, "server", 1, 640)
-    assert shelf.list_recordings("default") == [closed]
-    assert shelf.close_interrupted() == []
-    shelf.remove_files("default", recording.id)
+    assert recording_files.list_recordings("default") == [closed]
+    assert recording_files.close_interrupted() == []
+    recording_files.remove_files("default", recording.id)
     assert list((tmp_path / "default").iterdir()) == []
 
 
 def test_export_without_ffmpeg_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path / "a.padrec")
+    path = write_recording(tmp_path / "a.padrec")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match="apt-get install ffmpeg"):
         asyncio.run(video_export.export_video(path, None, "mp4", tmp_path / "film.mp4", 10))
@@ -92,7 +94,7 @@ def test_export_without_ffmpeg_names_the_package(tmp_path: Path, monkeypatch: py
 
 def test_export_of_invalid_pictures_fails(tmp_path: Path) -> None:
     """A sandbox may record what it likes; it is ffmpeg's, in its fence, to find out."""
-    path = written(tmp_path / "a.padrec")
+    path = write_recording(tmp_path / "a.padrec")
     with pytest.raises(Unavailable, match="ffmpeg could not export the video"):
         asyncio.run(video_export.export_video(path, None, "mp4", tmp_path / "film.mp4", 30))
     assert not (tmp_path / "film.mp4").exists()

@@ -28,9 +28,9 @@ REQUEST = struct.pack(">B3xiI", 6, -4, 1 << 25 | 1)
 NOTIFY = struct.pack(">B3xiI", 6, -4, 1 << 27 | 1)
 PROVIDE = struct.pack(">B3xiI6s", 6, -10, 1 << 28 | 1, b"zipped")
 CAPS = struct.pack(">B3xiII", 6, -8, 1 << 24 | 1 << 28 | 1, 20 * 2**20)
-NO_UNASKED_TEXT = struct.pack(">B3xiII", 6, -8, 0x1F000001, 0)
-WATCHING = [UPDATE, PIXELS, FENCE, CONTINUOUS]
-TOUCHING = [POINTER, PRESS, KEY, KEY_UP, QEMU_KEY, RESIZE, CUT_TEXT, REQUEST, NOTIFY, PROVIDE]
+CAPS_WITHOUT_UNSOLICITED_TEXT = struct.pack(">B3xiII", 6, -8, 0x1F000001, 0)
+VIEW_MESSAGES = [UPDATE, PIXELS, FENCE, CONTINUOUS]
+INPUT_MESSAGES = [POINTER, PRESS, KEY, KEY_UP, QEMU_KEY, RESIZE, CUT_TEXT, REQUEST, NOTIFY, PROVIDE]
 
 
 class FakeLease:
@@ -43,7 +43,7 @@ class FakeLease:
         return self.held
 
 
-def opened(held: bool = True, clipboard: ClipboardPolicy | None = None) -> RfbClientFilter:
+def open_filter(held: bool = True, clipboard: ClipboardPolicy | None = None) -> RfbClientFilter:
     messages = RfbClientFilter(FakeLease(held), clipboard or ClipboardPolicy())
     messages.feed(HANDSHAKE)
     return messages
@@ -54,16 +54,16 @@ def encodings(*wanted: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("said", "passed"),
+    ("received", "passed"),
     [
         (b"RFB 003.008\n\1\0", [b"RFB 003.008\n", b"\1", b"\1"]),
         (b"RFB 003.007\n\1\1", [b"RFB 003.007\n", b"\1", b"\1"]),
         (b"RFB 003.003\n\0", [b"RFB 003.003\n", b"\1"]),
     ],
 )
-def test_every_handshake_ends_in_a_shared_display(said: bytes, passed: list[bytes]) -> None:
+def test_handshake_always_requests_a_shared_display(received: bytes, passed: list[bytes]) -> None:
     messages = RfbClientFilter(FakeLease(False), ClipboardPolicy())
-    assert messages.feed(said) == passed
+    assert messages.feed(received) == passed
     assert messages.handshake_done
 
 
@@ -76,7 +76,7 @@ def test_incomplete_handshake_is_not_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("received", "reason"),
     [
         (b"GET / HTTP/1.1\r\n", "this is not RFB"),
         (b"RFB 003.889\n", "this is not RFB"),
@@ -93,16 +93,16 @@ def test_incomplete_handshake_is_not_done() -> None:
         (HANDSHAKE + struct.pack(">BxHHBx", 251, 1, 1, 255), "screens"),
     ],
 )
-def test_invalid_rfb_closes_the_connection_with_a_reason(said: bytes, reason: str) -> None:
+def test_invalid_rfb_closes_the_connection_with_a_reason(received: bytes, reason: str) -> None:
     with pytest.raises(WebSocketClose, match=reason) as closing:
-        RfbClientFilter(FakeLease(True), ClipboardPolicy()).feed(said)
+        RfbClientFilter(FakeLease(True), ClipboardPolicy()).feed(received)
     assert closing.value.code in (1002, 1009)
     assert len(closing.value.reason.encode()) <= 123
 
 
-def test_only_input_of_the_holder_passes() -> None:
-    assert opened(True).feed(b"".join(WATCHING + TOUCHING)) == WATCHING + TOUCHING
-    assert opened(False).feed(b"".join(WATCHING + TOUCHING)) == WATCHING
+def test_only_input_of_the_lease_holder_passes() -> None:
+    assert open_filter(True).feed(b"".join(VIEW_MESSAGES + INPUT_MESSAGES)) == VIEW_MESSAGES + INPUT_MESSAGES
+    assert open_filter(False).feed(b"".join(VIEW_MESSAGES + INPUT_MESSAGES)) == VIEW_MESSAGES
 
 
 def test_lease_is_checked_for_every_message() -> None:
@@ -116,38 +116,38 @@ def test_lease_is_checked_for_every_message() -> None:
 
 @given(cuts=some.lists(some.integers(0, 200), max_size=20))
 def test_result_does_not_depend_on_chunk_boundaries(cuts: list[int]) -> None:
-    said = HANDSHAKE + b"".join(WATCHING + TOUCHING)
+    received = HANDSHAKE + b"".join(VIEW_MESSAGES + INPUT_MESSAGES)
     messages = RfbClientFilter(FakeLease(True), ClipboardPolicy())
     passed: list[bytes] = []
     at = 0
     for cut in sorted(cuts):
-        passed += messages.feed(said[at:cut]) if at < cut else []
+        passed += messages.feed(received[at:cut]) if at < cut else []
         at = max(at, cut)
-    passed += messages.feed(said[at:])
-    assert passed == [b"RFB 003.008\n", b"\1", b"\1", *WATCHING, *TOUCHING]
+    passed += messages.feed(received[at:])
+    assert passed == [b"RFB 003.008\n", b"\1", b"\1", *VIEW_MESSAGES, *INPUT_MESSAGES]
 
 
-@given(said=some.binary(max_size=300))
-def test_only_complete_known_messages_pass(said: bytes) -> None:
-    messages = opened(False)
+@given(received=some.binary(max_size=300))
+def test_only_complete_known_messages_pass(received: bytes) -> None:
+    messages = open_filter(False)
     try:
-        passed = messages.feed(said)
+        passed = messages.feed(received)
     except WebSocketClose:
         return
     assert all(message[0] in (0, 2, 3, 6, 150, 248) for message in passed)
     # All that a viewer without the lease gets through of the clipboard is that they want none unasked.
-    assert all(message == NO_UNASKED_TEXT for message in passed if message[0] == 6)
+    assert all(message == CAPS_WITHOUT_UNSOLICITED_TEXT for message in passed if message[0] == 6)
 
 
 def test_unknown_encodings_are_removed() -> None:
     wanted = encodings(7, 16, 0, -239, -308, -312, -313, -258, -316, -305, -309, -259, 0x12345678)
-    assert opened().feed(wanted) == [encodings(7, 16, 0, -239, -308, -312, -313, -258)]
+    assert open_filter().feed(wanted) == [encodings(7, 16, 0, -239, -308, -312, -313, -258)]
 
 
 def test_clipboard_text_is_sent_only_on_request() -> None:
     wanted = encodings(0, rfb_filter.EXTENDED_CLIPBOARD)
-    assert opened().feed(wanted) == [wanted + NO_UNASKED_TEXT]
-    assert opened().feed(CAPS) == [NO_UNASKED_TEXT]
+    assert open_filter().feed(wanted) == [wanted + CAPS_WITHOUT_UNSOLICITED_TEXT]
+    assert open_filter().feed(CAPS) == [CAPS_WITHOUT_UNSOLICITED_TEXT]
 
 
 @pytest.mark.parametrize(
@@ -160,23 +160,23 @@ def test_clipboard_text_is_sent_only_on_request() -> None:
     ],
 )
 def test_clipboard_passes_only_in_allowed_directions(clipboard: ClipboardPolicy, passed: list[bytes]) -> None:
-    assert opened(True, clipboard).feed(CUT_TEXT + REQUEST + NOTIFY + PROVIDE) == passed
+    assert open_filter(True, clipboard).feed(CUT_TEXT + REQUEST + NOTIFY + PROVIDE) == passed
 
 
-def test_client_without_extended_clipboard_is_rejected_when_copying_out_is_forbidden() -> None:
-    messages = opened(True, ClipboardPolicy(from_sandbox=False))
+def test_client_without_extended_clipboard_is_rejected_if_copying_is_off() -> None:
+    messages = open_filter(True, ClipboardPolicy(from_sandbox=False))
     with pytest.raises(WebSocketClose, match="extended clipboard"):
         messages.feed(encodings(0, 7))
-    assert opened(True, ClipboardPolicy(from_sandbox=False)).feed(encodings(0, rfb_filter.EXTENDED_CLIPBOARD))
+    assert open_filter(True, ClipboardPolicy(from_sandbox=False)).feed(encodings(0, rfb_filter.EXTENDED_CLIPBOARD))
 
 
 def test_screen_size_is_bounded() -> None:
-    assert opened().feed(struct.pack(">BxHHBx", 251, 65535, 65535, 0)) == []
-    assert opened().feed(struct.pack(">BxHHBx", 251, 0, 600, 0)) == []
+    assert open_filter().feed(struct.pack(">BxHHBx", 251, 65535, 65535, 0)) == []
+    assert open_filter().feed(struct.pack(">BxHHBx", 251, 0, 600, 0)) == []
 
 
 def test_pressed_keys_are_released_when_the_input_is_lost() -> None:
-    messages = opened()
+    messages = open_filter()
     messages.feed(KEY + QEMU_KEY + PRESS)
     assert messages.release_pressed() == [KEY_UP, struct.pack(">BBHII", 255, 0, 0, ord("a"), 30), POINTER]
     assert messages.release_pressed() == []
@@ -185,7 +185,7 @@ def test_pressed_keys_are_released_when_the_input_is_lost() -> None:
 
 
 def test_number_of_pressed_keys_is_bounded() -> None:
-    messages = opened()
+    messages = open_filter()
     passed = messages.feed(b"".join(struct.pack(">BBxxI", 4, 1, key) for key in range(1000)))
     assert len(passed) == len(messages.release_pressed()) == 256
 
@@ -201,11 +201,11 @@ def test_only_pointer_moves_are_merged() -> None:
 
 
 def test_large_message_in_small_chunks_is_parsed_in_linear_time() -> None:
-    messages = opened()
+    messages = open_filter()
     text = bytes(rfb_filter.MAX_CLIPBOARD)
-    said = struct.pack(">B3xi", 6, len(text)) + text
-    crumb = 64
+    received = struct.pack(">B3xi", 6, len(text)) + text
+    chunk_size = 64
     passed: list[bytes] = []
-    for at in range(0, len(said), crumb):
-        passed += messages.feed(said[at : at + crumb])
-    assert passed == [said]
+    for at in range(0, len(received), chunk_size):
+        passed += messages.feed(received[at : at + chunk_size])
+    assert passed == [received]

@@ -37,77 +37,77 @@ async def log(tmp_path: Path) -> AsyncIterator[EventLog]:
         yield await EventLog.open(store)
 
 
-async def told(log: EventLog, kind: EventType) -> list[dict[str, Any]]:
+async def published_events(log: EventLog, kind: EventType) -> list[dict[str, Any]]:
     found = await log.read(limit=1000, tenant="t")
     return [dict(event.data) for event in found if event.type is kind]
 
 
 async def test_tool_call_event_has_no_arguments(log: EventLog) -> None:
-    telling = ThrottledEvents(log)
-    telling.publish_tool_call(SANDBOX, "click", 0.01234, failed=False)
-    await telling.close()
-    assert await told(log, EventType.TOOL_CALLED) == [{"name": "click", "seconds": 0.0123, "failed": False}]
+    throttled = ThrottledEvents(log)
+    throttled.publish_tool_call(SANDBOX, "click", 0.01234, failed=False)
+    await throttled.close()
+    assert await published_events(log, EventType.TOOL_CALLED) == [{"name": "click", "seconds": 0.0123, "failed": False}]
 
 
 async def test_calls_above_the_rate_limit_are_only_counted(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    telling = ThrottledEvents(log)
+    throttled = ThrottledEvents(log)
     for _ in range(1000):
-        telling.publish_tool_call(SANDBOX, "click", 0.001, failed=False)
-    telling.publish_tool_call(OTHER, "look", 0.001, failed=True)
+        throttled.publish_tool_call(SANDBOX, "click", 0.001, failed=False)
+    throttled.publish_tool_call(OTHER, "look", 0.001, failed=True)
     monkeypatch.setattr(throttled_events, "CALLS_PER_SECOND", 1e9)
-    telling.publish_tool_call(SANDBOX, "click", 0.001, failed=False)
-    await telling.close()
-    events = await told(log, EventType.TOOL_CALLED)
+    throttled.publish_tool_call(SANDBOX, "click", 0.001, failed=False)
+    await throttled.close()
+    events = await published_events(log, EventType.TOOL_CALLED)
     mine = [event for event in events if event["name"] == "click"]
     assert CALL_BURST <= len(mine) < CALL_BURST + 10
     assert len(mine) + mine[-1]["left_out"] == 1001
     assert [event["failed"] for event in events if event["name"] == "look"] == [True]
 
 
-async def test_screen_changes_are_published_once_a_second_with_the_last_one(
+async def test_last_screen_change_is_published_at_most_once_a_second(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(throttled_events, "SCREEN_INTERVAL", 0.05)
-    telling = ThrottledEvents(log)
+    throttled = ThrottledEvents(log)
     for number in range(20):
-        telling.publish_screen_change(SANDBOX, "click", etag=f'"{number}"')
-    telling.publish_screen_change(OTHER, "timer", etag='"x"', width=800, height=600)
+        throttled.publish_screen_change(SANDBOX, "click", etag=f'"{number}"')
+    throttled.publish_screen_change(OTHER, "timer", etag='"x"', width=800, height=600)
     async with asyncio.timeout(10):
         async for event in log.follow("sandbox/sb-1"):
             if event.data["etag"] == '"19"':
                 break
-    await telling.close()
-    events = await told(log, EventType.SCREENSHOT_UPDATE)
+    await throttled.close()
+    events = await published_events(log, EventType.SCREENSHOT_UPDATE)
     assert [event["etag"] for event in events if event["cause"] == "click"] == ['"0"', '"19"']
     assert {"etag": '"x"', "width": 800, "height": 600, "cause": "timer"} in events
 
 
-async def test_no_event_follows_the_end_of_a_sandbox(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_screen_event_follows_the_end_of_a_sandbox(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttled_events, "SCREEN_INTERVAL", 0.02)
-    telling = ThrottledEvents(log)
-    telling.publish_screen_change(SANDBOX, "click", etag='"1"')
-    telling.publish_screen_change(SANDBOX, "click", etag='"2"')
-    telling.forget_sandbox(SANDBOX.id)
+    throttled = ThrottledEvents(log)
+    throttled.publish_screen_change(SANDBOX, "click", etag='"1"')
+    throttled.publish_screen_change(SANDBOX, "click", etag='"2"')
+    throttled.forget_sandbox(SANDBOX.id)
     await asyncio.sleep(0.05)
-    await telling.close()
-    assert [event["etag"] for event in await told(log, EventType.SCREENSHOT_UPDATE)] == ['"1"']
+    await throttled.close()
+    assert [event["etag"] for event in await published_events(log, EventType.SCREENSHOT_UPDATE)] == ['"1"']
 
 
 async def test_paths_are_bounded(log: EventLog) -> None:
-    telling = ThrottledEvents(log)
-    telling.publish_file_changes(SANDBOX, "write_file", [])
-    telling.publish_file_changes(SANDBOX, "write_file", ["/x"] * 1000)
-    telling.publish_file_changes(SANDBOX, "write_file", ["/" + "x" * 10_000] * 1000)
-    await telling.close()
-    many, long = await told(log, EventType.FILE_CHANGED)
+    throttled = ThrottledEvents(log)
+    throttled.publish_file_changes(SANDBOX, "write_file", [])
+    throttled.publish_file_changes(SANDBOX, "write_file", ["/x"] * 1000)
+    throttled.publish_file_changes(SANDBOX, "write_file", ["/" + "x" * 10_000] * 1000)
+    await throttled.close()
+    many, long = await published_events(log, EventType.FILE_CHANGED)
     assert len(many["paths"]) == MAX_PATHS
     assert list(map(len, long["paths"])) == [throttled_events.MAX_PATH_LENGTH] * 2
 
 
 async def test_desktop_start_and_stop_are_published(log: EventLog) -> None:
-    telling = ThrottledEvents(log)
-    telling.publish_desktop_state(SANDBOX, up=True)
-    telling.publish_desktop_state(SANDBOX, up=False, reason="died")
-    await telling.close()
-    assert await told(log, EventType.DESKTOP_STARTED) == [{}]
-    assert await told(log, EventType.DESKTOP_STOPPED) == [{"reason": "died"}]
+    throttled = ThrottledEvents(log)
+    throttled.publish_desktop_state(SANDBOX, up=True)
+    throttled.publish_desktop_state(SANDBOX, up=False, reason="died")
+    await throttled.close()
+    assert await published_events(log, EventType.DESKTOP_STARTED) == [{}]
+    assert await published_events(log, EventType.DESKTOP_STOPPED) == [{"reason": "died"}]

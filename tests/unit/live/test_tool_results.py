@@ -26,7 +26,7 @@ CLICK: dict[str, Any] = {
 }
 
 
-def test_a_tool_is_read_with_its_flags() -> None:
+def test_tool_is_parsed_with_its_flags() -> None:
     (tool,) = parse_tools([CLICK])
     assert (tool.name, tool.input, tool.changes_screen, tool.read_only) == ("click", True, True, False)
     assert tool.input_schema == CLICK["inputSchema"]
@@ -45,7 +45,7 @@ def test_invalid_tools_are_skipped_and_their_number_is_bounded() -> None:
             parse_tools(nonsense)
 
 
-def test_a_result_is_read_and_written_the_same() -> None:
+def test_parsed_result_is_dumped_unchanged() -> None:
     document = {
         "content": [{"type": "text", "text": "done"}, {"type": "image", "data": "AAEC", "mimeType": "image/png"}],
         "structuredContent": {"x": 1},
@@ -71,7 +71,7 @@ def test_a_result_is_read_and_written_the_same() -> None:
         {"type": "image", "data": "AAEC", "mimeType": "image/png\r\nX: y"},
     ],
 )
-def test_part_that_is_neither_text_nor_picture_is_rejected(part: object) -> None:
+def test_part_of_unknown_type_is_rejected(part: object) -> None:
     with pytest.raises(SandboxGone, match="invalid tool result"):
         parse_tool_result({"content": [part]})
 
@@ -88,7 +88,7 @@ def test_lone_surrogates_become_question_marks() -> None:
 
 
 @given(ANYTHING)
-def test_any_answer_is_parsed_or_rejected(document: object) -> None:
+def test_any_result_is_parsed_or_rejected(document: object) -> None:
     for wrapped in (document, {"content": document}, {"content": [], "_meta": document, "structuredContent": document}):
         try:
             result = parse_tool_result(wrapped)
@@ -109,7 +109,7 @@ def test_any_tool_list_is_parsed_or_rejected(document: object) -> None:
 @pytest.mark.parametrize(
     "value", [json.loads("[" * 300 + "]" * 300), float("inf"), float("nan"), {"a": [float("-inf")]}]
 )
-def test_values_that_are_not_json_are_left_out(value: Any) -> None:
+def test_non_json_values_are_left_out(value: Any) -> None:
     assert parse_tool_result({"content": [], "structuredContent": {"a": value}}).structured is None
     (tool,) = parse_tools([{**CLICK, "inputSchema": {"a": value}}])
     assert tool.input_schema == {"type": "object"}

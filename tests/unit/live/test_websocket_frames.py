@@ -41,15 +41,15 @@ def test_frames_of_every_size(size: int) -> None:
     )
 
 
-def test_a_message_in_fragments_with_a_ping_in_between() -> None:
+def test_ping_between_fragments_is_parsed() -> None:
     wire = masked(Opcode.BINARY, b"ab", fin=False) + masked(Opcode.PING, b"!") + masked(Opcode.CONT, b"cd")
     assert WebSocketFrameParser().feed(wire) == [(BINARY, b"ab"), (PING, b"!"), (BINARY, b"cd")]
 
 
-def test_a_close_frame_keeps_its_reason_short() -> None:
-    told = websocket_frames.websocket_close_frame(1000, "ü" * 100)
-    assert told[1] <= 125
-    assert told[4:].decode() == "ü" * 61
+def test_close_frame_cuts_a_long_reason() -> None:
+    close_frame = websocket_frames.websocket_close_frame(1000, "ü" * 100)
+    assert close_frame[1] <= 125
+    assert close_frame[4:].decode() == "ü" * 61
     assert WebSocketFrameParser().feed(masked(Opcode.CLOSE, struct.pack(">H", 1000))) == [
         (CLOSE, struct.pack(">H", 1000))
     ]

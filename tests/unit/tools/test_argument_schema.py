@@ -74,7 +74,7 @@ def test_integral_float_is_accepted_as_integer() -> None:
         ({"x": 1, "y": 2}, "unknown argument 'y'; the tool takes: x, scale, name"),
     ],
 )
-def test_errors_are_one_line(arguments: object, message: str) -> None:
+def test_argument_errors_are_one_line(arguments: object, message: str) -> None:
     with pytest.raises(ToolError) as caught:
         validate_tool_arguments(arguments, SCHEMA)
     assert message in str(caught.value) and "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ from paddock.inside.tools.tool_result import ToolError
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("address", "completed"),
     [
         ("example.org", "https://example.org"),
         ("https://example.org/a b", "https://example.org/a b"),
@@ -28,18 +28,18 @@ from paddock.inside.tools.tool_result import ToolError
         ("data:text/html,<b>", "data:text/html,<b>"),
     ],
 )
-def test_addresses_are_completed(said: str, meant: str) -> None:
-    assert add_url_scheme(said) == meant
+def test_missing_url_scheme_is_added(address: str, completed: str) -> None:
+    assert add_url_scheme(address) == completed
 
 
-@pytest.mark.parametrize("said", ["", "   ", "two words", "javascript:alert(1)", "JavaScript:alert(1)"])
-def test_invalid_addresses_are_refused(said: str) -> None:
+@pytest.mark.parametrize("address", ["", "   ", "two words", "javascript:alert(1)", "JavaScript:alert(1)"])
+def test_invalid_addresses_are_refused(address: str) -> None:
     with pytest.raises(ToolError):
-        add_url_scheme(said)
+        add_url_scheme(address)
 
 
 @pytest.mark.parametrize(
-    ("said", "pressed"),
+    ("combination", "playwright_keys"),
     [
         ("enter", "Enter"),
         ("ctrl+A", "Control+a"),
@@ -52,17 +52,17 @@ def test_invalid_addresses_are_refused(said: str) -> None:
         ("esc", "Escape"),
     ],
 )
-def test_keys_have_many_names(said: str, pressed: str) -> None:
-    assert playwright_key_combination(said) == pressed
+def test_key_aliases_are_translated(combination: str, playwright_keys: str) -> None:
+    assert playwright_key_combination(combination) == playwright_keys
 
 
 @pytest.mark.parametrize(
-    ("said", "hint"),
+    ("combination", "hint"),
     [("ctrl+entr", "enter"), ("wörd", "browser_input"), ("a+b", "all keys but the last must be"), ("ctrl+", "no key")],
 )
-def test_unknown_keys_are_refused_with_a_hint(said: str, hint: str) -> None:
+def test_unknown_keys_are_refused_with_a_hint(combination: str, hint: str) -> None:
     with pytest.raises(ToolError, match=hint):
-        playwright_key_combination(said)
+        playwright_key_combination(combination)
 
 
 def test_only_modifiers_can_be_held() -> None:
@@ -72,7 +72,7 @@ def test_only_modifiers_can_be_held() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("reply", "expected"),
     [
         ('{"a": 1}', {"a": 1}),
         ('Of course!\\n```json\\n{"a": {"b": 2}}\\n```', {"a": {"b": 2}}),
@@ -81,8 +81,8 @@ def test_only_modifiers_can_be_held() -> None:
         ("{" * 5000, None),
     ],
 )
-def test_json_object_is_found_in_a_reply(said: str, found: object) -> None:
-    assert find_json_object(said.replace("\\n", "\n")) == found
+def test_json_object_is_found_in_a_reply(reply: str, expected: object) -> None:
+    assert find_json_object(reply.replace("\\n", "\n")) == expected
 
 
 def test_schema_mismatch_is_explained() -> None:
@@ -94,7 +94,7 @@ def test_schema_mismatch_is_explained() -> None:
     assert find_schema_mismatch(3, {}) == ""
 
 
-def test_event_ring_drops_the_oldest() -> None:
+def test_event_ring_buffer_drops_the_oldest() -> None:
     ring = EventRingBuffer(3)
     for number in range(5):
         ring.add(text=str(number))

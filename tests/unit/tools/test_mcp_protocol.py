@@ -81,9 +81,12 @@ def test_tools_are_called(protocol: McpProtocol) -> None:
 
 
 def test_invalid_arguments_and_failures_are_error_results(protocol: McpProtocol) -> None:
-    for arguments, told in (({"a": "1", "b": 2}, "'a' must be a whole number"), ({"a": 9999, "b": 1}, "too large")):
+    for arguments, expected_error in (
+        ({"a": "1", "b": 2}, "'a' must be a whole number"),
+        ({"a": 9999, "b": 1}, "too large"),
+    ):
         _, answer = ask(protocol, "tools/call", {"name": "add", "arguments": arguments})
-        assert answer["result"]["isError"] is True and told in answer["result"]["content"][0]["text"]
+        assert answer["result"]["isError"] is True and expected_error in answer["result"]["content"][0]["text"]
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from paddock.inside.tools.desktop.screen_images import ScreenArea, ScreenCapture
 from paddock.inside.tools.tool_result import ToolError
 
 
-def test_a_full_picture_is_the_screen() -> None:
+def test_full_picture_covers_the_screen() -> None:
     area = ScreenArea(ScreenCaptureOptions(), 1280, 800)
     assert (area.shown_width, area.shown_height) == (1280, 800)
     assert area.to_screen_point(0, 0) == (0, 0) and area.to_screen_point(1279, 799) == (1279, 799)
 
 
-def test_scaled_pixel_maps_to_its_centre() -> None:
+def test_scaled_pixel_maps_to_its_middle() -> None:
     area = ScreenArea(ScreenCaptureOptions(max_width=640), 1280, 800)
     assert (area.shown_width, area.shown_height) == (640, 400)
     assert area.to_screen_point(320, 200) == (641, 401) and area.to_screen_point(639, 399) == (1279, 799)
@@ -34,13 +34,13 @@ def test_region_is_clipped_to_the_screen() -> None:
 
 
 @pytest.mark.parametrize("region", [(1280, 0, 1, 1), (0, 800, 1, 1), (0, 0, 0, 5)])
-def test_a_region_off_the_screen_is_an_error_that_names_its_size(region: tuple[int, int, int, int]) -> None:
+def test_region_off_the_screen_fails_with_the_screen_size(region: tuple[int, int, int, int]) -> None:
     with pytest.raises(ToolError, match="off the screen, which is 1280x800"):
         ScreenArea(ScreenCaptureOptions(region=region), 1280, 800)
 
 
 @pytest.mark.parametrize("point", [(-1, 0), (0, -0.5), (640, 0), (0, 400), (float("nan"), 0)])
-def test_a_point_outside_the_picture_is_an_error_that_names_its_size(point: tuple[float, float]) -> None:
+def test_point_outside_the_picture_fails_with_the_picture_size(point: tuple[float, float]) -> None:
     with pytest.raises(ToolError, match="outside the picture, which is 640x400"):
         ScreenArea(ScreenCaptureOptions(scale=0.5), 1280, 800).to_screen_point(*point)
 

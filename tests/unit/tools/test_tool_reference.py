@@ -15,10 +15,10 @@ mobile_swipe mobile_input_text mobile_send_key mobile_start_app mobile_stop_app 
 """
 
 
-def test_the_reference_page_is_current() -> None:
+def test_reference_page_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == render_tool_reference(), "run `make docs`"
 
 
-def test_all_promised_tools_exist() -> None:
+def test_all_documented_tools_exist() -> None:
     headings = {line[4:] for line in render_tool_reference().splitlines() if line.startswith("### ")}
     assert set(REQUIRED.split()) <= headings

@@ -38,7 +38,7 @@ def tool(name: str, function: Any, **more: Any) -> CallableTool:
         ("unheard", ":1", set()),
     ],
 )
-def test_a_kind_has_its_tools(kind: str, display: str, some: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kind_has_its_tools(kind: str, display: str, some: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISPLAY", display)
     names = {tool.name for tool in tools_for_kind(kind, ToolContext("/"))}
     assert names >= FILES | {"run_shell_command", "run_ipython_cell"} | some
@@ -56,7 +56,7 @@ def test_unusable_tools_are_not_offered(kind: str, promised: bool, monkeypatch: 
     assert "accessibility_tree" not in {tool.name for tool in tools_for_kind(kind, ToolContext("/"))}
 
 
-def test_every_tool_of_a_desktop_describes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_desktop_tool_has_a_description(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISPLAY", ":1")
     for each in tools_for_kind("linux", ToolContext("/")):
         document = each.mcp_document()
@@ -110,7 +110,7 @@ def test_input_tools_run_one_at_a_time() -> None:
     assert most == [1] and not any(call.is_alive() for call in calls)
 
 
-def test_a_result_carries_pictures_data_and_files() -> None:
+def test_result_contains_pictures_data_and_files() -> None:
     result = ToolCallResult("done", images=[(b"\xff\xd8", "image/jpeg")], structured={"n": 1}, files=["/x"], shot="ab")
     assert result.mcp_document() == {
         "content": [
