@@ -1,4 +1,4 @@
-"""A real daemon, started from the packed zipapp, and a client that speaks plain HTTP to it."""
+"""A real daemon, started from the packed zipapp, and a plain HTTP client for it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Daemon:
 
     @contextmanager
     def stream(self, method: str, target: str, body: Any = None) -> Iterator[http.client.HTTPResponse]:
-        """A response that is read as it comes; leaving closes the connection."""
+        """A response read as it arrives; exit closes the connection."""
         connection = self.connect()
         response = None
         try:
@@ -129,7 +129,7 @@ def next_event(response: http.client.HTTPResponse) -> dict[str, Any]:
 
 
 def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait, within bounds, for something another process does."""
+    """Wait for a condition of another process, with a time-out."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never happened"

@@ -28,17 +28,17 @@ def web() -> Iterator[BrowserSandbox]:
 
 
 def test_navigation_is_cancelled_when_the_client_disconnects(web: BrowserSandbox) -> None:
-    async def leave() -> None:
+    async def disconnect() -> None:
         async with asyncio.timeout(20), DaemonClient(web.sandbox.backend.daemon_address(web.sandbox.record)) as inside:
-            asked = {"url": "http://127.0.0.1:8001/", "timeout": 60}
-            call = asyncio.ensure_future(inside.call_tool("browser_navigate", asked))
+            arguments = {"url": "http://127.0.0.1:8001/", "timeout": 60}
+            call = asyncio.ensure_future(inside.call_tool("browser_navigate", arguments))
             while (await inside.run("test -e /tmp/taken")).exit_code:
                 assert not call.done(), call.result()
                 await asyncio.sleep(0.01)
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
 
-    asyncio.run(leave())
+    asyncio.run(disconnect())
     began = time.monotonic()
     assert web.do("browser_navigate", url=f"{PAGES_URL}/form.html").data["title"] == "Sign up"
     assert time.monotonic() - began < 10
@@ -49,11 +49,11 @@ def test_waiting_calls_are_cancelled_when_their_clients_disconnect(web: BrowserS
         result = await inside.call_tool("run_shell_command", {"command": "ls /proc/$PPID/task | wc -l"})
         return int(result["content"][0]["text"])
 
-    async def leave() -> None:
+    async def disconnect() -> None:
         async with asyncio.timeout(30), DaemonClient(web.sandbox.backend.daemon_address(web.sandbox.record)) as inside:
             before = await threads(inside)
-            asked = {"text": "what this page never says", "timeout": 100}
-            calls = [asyncio.ensure_future(inside.call_tool("browser_wait_for", asked)) for _ in range(MANY)]
+            arguments = {"text": "what this page never says", "timeout": 100}
+            calls = [asyncio.ensure_future(inside.call_tool("browser_wait_for", arguments)) for _ in range(MANY)]
             while await threads(inside) < before + MANY - 5:
                 assert not any(call.done() for call in calls)
             for call in calls:
@@ -63,4 +63,4 @@ def test_waiting_calls_are_cancelled_when_their_clients_disconnect(web: BrowserS
             while await threads(inside) > before + 5:
                 assert time.monotonic() < deadline, "calls that nobody waits for still wait"
 
-    asyncio.run(leave())
+    asyncio.run(disconnect())

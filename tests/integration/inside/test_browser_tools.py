@@ -23,17 +23,17 @@ LIMIT = 20_000_000
 
 
 @pytest.fixture(scope="module")
-def room() -> Iterator[BrowserSandbox]:
+def browser_sandbox() -> Iterator[BrowserSandbox]:
     with run_browser_sandbox("browser", env={"PADDOCK_DOWNLOAD_LIMIT": str(LIMIT)}) as made:
         yield made
 
 
 @pytest.fixture
-def web(room: BrowserSandbox) -> Iterator[BrowserSandbox]:
+def web(browser_sandbox: BrowserSandbox) -> Iterator[BrowserSandbox]:
     """The browser with one tab."""
-    yield room
-    for tab in room.do("browser_tabs").data["tabs"][1:]:
-        room.call("browser_tabs", action="close", tab=tab["id"])
+    yield browser_sandbox
+    for tab in browser_sandbox.do("browser_tabs").data["tabs"][1:]:
+        browser_sandbox.call("browser_tabs", action="close", tab=tab["id"])
 
 
 def jpeg_size(data: bytes) -> tuple[int, int]:
@@ -50,7 +50,7 @@ def refs(snapshot: str) -> dict[str, str]:
     return dict(re.findall(r'"([^"\n]+)"[^\n]*?\[ref=(\w+)\]', snapshot))
 
 
-def test_fills_and_submits_a_form_extracts_the_result_and_shows_it(web: BrowserSandbox) -> None:
+def test_form_is_filled_submitted_and_its_result_read(web: BrowserSandbox) -> None:
     opened = web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     assert opened.data["title"] == "Sign up" and opened.data["changed"]["url"]
     known = refs(web.do("browser_snapshot").text)
@@ -65,7 +65,7 @@ def test_fills_and_submits_a_form_extracts_the_result_and_shows_it(web: BrowserS
     assert web.do("browser_screenshot", format="png").images[0]["data"] != before
 
 
-def test_a_part_of_the_page_has_refs_too(web: BrowserSandbox) -> None:
+def test_snapshot_of_a_part_of_the_page_has_refs(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     part = web.do("browser_snapshot", selector="label:has(#name)").text
     assert "Sign up" in part.splitlines()[0] and "Country" not in part
@@ -73,14 +73,14 @@ def test_a_part_of_the_page_has_refs_too(web: BrowserSandbox) -> None:
     assert web.do("browser_evaluate", script="document.querySelector('#name').value").text.startswith('"part"')
 
 
-def test_types_key_by_key_and_submits_with_enter(web: BrowserSandbox) -> None:
+def test_text_is_typed_key_by_key_and_submitted_with_enter(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.do("browser_input", selector="#name", value="a")
     web.do("browser_input", selector="#name", value="漢字😀 b", type=True, submit=True)
     assert "Welcome, a漢字😀 b of" in web.do("browser_get_text").text
 
 
-def test_types_into_the_focused_element(web: BrowserSandbox) -> None:
+def test_keys_go_to_the_focused_element(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.do("browser_click", selector="#name")
     web.do("browser_input", value="somebody")
@@ -89,7 +89,7 @@ def test_types_into_the_focused_element(web: BrowserSandbox) -> None:
     assert web.do("browser_evaluate", script="document.querySelector('#name').value").text.startswith('""')
 
 
-def test_uploads_files_into_a_field_and_into_a_chooser(web: BrowserSandbox) -> None:
+def test_files_are_uploaded_into_a_field_and_a_chooser(web: BrowserSandbox) -> None:
     web.sandbox.write("/workspace/one.txt", b"1")
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.do("browser_upload", selector="input[type=file]", paths=["one.txt"])
@@ -100,7 +100,7 @@ def test_uploads_files_into_a_field_and_into_a_chooser(web: BrowserSandbox) -> N
     assert "the file /workspace/none does not exist" in web.fails("browser_upload", paths=["none"])
 
 
-def test_goes_back_forward_and_reloads(web: BrowserSandbox) -> None:
+def test_history_goes_back_and_forward_and_page_reloads(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     assert web.do("browser_back").data["title"] == "Sign up"
@@ -128,7 +128,7 @@ def test_closing_the_last_tab_opens_another(web: BrowserSandbox) -> None:
     assert web.do("browser_navigate", url=f"{PAGES_URL}/form.html").data["title"] == "Sign up"
 
 
-def test_clicks_hovers_scrolls_and_drags(web: BrowserSandbox) -> None:
+def test_mouse_clicks_hovers_scrolls_and_drags(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     web.do("browser_hover", selector="#hovered")
     assert "hovered" in web.do("browser_get_text", selector="#hovered").text
@@ -164,16 +164,16 @@ def test_screenshots_of_elements_and_of_the_viewport(web: BrowserSandbox) -> Non
     assert abs(visible.data["width"] - inner[0] / 4) <= 1 and abs(visible.data["height"] - inner[1] / 4) <= 1
 
 
-def test_a_dialog_waits_for_its_answer(web: BrowserSandbox) -> None:
+def test_dialog_waits_for_its_answer(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
-    asked = web.do("browser_click", text="delete")
-    assert 'confirm "Really delete?"' in asked.text and asked.data["dialog"] == 'confirm "Really delete?"'
+    result = web.do("browser_click", text="delete")
+    assert 'confirm "Really delete?"' in result.text and result.data["dialog"] == 'confirm "Really delete?"'
     assert web.do("browser_dialog", accept=True).data["title"] == "confirmed true"
     web.do("browser_click", text="name")
     assert web.do("browser_dialog", text="李").data["title"] == "named 李"
 
 
-def test_a_dialog_never_blocks_another_tool(web: BrowserSandbox) -> None:
+def test_dialog_does_not_block_other_tools(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     web.do("browser_click", text="delete")
     started = time.monotonic()
@@ -183,7 +183,7 @@ def test_a_dialog_never_blocks_another_tool(web: BrowserSandbox) -> None:
     assert web.do("browser_evaluate", script="document.title").text.startswith('"confirmed false"')
 
 
-def test_the_next_dialog_is_answered_as_planned(web: BrowserSandbox) -> None:
+def test_next_dialog_gets_the_planned_answer(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     assert "the next one will be accepted" in web.do("browser_dialog", text="Ole").text
     answered = web.do("browser_click", text="name")
@@ -201,13 +201,13 @@ def test_page_with_endless_dialogs_can_be_left(web: BrowserSandbox) -> None:
 def test_unresponsive_server_times_out(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     started = time.monotonic()
-    said = web.fails("browser_navigate", url=f"{PAGES_URL}/silent", timeout=1)
+    error = web.fails("browser_navigate", url=f"{PAGES_URL}/silent", timeout=1)
     assert time.monotonic() - started < 4
-    assert "did not answer within 1 s" in said
+    assert "did not answer within 1 s" in error
     assert web.do("browser_get_text").text.startswith("Sign up")
 
 
-def test_page_that_never_finishes_loading_is_shown_partially(web: BrowserSandbox) -> None:
+def test_page_that_loads_forever_is_shown_partially(web: BrowserSandbox) -> None:
     started = time.monotonic()
     shown = web.do("browser_navigate", url=f"{PAGES_URL}/half", timeout=1)
     assert time.monotonic() - started < 5
@@ -233,13 +233,13 @@ def test_busy_page_is_reported_and_can_be_left(web: BrowserSandbox) -> None:
     assert web.do("browser_navigate", url=f"{PAGES_URL}/form.html").data["title"] == "Sign up"
 
 
-def test_a_script_that_runs_for_ever_is_ended(web: BrowserSandbox) -> None:
+def test_endless_script_is_terminated(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     assert "was ended" in web.fails("browser_evaluate", script="while (true);", timeout=0.5)
     assert web.do("browser_get_text").text.startswith("Sign up")
 
 
-def test_downloads_land_in_the_workspace(web: BrowserSandbox) -> None:
+def test_downloads_are_saved_in_the_workspace(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     clicked = web.do("browser_click", text="download")
     waited = web.do("browser_downloads", wait=True)
@@ -260,7 +260,7 @@ def test_a_download_past_the_limit_is_cancelled(web: BrowserSandbox, name: str) 
     eventually(lambda: int(web.sandbox.output("du -sm /workspace/downloads | cut -f1")) < 2)
 
 
-def test_evaluates_expressions_functions_and_statements(web: BrowserSandbox) -> None:
+def test_expressions_functions_and_statements_are_evaluated(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
 
     def value(script: str, **more: str) -> str:
@@ -301,13 +301,15 @@ def test_console_and_network_logs(web: BrowserSandbox) -> None:
     web.do("browser_console", clear=True)
     web.do("browser_evaluate", script="console.warn('careful'); setTimeout(() => { throw new Error('oops') })")
     web.do("browser_evaluate", script="fetch('missing').then(answer => answer.status)")
-    said = eventually(lambda: web.do("browser_console").text if "oops" in web.do("browser_console").text else "")
-    assert "[warning] careful" in said and "[exception]" in said
+    console_text = eventually(
+        lambda: web.do("browser_console").text if "oops" in web.do("browser_console").text else ""
+    )
+    assert "[warning] careful" in console_text and "[exception]" in console_text
     (request,) = web.do("browser_network", contains="/missing").data["requests"]
     assert (request["method"], request["status"]) == ("GET", 404)
 
 
-def test_gets_sets_and_clears_cookies(web: BrowserSandbox) -> None:
+def test_cookies_are_read_set_and_cleared(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.do("browser_cookies", action="set", cookies=[{"name": "a", "value": "1"}, {"name": "b", "value": "2"}])
     assert web.do("browser_evaluate", script="document.cookie").text.startswith('"a=1; b=2"')
@@ -316,14 +318,14 @@ def test_gets_sets_and_clears_cookies(web: BrowserSandbox) -> None:
     assert web.do("browser_cookies").data["cookies"] == []
 
 
-def test_prints_a_pdf(web: BrowserSandbox) -> None:
+def test_page_is_printed_as_pdf(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     printed = web.do("browser_pdf", path="out/form.pdf")
     assert printed.files == ["/workspace/out/form.pdf"]
     assert web.sandbox.output("head -c 5 /workspace/out/form.pdf") == "%PDF-"
 
 
-def test_waits_for_later_elements(web: BrowserSandbox) -> None:
+def test_wait_ends_when_a_later_element_appears(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     web.do("browser_click", text="later")
     web.do("browser_wait_for", text="Here at last")
@@ -333,7 +335,7 @@ def test_waits_for_later_elements(web: BrowserSandbox) -> None:
     assert "is still visible after 0.3 s" in web.fails("browser_wait_for", selector="#late", gone=True, timeout=0.3)
 
 
-def test_errors_say_what_to_do(web: BrowserSandbox) -> None:
+def test_errors_contain_advice(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     size = web.do("browser_evaluate", script="innerWidth + 'x' + innerHeight").text.split('"')[1]
     assert f"which is {size}" in web.fails("browser_click", x=99999, y=1)
@@ -356,7 +358,7 @@ def test_covering_element_is_reported(web: BrowserSandbox) -> None:
     assert 'covered by <div id="cover">' in web.fails("browser_click", text="later", timeout=0.5)
 
 
-def test_checks_arguments(web: BrowserSandbox) -> None:
+def test_invalid_arguments_are_refused(web: BrowserSandbox) -> None:
     wrong: dict[str, tuple[str, dict[str, Any]]] = {
         "'url' is missing": ("browser_navigate", {}),
         "'url' must be text": ("browser_navigate", {"url": 7}),
@@ -368,7 +370,7 @@ def test_checks_arguments(web: BrowserSandbox) -> None:
             web.call(name, **arguments)
 
 
-def test_a_tab_that_crashed_is_replaced(web: BrowserSandbox) -> None:
+def test_crashed_tab_is_replaced(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.sandbox.run("pkill -f -- '--type=renderer'")
     eventually(lambda: not web.call("browser_navigate", url=f"{PAGES_URL}/form.html", timeout=3).failed, 30)
@@ -379,8 +381,8 @@ def test_killed_chromium_is_reported_and_restarted(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     chromium = web.sandbox.output("pgrep -o chromium").strip()
     web.sandbox.start(f"sleep 0.2; kill -9 {chromium}")
-    said = web.fails("browser_wait_for", text="never", timeout=10)
-    assert "chromium has crashed or was killed" in said
+    error = web.fails("browser_wait_for", text="never", timeout=10)
+    assert "chromium has crashed or was killed" in error
     assert web.do("browser_navigate", url=f"{PAGES_URL}/form.html").data["title"] == "Sign up"
 
 
@@ -409,7 +411,7 @@ def test_stopped_desktop_is_reported_quickly(web: BrowserSandbox) -> None:
     assert "its tabs are lost" in web.do("browser_snapshot").text
 
 
-def test_a_path_is_opened_as_a_file(web: BrowserSandbox) -> None:
+def test_path_is_opened_as_a_file(web: BrowserSandbox) -> None:
     web.sandbox.write("/workspace/my shop.html", b"<title>Shop</title>")
     opened = web.do("browser_navigate", url="/workspace/my shop.html")
     assert opened.data["title"] == "Shop" and opened.data["url"] == "file:///workspace/my%20shop.html"

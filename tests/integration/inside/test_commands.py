@@ -78,7 +78,7 @@ def test_argv_is_not_a_shell(daemon: Daemon) -> None:
         {"command": "true", "cwd": "/tmp\0"},
     ],
 )
-def test_bad_requests_say_what_to_fix(daemon: Daemon, document: dict[str, Any]) -> None:
+def test_invalid_requests_get_an_error_with_advice(daemon: Daemon, document: dict[str, Any]) -> None:
     answer = daemon.call("POST", "/command", document)
     assert (answer.status, answer.error()) == (400, "INVALID_REQUEST_BODY")
 
@@ -92,7 +92,7 @@ def test_root_can_switch_to_another_identity(daemon: Daemon) -> None:
     assert daemon.run("id -u; id -g", uid=12345, gid=12346, cwd="/").text() == ["12345", "12346"]
 
 
-def test_bytes_that_are_not_text_survive(daemon: Daemon) -> None:
+def test_binary_output_is_unchanged(daemon: Daemon) -> None:
     every = bytes(range(256)) * 300
     (daemon.directory / "bytes").write_bytes(every)
     assert rebuild(daemon.run("cat bytes").events(), "stdout") == every
@@ -114,7 +114,7 @@ def test_output_arrives_while_the_command_runs(daemon: Daemon) -> None:
         assert next_event(response)["text"] == "first"
 
 
-def test_an_unfinished_line_is_shown_without_waiting_for_its_end(daemon: Daemon) -> None:
+def test_unfinished_line_is_streamed_before_its_end(daemon: Daemon) -> None:
     command = "printf 'password: '; while [ ! -e go ]; do sleep 0.01; done; echo done"
     with daemon.stream("POST", "/command", {"command": command}) as response:
         next_event(response)
@@ -124,13 +124,13 @@ def test_an_unfinished_line_is_shown_without_waiting_for_its_end(daemon: Daemon)
         assert next_event(response)["text"] == "done"
 
 
-def test_a_timeout_kills_with_an_error(daemon: Daemon) -> None:
+def test_timeout_kills_the_command_and_reports_an_error(daemon: Daemon) -> None:
     answer = daemon.run("sleep 60", timeout=100)
     assert answer.events()[-1]["error"]["traceback"] == ["timed out after 100 ms"]
     assert answer.exit_code() == 124
 
 
-def test_a_command_that_ignores_sigterm_dies_anyway(daemon: Daemon) -> None:
+def test_command_ignoring_sigterm_is_killed(daemon: Daemon) -> None:
     command = "trap '' TERM; echo $$; while :; do sleep 0.05; done"
     answer = daemon.run(command, timeout=100)
     assert answer.exit_code() == 124
@@ -172,7 +172,7 @@ def test_leftover_processes_can_go_on_writing(daemon: Daemon) -> None:
     eventually(lambda: (daemon.directory / "proof").exists())
 
 
-def test_a_slow_reader_slows_the_command_down(daemon: Daemon) -> None:
+def test_slow_reader_slows_the_command_down(daemon: Daemon) -> None:
     command = (
         "i=0; while [ $i -lt 1000 ]; do head -c 100000 /dev/zero | tr '\\0' x; i=$((i+1)); echo $i > progress; done"
     )
@@ -220,7 +220,7 @@ def test_daemon_is_protected_from_other_processes(daemon: Daemon) -> None:
     assert TOKEN.encode() not in daemon.run(f"cat /proc/{daemon.pid}/cmdline; env").body
 
 
-def test_background_status_logs_and_cursor(daemon: Daemon) -> None:
+def test_background_command_has_status_logs_and_cursor(daemon: Daemon) -> None:
     identifier = daemon.start("echo out; echo err >&2; while [ ! -e go ]; do sleep 0.01; done; echo later; exit 4")
     eventually(lambda: b"err" in daemon.call("GET", f"/command/{identifier}/logs").body)
     first = daemon.call("GET", f"/command/{identifier}/logs")
@@ -254,7 +254,7 @@ def test_reconnecting_follower_misses_nothing(daemon: Daemon) -> None:
     assert rebuild(events, "stderr") == b"".join(b"err %d\n" % i for i in range(1, 201))
 
 
-def test_a_background_timeout(daemon: Daemon) -> None:
+def test_background_command_times_out(daemon: Daemon) -> None:
     identifier = daemon.start("sleep 60", timeout=100)
     last = Answer(200, daemon.call("GET", f"/command/{identifier}/logs?follow=1").body, {}).events()[-1]
     assert last["error"]["evalue"] == "124"

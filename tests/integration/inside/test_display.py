@@ -22,18 +22,18 @@ from paddock.sandbox.daemon.display_socket import DisplaySocket
 
 from .daemon import TOKEN, Daemon, eventually, running_daemon
 
-GREETING = b"RFB 003.008\n"
+RFB_VERSION = b"RFB 003.008\n"
 HEAD = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: fd\r\nConnection: Upgrade\r\n\r\n"
 
 
 @contextmanager
 def screen(zipapp: Path, directory: Path, **settings: Any) -> Iterator[Daemon]:
-    """A daemon with a real display, which takes a number that is free."""
-    place = directory / "vnc.sock"
-    words = ["Xvnc", "-displayfd", "1", "-geometry", "320x200", "-depth", "24", "-rfbport=-1", f"-rfbunixpath={place}"]
+    """A daemon with a real display, on a free display number."""
+    path = directory / "vnc.sock"
+    words = ["Xvnc", "-displayfd", "1", "-geometry", "320x200", "-depth", "24", "-rfbport=-1", f"-rfbunixpath={path}"]
     words += ["-SecurityTypes=None", "-AlwaysShared", "-nolisten", "tcp"]
-    display = {"name": "display", "command": words, "ready": str(place)}
-    env = {"PADDOCK_DISPLAY_SOCKET": str(place)}
+    display = {"name": "display", "command": words, "ready": str(path)}
+    env = {"PADDOCK_DISPLAY_SOCKET": str(path)}
     with running_daemon(zipapp, directory, services=[display], env=env, **settings) as daemon:
         yield daemon
 
@@ -58,10 +58,10 @@ async def read(display: DisplaySocket, size: int) -> bytes:
 
 
 async def rfb_handshake(display: DisplaySocket) -> tuple[int, int]:
-    """Speak RFB until the display says how large it is."""
+    """Run the RFB handshake up to the size of the display."""
     loop = asyncio.get_running_loop()
-    assert await read(display, 12) == GREETING
-    await loop.sock_sendall(display, GREETING)
+    assert await read(display, 12) == RFB_VERSION
+    await loop.sock_sendall(display, RFB_VERSION)
     assert await read(display, 2) == b"\x01\x01"
     await loop.sock_sendall(display, b"\x01")
     assert await read(display, 4) == bytes(4)
@@ -75,7 +75,7 @@ async def rfb_handshake(display: DisplaySocket) -> tuple[int, int]:
 def test_several_viewers_reach_the_display(
     zipapp: Path, directory: Path, direct: bool, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    async def talk(daemon: Daemon) -> None:
+    async def run_viewers(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             displays = [await inside.open_display(direct=direct) for _ in range(3)]
             for display in displays:
@@ -85,23 +85,23 @@ def test_several_viewers_reach_the_display(
                 display.close()
 
     with screen(zipapp, directory) as daemon, asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(talk(daemon))
+        runner.run(run_viewers(daemon))
 
 
 def test_early_viewer_waits_for_the_display(zipapp: Path, directory: Path) -> None:
-    """The daemon is asked before the display can be up."""
+    """The viewer connects before the display can be up."""
 
-    async def talk(daemon: Daemon) -> None:
+    async def run_viewers(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             with await inside.open_display() as display:
-                assert await read(display, 12) == GREETING
+                assert await read(display, 12) == RFB_VERSION
 
     with screen(zipapp, directory) as daemon:
-        asyncio.run(talk(daemon))
+        asyncio.run(run_viewers(daemon))
 
 
 def test_watched_sandbox_is_not_idle(zipapp: Path, directory: Path) -> None:
-    async def talk(daemon: Daemon) -> None:
+    async def run_viewers(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             display = await inside.open_display()
             assert (await inside.state())["idle_seconds"] == 0
@@ -111,11 +111,11 @@ def test_watched_sandbox_is_not_idle(zipapp: Path, directory: Path) -> None:
                 assert time.monotonic() < deadline
 
     with screen(zipapp, directory) as daemon:
-        asyncio.run(talk(daemon))
+        asyncio.run(run_viewers(daemon))
 
 
 def test_killed_display_disconnects_viewers_and_restarts(zipapp: Path, directory: Path) -> None:
-    async def talk(daemon: Daemon) -> None:
+    async def run_viewers(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             display = await inside.open_display()
             await rfb_handshake(display)
@@ -133,12 +133,12 @@ def test_killed_display_disconnects_viewers_and_restarts(zipapp: Path, directory
                 assert await rfb_handshake(again) == (320, 200)
 
     with screen(zipapp, directory) as daemon:
-        asyncio.run(talk(daemon))
+        asyncio.run(run_viewers(daemon))
 
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_stopped_display_is_unavailable(zipapp: Path, directory: Path, direct: bool) -> None:
-    async def talk(daemon: Daemon) -> None:
+    async def run_viewers(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             assert [each["state"] for each in await inside.start_services()] == ["ready"]
             assert [each["state"] for each in await inside.stop_services(["display"])] == ["stopped"]
@@ -150,16 +150,16 @@ def test_stopped_display_is_unavailable(zipapp: Path, directory: Path, direct: b
                 await inside.stop_services(["nope"])
 
     with screen(zipapp, directory) as daemon:
-        asyncio.run(talk(daemon))
+        asyncio.run(run_viewers(daemon))
 
 
 def test_missing_display_is_reported(daemon: Daemon) -> None:
-    async def talk() -> None:
+    async def run_viewers() -> None:
         async with client(daemon) as inside:
             with pytest.raises(Unavailable, match="use an image with a screen"):
                 await inside.open_display()
 
-    asyncio.run(talk())
+    asyncio.run(run_viewers())
     assert daemon.call("GET", "/paddock/display").status == 426
 
 
@@ -168,14 +168,14 @@ def test_remote_daemon_forwards_bytes(zipapp: Path, directory: Path) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
 
-    async def talk() -> None:
+    async def run_viewers() -> None:
         async with DaemonClient(DaemonAddress(token=TOKEN, host="127.0.0.1", port=port)) as inside:
             with await inside.open_display() as display:
                 assert await rfb_handshake(display) == (320, 200)
 
     with screen(zipapp, directory, listen={"tcp": ["127.0.0.1", port]}):
         eventually(lambda: listens(port))
-        asyncio.run(talk())
+        asyncio.run(run_viewers())
         with socket.create_connection(("127.0.0.1", port)) as raw:
             head = f"GET /paddock/display HTTP/1.1\r\nHost: x\r\nX-EXECD-ACCESS-TOKEN: {TOKEN}\r\nUpgrade: fd\r\n\r\n"
             raw.sendall(head.encode())
@@ -185,7 +185,7 @@ def test_remote_daemon_forwards_bytes(zipapp: Path, directory: Path) -> None:
 def test_sandbox_cannot_block_its_viewer(zipapp: Path, directory: Path) -> None:
     """Another holder of the connection may make it blocking; the viewer's reads still do not block."""
 
-    async def talk(daemon: Daemon) -> None:
+    async def run_viewers(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             with await inside.open_display() as display:
                 await rfb_handshake(display)
@@ -201,12 +201,12 @@ def test_sandbox_cannot_block_its_viewer(zipapp: Path, directory: Path) -> None:
                         display.recv_into(bytearray(10))
 
     with screen(zipapp, directory) as daemon:
-        asyncio.run(talk(daemon))
+        asyncio.run(run_viewers(daemon))
 
 
 @asynccontextmanager
 async def fake_daemon(directory: Path, act: Callable[[socket.socket], Awaitable[None]]) -> AsyncIterator[DaemonClient]:
-    """A daemon that answers a call for its display as it likes."""
+    """A fake daemon with an arbitrary answer to a display request."""
     path = directory / "fake_daemon.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -217,9 +217,9 @@ async def fake_daemon(directory: Path, act: Callable[[socket.socket], Awaitable[
             loop = asyncio.get_running_loop()
             connection, _ = await loop.sock_accept(listener)
             with connection:
-                asked = b""
-                while b"\r\n\r\n" not in asked:
-                    asked += await loop.sock_recv(connection, 4096)
+                request = b""
+                while b"\r\n\r\n" not in request:
+                    request += await loop.sock_recv(connection, 4096)
                 await act(connection)
 
         task = asyncio.create_task(respond())
@@ -237,7 +237,7 @@ def assert_refused(directory: Path, send: Callable[[socket.socket], None], match
     async def act(connection: socket.socket) -> None:
         send(connection)
 
-    async def talk() -> None:
+    async def run_viewers() -> None:
         async with fake_daemon(directory, act) as inside:
             before = len(os.listdir("/proc/self/fd"))
             with pytest.raises(SandboxError, match=match):
@@ -247,7 +247,7 @@ def assert_refused(directory: Path, send: Callable[[socket.socket], None], match
                 assert time.monotonic() < deadline, "descriptors stay open"
                 await asyncio.sleep(0.005)
 
-    asyncio.run(talk())
+    asyncio.run(run_viewers())
 
 
 def test_regular_file_descriptor_is_refused(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_one_descriptor_per_byte_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "match"),
+    ("reply", "match"),
     [
         (HEAD, "0 descriptors"),
         (b"", "an invalid reply"),
@@ -316,8 +316,8 @@ def test_one_descriptor_per_byte_is_refused(tmp_path: Path) -> None:
         (b'HTTP/1.1 502 Bad\r\n\r\n{"message": "broken"}', "broken"),
     ],
 )
-def test_malformed_replies_are_refused(tmp_path: Path, said: bytes, match: str) -> None:
-    assert_refused(tmp_path, lambda connection: connection.sendall(said), match)
+def test_malformed_replies_are_refused(tmp_path: Path, reply: bytes, match: str) -> None:
+    assert_refused(tmp_path, lambda connection: connection.sendall(reply), match)
 
 
 def test_bytes_after_the_head_are_refused(tmp_path: Path) -> None:
@@ -335,25 +335,25 @@ def test_silent_daemon_times_out(tmp_path: Path, direct: bool) -> None:
         connection.sendall(b"HTTP/1.1 ")
         await asyncio.sleep(60)
 
-    async def talk() -> None:
+    async def run_viewers() -> None:
         async with fake_daemon(tmp_path, act) as inside:
             with pytest.raises(SandboxTimeout):
                 await inside.open_display(direct=direct, timeout=0.1)
 
-    asyncio.run(talk())
+    asyncio.run(run_viewers())
 
 
-def test_gone_sandbox_is_reported(tmp_path: Path) -> None:
-    async def talk() -> None:
+def test_missing_daemon_is_reported(tmp_path: Path) -> None:
+    async def run_viewers() -> None:
         async with DaemonClient(DaemonAddress(token="x", socket=tmp_path / "none.sock")) as inside:
             with pytest.raises(SandboxGone):
                 await inside.open_display()
 
-    asyncio.run(talk())
+    asyncio.run(run_viewers())
 
 
 def test_viewer_during_display_restart_gets_the_new_display(zipapp: Path, directory: Path) -> None:
-    async def talk(daemon: Daemon) -> None:
+    async def run_viewers(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             for _ in range(3):
                 await inside.start_services()
@@ -362,4 +362,4 @@ def test_viewer_during_display_restart_gets_the_new_display(zipapp: Path, direct
                     assert await rfb_handshake(display) == (320, 200)
 
     with screen(zipapp, directory) as daemon:
-        asyncio.run(talk(daemon))
+        asyncio.run(run_viewers(daemon))

@@ -1,4 +1,4 @@
-"""Startup of a sandbox with a display: the early service, and late services that wait for the RFB greeting."""
+"""Startup of a sandbox with a display: the early service, and late services that wait for the RFB version."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .test_services import kill, listed, sleeper, states, wait_for
 
 SCREEN = """
 import os, socket, sys
-place, gate, ready = sys.argv[1:]
+display_socket, gate, ready = sys.argv[1:]
 listener = socket.socket(socket.AF_UNIX)
-listener.bind(place)
+listener.bind(display_socket)
 listener.listen()
 open(ready, "w").close()
 open(gate).read()
@@ -31,13 +31,13 @@ while True:
 
 @contextmanager
 def starting_screen(zipapp: Path, directory: Path, *services: dict[str, Any]) -> Iterator[tuple[Daemon, Path]]:
-    """Run a daemon with a display that accepts connections at once and greets after a write to the gate."""
-    place, gate, ready, program = (directory / name for name in ("vnc.sock", "gate", "ready", "screen.py"))
+    """Run a daemon with a display that accepts connections at once and sends its version after a write to the gate."""
+    display_socket, gate, ready, program = (directory / name for name in ("vnc.sock", "gate", "ready", "screen.py"))
     program.write_text(SCREEN)
     os.mkfifo(gate)
-    words = ["/usr/bin/python3", str(program), str(place), str(gate), str(ready)]
+    words = ["/usr/bin/python3", str(program), str(display_socket), str(gate), str(ready)]
     display = {"name": "display", "command": words, "ready": str(ready)}
-    env = {"PADDOCK_DISPLAY_SOCKET": str(place)}
+    env = {"PADDOCK_DISPLAY_SOCKET": str(display_socket)}
     with running_daemon(zipapp, directory, services=[display, *services], env=env) as daemon:
         yield daemon, gate
 
@@ -47,7 +47,7 @@ def tools(daemon: Daemon) -> dict[str, Any]:
     return found
 
 
-def test_late_services_wait_for_the_display_greeting(zipapp: Path, directory: Path) -> None:
+def test_late_services_wait_for_the_display_version(zipapp: Path, directory: Path) -> None:
     services = (sleeper("windows", after=["display"]), sleeper("panel", after=["display"], late=True))
     with starting_screen(zipapp, directory, *services) as (daemon, gate):
         wait_for(daemon, display="ready", windows="ready")
@@ -63,7 +63,7 @@ def test_late_service_restarts_at_once_after_startup(zipapp: Path, directory: Pa
     with starting_screen(zipapp, directory, sleeper("panel", late=True)) as (daemon, gate):
         gate.write_text("speak")
         wait_for(daemon, panel="ready")
-        kill(daemon, "display")  # The next one does not speak before something is written again.
+        kill(daemon, "display")  # The next one sends nothing until the next write.
         kill(daemon, "panel")
         eventually(lambda: listed(daemon)["panel"]["starts"] == 2)
 
@@ -97,7 +97,7 @@ def early(zipapp: Path, directory: Path, beside: str, **settings: Any) -> Iterat
         yield daemon
 
 
-def test_early_service_is_supervised_like_others(zipapp: Path, directory: Path) -> None:
+def test_early_service_is_supervised(zipapp: Path, directory: Path) -> None:
     with early(zipapp, directory, "sleep 299") as daemon:
         wait_for(daemon, display="ready", panel="ready")
         first = listed(daemon)["display"]

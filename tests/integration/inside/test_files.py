@@ -47,7 +47,7 @@ def test_upload_and_download_several_files(daemon: Daemon) -> None:
     assert sorted(path.name for path in target.iterdir()) == ["a", "b b"]
 
 
-def test_an_upload_in_tiny_chunks(daemon: Daemon) -> None:
+def test_upload_in_tiny_chunks(daemon: Daemon) -> None:
     body = form(({"path": "tiny"}, b"content\r\n--paddock"))
     connection = daemon.connect()
     headers = {"Content_Type": f'multipart/form-data; boundary="{BOUNDARY}"', "Transfer_Encoding": "chunked"}
@@ -57,7 +57,7 @@ def test_an_upload_in_tiny_chunks(daemon: Daemon) -> None:
     assert (daemon.directory / "tiny").read_bytes() == b"content\r\n--paddock"
 
 
-def test_an_upload_keeps_the_old_file_until_the_new_one_is_whole(daemon: Daemon) -> None:
+def test_upload_replaces_the_old_file_only_when_complete(daemon: Daemon) -> None:
     target = daemon.directory / "file"
     target.write_text("old")
     target.chmod(0o640)
@@ -86,29 +86,29 @@ def test_an_upload_keeps_the_old_file_until_the_new_one_is_whole(daemon: Daemon)
         form(({"path": "f"}, b"x")).replace(b'name="file"', b'nom="file"'),
     ],
 )
-def test_bad_uploads(daemon: Daemon, body: bytes) -> None:
+def test_invalid_uploads_are_refused(daemon: Daemon, body: bytes) -> None:
     assert upload(daemon, body).status == 400
     assert os.listdir(daemon.directory) == []
 
 
-def test_ranges(daemon: Daemon) -> None:
+def test_byte_ranges_are_downloaded(daemon: Daemon) -> None:
     (daemon.directory / "digits").write_bytes(b"0123456789")
-    for asked, status, body, content_range in [
+    for range_header, status, body, content_range in [
         ("bytes=0-3", 206, b"0123", "bytes 0-3/10"),
         ("bytes=4-", 206, b"456789", "bytes 4-9/10"),
         ("bytes=-3", 206, b"789", "bytes 7-9/10"),
         ("bytes=5-100", 206, b"56789", "bytes 5-9/10"),
         ("lines=1-2", 200, b"0123456789", None),
     ]:
-        answer = download(daemon, "digits", Range=asked)
+        answer = download(daemon, "digits", Range=range_header)
         assert (answer.status, answer.body, answer.headers.get("Content-Range")) == (status, body, content_range)
-    for asked in ("bytes=10-", "bytes=-0", "bytes=7-3"):
-        assert download(daemon, "digits", Range=asked).status == 416
+    for range_header in ("bytes=10-", "bytes=-0", "bytes=7-3"):
+        assert download(daemon, "digits", Range=range_header).status == 416
     head = daemon.call("HEAD", "/files/download?path=digits")
     assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", "10")
 
 
-def test_lines(daemon: Daemon) -> None:
+def test_line_ranges_are_downloaded(daemon: Daemon) -> None:
     (daemon.directory / "lines").write_text("".join(f"line {n}\n" for n in range(1, 50001)) + "last")
     assert download(daemon, "lines", "&offset=2&limit=2").body == b"line 2\nline 3\n"
     assert download(daemon, "lines", "&limit=1").body == b"line 1\n"
@@ -128,7 +128,7 @@ def test_undownloadable_paths_are_refused(daemon: Daemon) -> None:
     assert daemon.call("GET", "/files/download").error() == "MISSING_QUERY"
 
 
-def test_information_permissions_and_moves(daemon: Daemon) -> None:
+def test_files_have_metadata_permissions_and_can_be_moved(daemon: Daemon) -> None:
     path = daemon.directory / "file"
     path.write_text("x")
     assert daemon.call("POST", "/files/permissions", {str(path): {"mode": 700}}).status == 200
@@ -142,14 +142,14 @@ def test_information_permissions_and_moves(daemon: Daemon) -> None:
     assert daemon.call("DELETE", "/files?path=deep/er/moved").status == 404
 
 
-def test_the_identity_prefix_of_the_sdk(daemon: Daemon) -> None:
+def test_uid_gid_path_prefix_is_accepted(daemon: Daemon) -> None:
     (daemon.directory / "file").write_text("x")
     own = f"/v1/filesystem/{os.getuid()}/{os.getgid()}/files/info?path=file"
     assert daemon.call("GET", own).status == 200
     assert daemon.call("GET", "/v1/filesystem/54321/54321/files/info?path=file").error() == "NOT_SUPPORTED"
 
 
-def test_directories(daemon: Daemon) -> None:
+def test_directories_are_created_listed_and_deleted(daemon: Daemon) -> None:
     assert daemon.call("POST", "/directories", {"a/b/c": {"mode": 700}, "d": {"mode": 755}}).status == 200
     (daemon.directory / "a/file").write_text("x")
     (daemon.directory / "a/link").symlink_to("/etc")
@@ -168,7 +168,7 @@ def test_directories(daemon: Daemon) -> None:
     assert daemon.call("DELETE", "/directories?path=/").status == 400
 
 
-def test_search_and_replace(daemon: Daemon) -> None:
+def test_files_are_searched_and_replaced_in(daemon: Daemon) -> None:
     for name in ("one.py", "sub/two.py", "sub/deep/three.txt"):
         path = daemon.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +192,7 @@ def test_search_and_replace(daemon: Daemon) -> None:
     assert daemon.call("POST", "/files/replace", {"one.py": {"old": "", "new": "x"}}).status == 400
 
 
-def test_names_that_are_not_utf8(daemon: Daemon) -> None:
+def test_non_utf8_names_are_handled(daemon: Daemon) -> None:
     raw = os.fsencode(daemon.directory) + b"/bad\xff"
     with open(raw, "wb") as stream:
         stream.write(b"content")
@@ -206,7 +206,7 @@ def test_names_that_are_not_utf8(daemon: Daemon) -> None:
 
 @pytest.fixture
 def root(daemon: Daemon) -> Path:
-    """A directory full of ways out."""
+    """A directory with links that lead out of it."""
     root = daemon.directory / "root"
     (root / "sub").mkdir(parents=True)
     (root / "inner").write_text("inner")

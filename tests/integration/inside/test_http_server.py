@@ -16,7 +16,7 @@ from .daemon import PYTHON, TOKEN, Daemon, ask
 
 
 def exchange(daemon: Daemon, request: bytes) -> bytes:
-    """Send raw bytes and return everything the daemon answers before it hangs up."""
+    """Send raw bytes and return everything the daemon sends before it disconnects."""
     with daemon.dial() as raw:
         answer = b""
         with contextlib.suppress(OSError):
@@ -39,7 +39,7 @@ def test_ping_needs_the_token(daemon: Daemon) -> None:
         assert (answer.status, answer.error()) == (401, "UNAUTHORIZED")
 
 
-def test_the_token_in_the_query_is_for_websockets_only(daemon: Daemon) -> None:
+def test_token_in_the_query_is_for_websockets_only(daemon: Daemon) -> None:
     assert daemon.call("GET", f"/ping?token={TOKEN.replace(' ', '+')}", X_EXECD_ACCESS_TOKEN="").status == 401
 
 
@@ -52,7 +52,7 @@ def test_an_empty_token_is_refused_at_start(zipapp: Path, directory: Path) -> No
     assert "Traceback" not in done.stderr
 
 
-def test_unknown_routes_and_methods(daemon: Daemon) -> None:
+def test_unknown_routes_and_methods_are_refused(daemon: Daemon) -> None:
     assert daemon.call("GET", "/nowhere").status == 404
     answer = daemon.call("PUT", "/command")
     assert (answer.status, "DELETE, POST" in answer.json()["message"]) == (405, True)
@@ -110,12 +110,12 @@ def test_malformed_requests_are_refused_and_end_the_connection(
     assert daemon.call("GET", "/ping").status == 200
 
 
-def test_a_json_body_that_is_too_large_is_refused(daemon: Daemon) -> None:
+def test_oversized_json_body_is_refused(daemon: Daemon) -> None:
     answer = exchange(daemon, head("POST /command HTTP/1.1", f"Content-Length: {9 << 20}") + b" " * (9 << 20))
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_client_that_waits_for_continue_gets_it(daemon: Daemon) -> None:
+def test_client_waiting_for_100_continue_gets_it(daemon: Daemon) -> None:
     with daemon.dial() as raw:
         raw.sendall(head("POST /session HTTP/1.1", "Content-Length: 2", "Expect: 100-continue", "Connection: close"))
         assert raw.recv(1024) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -123,7 +123,7 @@ def test_a_client_that_waits_for_continue_gets_it(daemon: Daemon) -> None:
         assert raw.recv(1024).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_chunked_bodies_with_extensions_and_trailers(daemon: Daemon) -> None:
+def test_chunked_bodies_may_have_extensions_and_trailers(daemon: Daemon) -> None:
     body = b'5;a=b\r\n{"com\r\n10\r\nmand":"echo yes"\r\n1\r\n}\r\n0\r\nTrailer: x\r\n\r\n'
     request = head("POST /command HTTP/1.1", "Transfer-Encoding: chunked", "Connection: close") + body
     assert b'"text":"yes"' in exchange(daemon, request)
@@ -138,7 +138,7 @@ def test_idle_connections_do_not_block_others(daemon: Daemon) -> None:
         raw.close()
 
 
-def test_fifty_commands_at_once(daemon: Daemon) -> None:
+def test_fifty_commands_run_at_once(daemon: Daemon) -> None:
     results: dict[int, list[str]] = {}
 
     def work(number: int) -> None:

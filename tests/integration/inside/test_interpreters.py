@@ -49,7 +49,7 @@ def context(daemon: Daemon) -> Context:
     return Context(daemon)
 
 
-def test_session_keeps_its_state(session: Session) -> None:
+def test_bash_session_keeps_state(session: Session) -> None:
     learn = "cd /usr; export A=1; B='two words'; f() { echo \"$A $B\"; }; alias hi='echo hello'"
     assert session.run(learn).exit_code() == 0
     assert session.run("pwd; f; hi").text() == ["/usr", "1 two words", "hello"]
@@ -58,7 +58,7 @@ def test_session_keeps_its_state(session: Session) -> None:
     assert session.run("pwd").text() == ["/usr"]
 
 
-def test_a_session_survives_exit(session: Session) -> None:
+def test_bash_session_survives_exit(session: Session) -> None:
     session.run("cd /usr; B=2; f() { echo fn; }")
     assert session.run("exit 3").exit_code() == 3
     assert session.run("pwd; echo $B; f").text() == ["/usr", "2", "fn"]
@@ -73,7 +73,7 @@ def test_command_output_cannot_end_the_session(session: Session) -> None:
     assert session.run("echo next").text() == ["next"]
 
 
-def test_syntax_errors_and_here_documents(session: Session) -> None:
+def test_session_handles_syntax_errors_and_here_documents(session: Session) -> None:
     assert session.run("if then").exit_code() != 0
     assert session.run("cat <<EOF\none\ntwo\nEOF").text() == ["one", "two"]
     assert session.run("echo 'an open quote").exit_code() != 0
@@ -88,14 +88,14 @@ def test_session_continues_after_timeout(session: Session) -> None:
     assert session.run("echo again").text() == ["again"]
 
 
-def test_jobs_outlive_the_run_that_started_them(daemon: Daemon, session: Session) -> None:
+def test_background_jobs_outlive_their_execution(daemon: Daemon, session: Session) -> None:
     session.run("(while [ ! -e go ]; do sleep 0.01; done; seq 100000; touch done) & echo started")
     (daemon.directory / "go").touch()
     eventually((daemon.directory / "done").exists)
     assert session.run("echo calm").text() == ["calm"]
 
 
-def test_a_session_is_busy_interrupted_and_deleted(daemon: Daemon, session: Session) -> None:
+def test_busy_session_is_interrupted_and_deleted(daemon: Daemon, session: Session) -> None:
     with daemon.stream("POST", f"/session/{session.id}/run", {"command": "echo $$; sleep 300"}) as response:
         identifier = next_event(response)["text"]
         pid = int(next_event(response)["text"])
@@ -116,7 +116,7 @@ def test_client_disconnect_frees_the_session(daemon: Daemon, session: Session) -
     eventually(lambda: session.run("echo free").status == 200)
 
 
-def test_bad_sessions(daemon: Daemon, session: Session) -> None:
+def test_invalid_session_requests_are_refused(daemon: Daemon, session: Session) -> None:
     assert daemon.call("POST", "/session", {"cwd": "/no/such"}).status == 400
     assert session.run("").status == 400
     assert session.run("a\0b").status == 400
@@ -143,7 +143,7 @@ def test_contexts_are_separate_and_the_default_is_shared(daemon: Daemon, context
     assert "5" in daemon.call("POST", "/code", {"code": "shared", "context": {"language": "python"}}).body.decode()
 
 
-def test_rich_results(context: Context) -> None:
+def test_results_have_rich_representations(context: Context) -> None:
     code = """
 class Rich:
     def __repr__(self): return "plain"
@@ -222,7 +222,7 @@ def test_early_interrupt_is_not_lost(daemon: Daemon) -> None:
         assert event["error"]["ename"] == "KeyboardInterrupt"
 
 
-def test_a_dead_kernel_is_reported_and_replaced(context: Context) -> None:
+def test_dead_kernel_is_reported_and_replaced(context: Context) -> None:
     context.run("x = 1")
     assert context.error("import os; os._exit(7)")["ename"] == "KernelDied"
     assert context.error("x")["ename"] == "NameError"
@@ -231,7 +231,7 @@ def test_a_dead_kernel_is_reported_and_replaced(context: Context) -> None:
     assert context.result("1 + 1")["text"] == "2"
 
 
-def test_code_may_print_anything(context: Context) -> None:
+def test_binary_output_of_code_is_handled(context: Context) -> None:
     answer = context.run("""import sys
 print('{"done": true}')
 sys.stdout.buffer.write(bytes(range(256)))
@@ -242,7 +242,7 @@ sys.stdout.close()
     assert context.run("x = 'y' * 3_000_000\nx").events()[-1]["type"] == "execution_complete"
 
 
-def test_bash_contexts_and_the_list_of_contexts(daemon: Daemon, context: Context) -> None:
+def test_bash_contexts_run_and_are_listed(daemon: Daemon, context: Context) -> None:
     bash = Context(daemon, "bash")
     bash.run("cd /usr")
     assert bash.run("pwd").text() == ["/usr"]

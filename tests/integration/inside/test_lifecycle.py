@@ -29,7 +29,7 @@ def test_state_reports_pid_and_uptime(daemon: Daemon) -> None:
         assert daemon.call("GET", "/paddock/state").json()["idle_seconds"] == 0
 
 
-def test_the_entrypoint_runs_and_the_daemon_outlives_it(zipapp: Path, directory: Path) -> None:
+def test_daemon_outlives_the_entrypoint(zipapp: Path, directory: Path) -> None:
     entrypoint = ["sh", "-c", "echo started $BOX; exit 3"]
     with running_daemon(zipapp, directory, entrypoint=entrypoint) as daemon:
         eventually(lambda: not daemon.call("GET", "/paddock/state").json()["entrypoint"]["running"])
@@ -48,7 +48,7 @@ def test_sandbox_can_be_claimed_once(daemon: Daemon) -> None:
     eventually(lambda: daemon.call("GET", "/command/entrypoint/logs").body == b"me\n")
 
 
-def test_metrics(daemon: Daemon) -> None:
+def test_metrics_are_reported(daemon: Daemon) -> None:
     metrics = daemon.call("GET", "/metrics").json()
     assert set(metrics) == {"cpu_count", "cpu_used_pct", "mem_total_mib", "mem_used_mib", "pids", "timestamp"}
     assert 0 < metrics["mem_used_mib"] <= metrics["mem_total_mib"]
@@ -57,7 +57,7 @@ def test_metrics(daemon: Daemon) -> None:
         assert response.readline().startswith(b'data: {"cpu_count"')
 
 
-def test_programs_on_the_extra_path(zipapp: Path, directory: Path) -> None:
+def test_programs_on_the_extra_path_are_found(zipapp: Path, directory: Path) -> None:
     bins = directory / "bin"
     bins.mkdir()
     (bins / "greet").write_text("#!/bin/sh\necho greetings\n")
@@ -83,7 +83,7 @@ def test_zipapp_is_reproducible(zipapp: Path, tmp_path: Path) -> None:
 
 
 def test_zipapp_imports_only_the_standard_library(zipapp: Path) -> None:
-    """Tools may also use what the images bring; the daemon must not, as no image has to have it."""
+    """Tools may also import packages of the images; the daemon must not."""
     brought = {"PIL", "Xlib", "gi", "playwright"}
     with zipfile.ZipFile(zipapp) as archive:
         for name in archive.namelist():

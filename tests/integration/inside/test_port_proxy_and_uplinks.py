@@ -112,7 +112,7 @@ def test_websockets_pass_through_the_proxy(daemon: Daemon, web: int) -> None:
 
 
 @pytest.mark.parametrize("request_line", ["CONNECT 127.0.0.1:{port} HTTP/1.1", "GET /connect/{port} HTTP/1.1"])
-def test_tunnels(daemon: Daemon, echo: int, request_line: str) -> None:
+def test_tunnels_pass_bytes_both_ways(daemon: Daemon, echo: int, request_line: str) -> None:
     with daemon.dial() as raw:
         head = f"{request_line.format(port=echo)}\r\nHost: x\r\nX-EXECD-ACCESS-TOKEN: {TOKEN}\r\n"
         raw.sendall(f"{head}Upgrade: tcp\r\nConnection: Upgrade\r\n\r\nearly ".encode())
@@ -139,31 +139,34 @@ class UnixEcho(socketserver.ThreadingUnixStreamServer):
 
 
 def test_uplink_waits_for_a_late_host(zipapp: Path, directory: Path) -> None:
-    hole = directory / "hole.sock"
+    uplink_socket = directory / "uplink.sock"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with running_daemon(zipapp, directory, bridges=[{"port": port, "socket": str(hole)}]) as daemon:
+    with running_daemon(zipapp, directory, bridges=[{"port": port, "socket": str(uplink_socket)}]) as daemon:
         assert daemon.call("GET", "/ping").status == 200
         with socket.create_connection(("127.0.0.1", port), 5) as client:
             client.sendall(b"early")
             client.shutdown(socket.SHUT_WR)
-            with serving(UnixEcho(str(hole), Echo)):
+            with serving(UnixEcho(str(uplink_socket), Echo)):
                 assert client.makefile("rb").read() == b"early"
 
 
 def test_uplink_reconnects_for_each_connection(zipapp: Path, directory: Path) -> None:
-    hole = directory / "hole.sock"
+    uplink_socket = directory / "uplink.sock"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with running_daemon(zipapp, directory, bridges=[{"port": port, "socket": str(hole)}]) as daemon:
+    with running_daemon(zipapp, directory, bridges=[{"port": port, "socket": str(uplink_socket)}]) as daemon:
         assert daemon.call("GET", "/ping").status == 200
         for word in (b"first", b"second"):
-            with serving(UnixEcho(str(hole), Echo)), socket.create_connection(("127.0.0.1", port), 5) as client:
+            with (
+                serving(UnixEcho(str(uplink_socket), Echo)),
+                socket.create_connection(("127.0.0.1", port), 5) as client,
+            ):
                 client.sendall(word)
                 client.shutdown(socket.SHUT_WR)
                 assert client.makefile("rb").read() == word
-            hole.unlink()
+            uplink_socket.unlink()
         with socket.create_connection(("127.0.0.1", port), 5) as client, contextlib.suppress(ConnectionError):
             assert client.recv(1) == b""

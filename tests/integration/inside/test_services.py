@@ -156,7 +156,7 @@ def test_stopped_service_stays_stopped(zipapp: Path, directory: Path) -> None:
         assert {service["state"] for service in answer["services"]} == {"ready"}
 
 
-def test_stopping_and_starting_at_once_leaves_it_running(zipapp: Path, directory: Path) -> None:
+def test_service_runs_after_stop_and_immediate_start(zipapp: Path, directory: Path) -> None:
     with serving(zipapp, directory, sleeper("one")) as daemon:
         for _ in range(5):
             daemon.call("POST", "/paddock/services/stop", {"timeout": 0})
@@ -166,7 +166,7 @@ def test_stopping_and_starting_at_once_leaves_it_running(zipapp: Path, directory
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected_message"),
     [
         ({"names": ["nope"]}, "unknown service 'nope'"),
         ({"names": "one"}, "'names' must be a list"),
@@ -175,15 +175,17 @@ def test_stopping_and_starting_at_once_leaves_it_running(zipapp: Path, directory
         ({"timeout": -1}, "'timeout' must be a number"),
     ],
 )
-def test_invalid_requests_are_refused(zipapp: Path, directory: Path, body: dict[str, Any], said: str) -> None:
+def test_invalid_requests_are_refused(
+    zipapp: Path, directory: Path, body: dict[str, Any], expected_message: str
+) -> None:
     with serving(zipapp, directory, sleeper("one")) as daemon:
         for verb in ("start", "stop"):
             answer = daemon.call("POST", f"/paddock/services/{verb}", body)
-            assert answer.status == 400 and said in answer.json()["message"]
+            assert answer.status == 400 and expected_message in answer.json()["message"]
         assert daemon.call("GET", "/paddock/services/start").status == 405
 
 
-def test_a_sandbox_without_services(daemon: Daemon) -> None:
+def test_sandbox_without_services_has_an_empty_list(daemon: Daemon) -> None:
     assert daemon.call("GET", "/paddock/services").json()["services"] == []
     assert daemon.call("POST", "/paddock/services/start", {}).json()["services"] == []
 
@@ -210,7 +212,7 @@ def test_services_do_not_count_as_commands_or_use(zipapp: Path, directory: Path)
             assert state["idle_seconds"] > 0
             idle = state["idle_seconds"]
             daemon.call("GET", "/paddock/services")
-            # Two calls within one of the clock's steps may say the same.
+            # Two calls within one step of the clock may return the same.
             eventually(lambda: daemon.call("GET", "/paddock/state").json()["idle_seconds"] > idle)
 
 

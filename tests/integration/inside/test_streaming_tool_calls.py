@@ -16,8 +16,8 @@ from .test_tool_worker import worker
 from .tool_client import ToolClient
 
 MOST = 64 * 1024
-WAIT = "until [ -e go ]; do sleep 0.02; done"
-UNTIL = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
+WAIT = "until [ -e continue_program ]; do sleep 0.02; done"
+UNTIL = "import os, time\nwhile not os.path.exists('continue_program'): time.sleep(0.02)\n"
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def tools(daemon: Daemon) -> ToolClient:
     return ToolClient(daemon.socket_path, TOKEN)
 
 
-def go(daemon: Daemon) -> None:
-    (daemon.directory / "go").touch()
+def continue_program(daemon: Daemon) -> None:
+    (daemon.directory / "continue_program").touch()
 
 
 def output_of(lines: list[dict[str, Any]]) -> str:
@@ -48,7 +48,7 @@ def output_of(lines: list[dict[str, Any]]) -> str:
 def test_command_output_is_streamed_before_the_usual_result(tools: ToolClient, daemon: Daemon) -> None:
     with tools.stream_call("run_shell_command", command=f"echo first; {WAIT}; echo oh >&2; echo last; exit 3") as lines:
         assert next(lines) == {"output": "first\n"}
-        go(daemon)
+        continue_program(daemon)
         *more, last = lines
     assert sorted("".join(line["output"] for line in more).split()) == ["last", "oh"]
     result = last["result"]
@@ -62,7 +62,7 @@ def test_command_output_is_streamed_before_the_usual_result(tools: ToolClient, d
 def test_cell_output_is_streamed(tools: ToolClient, daemon: Daemon) -> None:
     with tools.stream_call("run_ipython_cell", code=f"print('first', flush=True)\n{UNTIL}print('last')\n7") as lines:
         assert next(lines) == {"output": "first\n"}
-        go(daemon)
+        continue_program(daemon)
         *more, last = lines
     assert "".join(line["output"] for line in more) == "last\n"
     assert last["result"]["structuredContent"] == {"stdout": "first\nlast\n", "stderr": "", "value": "7"}
@@ -70,11 +70,11 @@ def test_cell_output_is_streamed(tools: ToolClient, daemon: Daemon) -> None:
 
 def test_characters_are_never_split(tools: ToolClient, daemon: Daemon) -> None:
     """Characters split between writes and interleaved with the other stream, and invalid bytes."""
-    begun = r"printf 'a\xc3'; printf 'b\xe4\xbd' >&2"
+    unfinished = r"printf 'a\xc3'; printf 'b\xe4\xbd' >&2"
     rest = r"printf '\xbc\xff\xe4\xbd'; printf '\xa0c' >&2"
-    with tools.stream_call("run_shell_command", command=f"{begun}; {WAIT}; {rest}") as lines:
+    with tools.stream_call("run_shell_command", command=f"{unfinished}; {WAIT}; {rest}") as lines:
         assert sorted(next(lines)["output"]) == ["a", "b"]
-        go(daemon)
+        continue_program(daemon)
         assert sorted(output_of(list(lines))) == sorted("ü\ufffd\ufffd" + "你c")
 
 
@@ -85,13 +85,13 @@ def test_output_of_short_calls_is_only_in_the_result(tools: ToolClient) -> None:
     assert only["result"]["content"][0]["text"]
 
 
-@pytest.mark.parametrize("letter", ["x", "\u4f60", "\\0"])
-def test_streamed_output_is_cut_once_at_the_limit(tools: ToolClient, daemon: Daemon, letter: str) -> None:
-    flood = f"python3 -c \"import sys; sys.stdout.write('{letter}' * 3_000_000)\""
-    with tools.stream_call("run_shell_command", command=f"echo first; {WAIT}; {flood}; echo last") as told:
-        first = next(told)
-        go(daemon)
-        lines = [first, *told]
+@pytest.mark.parametrize("character", ["x", "\u4f60", "\\0"])
+def test_streamed_output_is_cut_once_at_the_limit(tools: ToolClient, daemon: Daemon, character: str) -> None:
+    flood = f"python3 -c \"import sys; sys.stdout.write('{character}' * 3_000_000)\""
+    with tools.stream_call("run_shell_command", command=f"echo first; {WAIT}; {flood}; echo last") as stream:
+        first = next(stream)
+        continue_program(daemon)
+        lines = [first, *stream]
     output = output_of(lines)
     assert output.startswith("first\n") and MOST - 4 < len(output.encode()) <= MOST and "\ufffd" not in output
     assert lines[-2] == {"output": "", "cut": True}
@@ -100,8 +100,8 @@ def test_streamed_output_is_cut_once_at_the_limit(tools: ToolClient, daemon: Dae
 
 
 def test_sparse_output_of_long_calls_is_gathered(tools: ToolClient) -> None:
-    with tools.stream_call("run_shell_command", command="for i in $(seq 100); do echo $i; sleep 0.005; done") as told:
-        lines = list(told)
+    with tools.stream_call("run_shell_command", command="for i in $(seq 100); do echo $i; sleep 0.005; done") as stream:
+        lines = list(stream)
     assert output_of(lines).split() == [str(number) for number in range(1, 101)]
     assert len(lines) < 50
 
@@ -125,9 +125,9 @@ def test_client_disconnect_ends_the_command(tools: ToolClient, daemon: Daemon) -
 
 
 def test_client_disconnect_interrupts_the_cell(tools: ToolClient, daemon: Daemon) -> None:
-    code = "import time\nx = 5\nprint('begun', flush=True)\ntry: time.sleep(600)\nfinally: open('ended', 'w')"
+    code = "import time\nx = 5\nprint('started', flush=True)\ntry: time.sleep(600)\nfinally: open('ended', 'w')"
     with tools.stream_call("run_ipython_cell", code=code) as lines:
-        assert next(lines) == {"output": "begun\n"}
+        assert next(lines) == {"output": "started\n"}
     eventually((daemon.directory / "ended").exists)
     assert tools.call("run_ipython_cell", code="x") == "5"
 
@@ -143,18 +143,18 @@ def test_stalled_client_does_not_block_others(tools: ToolClient) -> None:
 def test_connection_is_reused_after_streaming(daemon: Daemon) -> None:
     connection = daemon.connect()
     body = {"command": f"echo first; {WAIT}; echo last"}
-    go(daemon)
+    continue_program(daemon)
     for _ in range(20):
-        told = ask(connection, "POST", "/tools/run_shell_command", body, Accept="application/x-ndjson")
-        assert json.loads(told.body.splitlines()[-1])["result"]["structuredContent"]["stdout"] == "first\nlast\n"
+        reply = ask(connection, "POST", "/tools/run_shell_command", body, Accept="application/x-ndjson")
+        assert json.loads(reply.body.splitlines()[-1])["result"]["structuredContent"]["stdout"] == "first\nlast\n"
         assert ask(connection, "POST", "/tools/no_such_tool", {}).status == 404
     connection.close()
     assert worker(daemon)["starts"] == 1
 
 
-def test_worker_death_is_reported_in_the_last_line(tools: ToolClient, daemon: Daemon) -> None:
-    with tools.stream_call("run_shell_command", command="echo begun; sleep 600") as lines:
-        assert next(lines) == {"output": "begun\n"}
+def test_worker_crash_is_reported_in_the_last_line(tools: ToolClient, daemon: Daemon) -> None:
+    with tools.stream_call("run_shell_command", command="echo started; sleep 600") as lines:
+        assert next(lines) == {"output": "started\n"}
         os.kill(worker(daemon)["pid"], signal.SIGKILL)
         (last,) = lines
     assert (last["error"]["status"], last["error"]["code"]) == (502, "TOOLS_DIED")

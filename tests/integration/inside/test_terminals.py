@@ -85,7 +85,7 @@ def test_pipe_mode_separates_stdout_and_stderr(daemon: Daemon) -> None:
         assert client.receive_json() == {"type": "exit", "exit_code": 0}
 
 
-def test_one_client_at_a_time_unless_it_takes_over(daemon: Daemon) -> None:
+def test_second_client_is_refused_unless_it_takes_over(daemon: Daemon) -> None:
     identifier = create(daemon, command="echo hello; cat")
     with attach(daemon, identifier, "?pty=0") as first:
         first.output_until(b"hello\n")
@@ -116,7 +116,7 @@ def test_deleting_a_terminal_ends_its_shell(daemon: Daemon) -> None:
     assert handshake(daemon, identifier) == 404
 
 
-def test_bad_frames_get_an_answer(daemon: Daemon) -> None:
+def test_invalid_control_messages_get_an_error(daemon: Daemon) -> None:
     with attach(daemon, create(daemon, command="cat"), "?pty=0") as client:
         client.receive_json()
         unknown_signal = b'{"type": "signal", "signal": "SIGNOPE"}'
@@ -127,7 +127,7 @@ def test_bad_frames_get_an_answer(daemon: Daemon) -> None:
         client.output_until(b"still here")
 
 
-def test_fragments_pings_and_the_closing_handshake(daemon: Daemon) -> None:
+def test_fragments_pings_and_closing_handshake_are_handled(daemon: Daemon) -> None:
     with attach(daemon, create(daemon, command="cat"), "?pty=0") as client:
         client.receive_json()
         client.send(BINARY, b"\0frag", final=False)
@@ -161,7 +161,7 @@ def test_malformed_frames_close_the_connection(daemon: Daemon, frame: bytes, cod
     assert daemon.call("GET", "/ping").status == 200
 
 
-def test_handshakes_and_the_token_in_the_query(daemon: Daemon) -> None:
+def test_handshake_accepts_the_token_in_the_query(daemon: Daemon) -> None:
     identifier = create(daemon, command="cat")
     token = TOKEN.replace(" ", "%20")
     assert handshake(daemon, identifier, X_EXECD_ACCESS_TOKEN="") == 401
@@ -248,7 +248,7 @@ def test_long_history_of_single_keys_stays_fast(daemon: Daemon) -> None:
         assert client.output_until(b"x" * 3000).endswith(b"x" * 3000)
 
 
-def test_program_that_does_not_read_does_not_block_clients(daemon: Daemon) -> None:
+def test_program_that_stops_reading_does_not_block_clients(daemon: Daemon) -> None:
     """Input waits for a program that never reads; the next client can connect nevertheless."""
     daemon.call("POST", "/pty", {"id": "deaf", "command": "stty raw -echo; echo ready; exec sleep 300"})
     with attach(daemon, "deaf") as first:

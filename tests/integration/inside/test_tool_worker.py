@@ -1,4 +1,4 @@
-"""The tool worker, as the daemon keeps it: started when needed, told of by the daemon, and anew after its death."""
+"""The tool worker, supervised by the daemon: started when needed, reported in the state, restarted after a crash."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_calls_share_the_callers_connection(daemon: Daemon) -> None:
     connection.close()
 
 
-def test_mcp_passes_through(daemon: Daemon) -> None:
+def test_mcp_requests_reach_the_worker(daemon: Daemon) -> None:
     message = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
     answer = daemon.call("POST", "/mcp", message, Content_Type="application/json").json()
     assert answer["id"] == 7 and answer["result"]["tools"]
@@ -63,7 +63,7 @@ def sockets_of(process: Path) -> set[str]:
     return {name for name in found if name.startswith("socket:")}
 
 
-def test_calls_need_the_token_and_the_worker_does_not_know_it(daemon: Daemon) -> None:
+def test_calls_need_the_token_and_the_worker_lacks_it(daemon: Daemon) -> None:
     assert daemon.call("GET", "/tools", X_EXECD_ACCESS_TOKEN="wrong").status == 401
     daemon.call("GET", "/tools")
     process = Path(f"/proc/{worker(daemon)['pid']}")
@@ -82,7 +82,7 @@ def test_worker_socket_is_unreachable_for_other_processes(daemon: Daemon) -> Non
             assert stranger.connect_ex(path) != 0
 
 
-def test_worker_death_between_calls_is_transparent(daemon: Daemon) -> None:
+def test_worker_crash_between_calls_is_transparent(daemon: Daemon) -> None:
     daemon.call("GET", "/tools")
     pid = worker(daemon)["pid"]
     os.kill(pid, signal.SIGKILL)
@@ -90,7 +90,7 @@ def test_worker_death_between_calls_is_transparent(daemon: Daemon) -> None:
     assert worker(daemon)["starts"] == 2
 
 
-def test_worker_death_during_a_call_is_reported_and_restarts_it(daemon: Daemon) -> None:
+def test_worker_crash_during_a_call_is_reported_and_restarts_it(daemon: Daemon) -> None:
     daemon.call("GET", "/tools")
     kill = f"kill -9 {worker(daemon)['pid']}; sleep 300"
     answer = daemon.call("POST", "/tools/run_shell_command", {"command": kill})
@@ -133,7 +133,7 @@ def test_hung_worker_does_not_block_a_claim(daemon: Daemon) -> None:
     eventually(lambda: not alive(pid))
 
 
-def call_and_leave(daemon: Daemon) -> None:
+def call_and_disconnect(daemon: Daemon) -> None:
     body = json.dumps({"command": "sleep 300"}).encode()
     head = f"POST /tools/run_shell_command HTTP/1.1\r\nHost: sandbox\r\nX-EXECD-ACCESS-TOKEN: {TOKEN}\r\n"
     raw = daemon.dial()
@@ -146,7 +146,7 @@ def call_and_leave(daemon: Daemon) -> None:
 def test_client_disconnect_ends_the_call(daemon: Daemon) -> None:
     daemon.call("GET", "/tools")
     pid = worker(daemon)["pid"]
-    call_and_leave(daemon)
+    call_and_disconnect(daemon)
     shell(daemon, "true")
     assert worker(daemon)["pid"] == pid
 
@@ -155,7 +155,7 @@ def test_unresponsive_worker_is_replaced(daemon: Daemon) -> None:
     daemon.call("GET", "/tools")
     pid = worker(daemon)["pid"]
     os.kill(pid, signal.SIGSTOP)
-    call_and_leave(daemon)
+    call_and_disconnect(daemon)
     eventually(lambda: not alive(pid), 20.0)
     assert "fresh" in shell(daemon, "echo fresh")
 

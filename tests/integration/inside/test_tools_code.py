@@ -42,7 +42,7 @@ class InteractiveShell:
                 outcome.error_in_exec = error
         return outcome
 """
-"""A stand-in for IPython, with what is asked of it under the names it has there."""
+"""A stand-in for IPython with the names that the kernel uses."""
 
 
 @pytest.fixture
@@ -64,8 +64,8 @@ def test_command_returns_output_and_exit_code(tools: ToolClient, daemon: Daemon)
     result = tools.result("run_shell_command", command="pwd; echo oh >&2; exit 3")
     assert result["isError"] is False
     assert result["content"][0]["text"] == f"{daemon.directory}\n[stderr]\noh\n[exit code 3]"
-    said = result["structuredContent"]
-    assert (said["exit_code"], said["stdout"], said["stderr"]) == (3, f"{daemon.directory}\n", "oh\n")
+    structured = result["structuredContent"]
+    assert (structured["exit_code"], structured["stdout"], structured["stderr"]) == (3, f"{daemon.directory}\n", "oh\n")
     assert tools.call("run_shell_command", command="true") == "[no output]"
 
 
@@ -76,30 +76,32 @@ def test_a_command_has_its_directory_input_and_variables(tools: ToolClient) -> N
     assert "does not exist" in tools.fails("run_shell_command", command="true", cwd="/nowhere")
 
 
-def test_ten_megabytes_are_cut(tools: ToolClient) -> None:
+def test_ten_megabytes_of_output_are_cut(tools: ToolClient) -> None:
     result = tools.data("run_shell_command", command="echo first; head -c 10000000 /dev/zero | tr '\\0' x; echo last")
     assert result["stdout"].startswith("first\nxxx") and result["stdout"].endswith("xxxlast\n")
     assert result["cut"] is True and "bytes left out" in result["stdout"] and len(result["stdout"]) < 60_000
 
 
 def test_timeout_kills_the_command_and_its_children(tools: ToolClient, daemon: Daemon) -> None:
-    told = tools.fails("run_shell_command", command="sleep 600 & echo $! > child; echo begun; wait", timeout=0.5)
-    assert told == "begun\n[killed after 0.5 seconds (timeout)]"
+    error_text = tools.fails(
+        "run_shell_command", command="sleep 600 & echo $! > child; echo started; wait", timeout=0.5
+    )
+    assert error_text == "started\n[killed after 0.5 seconds (timeout)]"
     eventually(lambda: not alive(int((daemon.directory / "child").read_text())))
 
 
-def test_timeout_kills_a_command_that_ignores_sigterm(tools: ToolClient) -> None:
+def test_timeout_kills_a_command_ignoring_sigterm(tools: ToolClient) -> None:
     assert "killed after" in tools.fails("run_shell_command", command="trap '' TERM; sleep 600", timeout=0.2)
 
 
 def test_background_processes_do_not_delay_the_result(tools: ToolClient, daemon: Daemon) -> None:
-    begun = time.monotonic()
-    said = tools.shell("sleep 600 & echo $!")
-    assert time.monotonic() - begun < 5
-    os.kill(int(said), 9)
+    started = time.monotonic()
+    output = tools.shell("sleep 600 & echo $!")
+    assert time.monotonic() - started < 5
+    os.kill(int(output), 9)
 
 
-def test_cells_keep_their_variables(tools: ToolClient) -> None:
+def test_cells_share_variables(tools: ToolClient) -> None:
     assert tools.call("run_ipython_cell", code="x = 20\nprint('hello')", **CELL) == "hello"
     assert tools.call("run_ipython_cell", code="x * 2 + 2") == "42"
     assert tools.data("run_ipython_cell", code="[x]")["value"] == "[20]"
@@ -109,13 +111,17 @@ def test_cells_keep_their_variables(tools: ToolClient) -> None:
 
 
 def test_traceback_shows_only_the_cells_lines(tools: ToolClient) -> None:
-    told = tools.fails("run_ipython_cell", code="def f():\n    return 1 / 0\nf()", **CELL)
-    assert "return 1 / 0" in told and "ZeroDivisionError: division by zero" in told and "inside/" not in told
+    error_text = tools.fails("run_ipython_cell", code="def f():\n    return 1 / 0\nf()", **CELL)
+    assert (
+        "return 1 / 0" in error_text
+        and "ZeroDivisionError: division by zero" in error_text
+        and "inside/" not in error_text
+    )
     assert "SyntaxError" in tools.fails("run_ipython_cell", code="def f(:")
     assert "EOFError" in tools.fails("run_ipython_cell", code="input()")
 
 
-def test_pictures_of_values_are_shown(tools: ToolClient) -> None:
+def test_image_representations_are_returned(tools: ToolClient) -> None:
     code = "class Dot:\n    def _repr_png_(self): return b'\\x89PNG'\nDot()"
     assert pictures_of(tools.result("run_ipython_cell", code=code, **CELL)) == [b"\x89PNG"]
 
@@ -133,14 +139,16 @@ def test_figures_are_shown_where_matplotlib_is_loaded(tools: ToolClient) -> None
 
 def test_timed_out_cell_is_interrupted_and_keeps_variables(tools: ToolClient) -> None:
     tools.call("run_ipython_cell", code="x = 5", **CELL)
-    told = tools.fails("run_ipython_cell", code="print('begun')\nwhile True: pass", timeout=0.3)
-    assert "begun" in told and "interrupted after 0.3 seconds" in told and "KeyboardInterrupt" in told
+    error_text = tools.fails("run_ipython_cell", code="print('started')\nwhile True: pass", timeout=0.3)
+    assert (
+        "started" in error_text and "interrupted after 0.3 seconds" in error_text and "KeyboardInterrupt" in error_text
+    )
     assert tools.call("run_ipython_cell", code="x") == "5"
 
 
 def test_dead_python_process_is_reported_and_restarted(tools: ToolClient) -> None:
-    told = tools.fails("run_ipython_cell", code="import os\nos._exit(3)", **CELL)
-    assert "its variables are lost" in told
+    error_text = tools.fails("run_ipython_cell", code="import os\nos._exit(3)", **CELL)
+    assert "its variables are lost" in error_text
     assert tools.call("run_ipython_cell", code="1 + 1", **CELL) == "2"
 
 
@@ -158,18 +166,18 @@ def test_cells_run_one_at_a_time(tools: ToolClient) -> None:
     slow.join(10)
 
 
-def test_ipython_is_used_where_it_is_installed(zipapp: Path, directory: Path) -> None:
+def test_installed_ipython_is_used(zipapp: Path, directory: Path) -> None:
     package = directory / "site/IPython/core"
     package.mkdir(parents=True)
-    for place in (package.parent, package):
-        (place / "__init__.py").touch()
+    for directory in (package.parent, package):
+        (directory / "__init__.py").touch()
     (package / "interactiveshell.py").write_text(SHELL)
     with running_daemon(zipapp, directory, env={"PYTHONPATH": str(directory / "site")}) as daemon:
         tools = ToolClient(daemon.socket_path, TOKEN)
         assert tools.call("run_ipython_cell", code="%magic", **CELL) == "magic"
         assert tools.call("run_ipython_cell", code="?help") == "'shown'"
-        told = tools.fails("run_ipython_cell", code="broken")
-        assert "line 3, in cell" in told and "KeyError: 'x'" in told and "run_cell" not in told
+        error_text = tools.fails("run_ipython_cell", code="broken")
+        assert "line 3, in cell" in error_text and "KeyError: 'x'" in error_text and "run_cell" not in error_text
 
 
 def test_missing_screen_is_reported(zipapp: Path, directory: Path) -> None:

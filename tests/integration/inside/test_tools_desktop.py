@@ -1,4 +1,4 @@
-"""The tools of a Linux desktop: what they see, move, press and write, as X and programs see it."""
+"""The tools of a Linux desktop, checked with X and real programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolClient]:
 
 
 class Probe:
-    """A window that keeps a diary."""
+    """A window that logs its events."""
 
     def __init__(self, tools: ToolClient, title: str) -> None:
         self._tools = tools
@@ -38,7 +38,7 @@ class Probe:
         self.y: int = started["window"]["y"]
 
     def events(self, count: int) -> list[str]:
-        """The next events, when there are so many."""
+        """Wait for this many events and return them."""
         lines: list[str] = []
 
         def enough() -> bool:
@@ -58,7 +58,7 @@ def probe(tools: ToolClient, request: pytest.FixtureRequest) -> Iterator[Probe]:
 
 
 def size_of(picture: bytes) -> tuple[int, int]:
-    """The measures that a JPEG or PNG says it has."""
+    """Return the size in the header of a JPEG or PNG."""
     if picture.startswith(b"\x89PNG"):
         width, height = struct.unpack(">II", picture[16:24])
         return width, height
@@ -73,12 +73,12 @@ def test_a_screenshot_shows_the_screen(tools: ToolClient) -> None:
     result = tools.result("screenshot")
     (picture,) = pictures_of(result)
     assert picture.startswith(b"\xff\xd8") and size_of(picture) == (1280, 800)
-    said = result["structuredContent"]
-    assert (said["width"], said["height"], said["screen"]) == (1280, 800, {"width": 1280, "height": 800})
-    assert result["_meta"]["paddock"]["shot"] == said["shot"]
+    data = result["structuredContent"]
+    assert (data["width"], data["height"], data["screen"]) == (1280, 800, {"width": 1280, "height": 800})
+    assert result["_meta"]["paddock"]["shot"] == data["shot"]
 
 
-def test_a_screenshot_has_the_size_format_and_region_asked_for(tools: ToolClient) -> None:
+def test_screenshot_has_the_requested_size_format_and_region(tools: ToolClient) -> None:
     region = {"x": 100, "y": 50, "width": 200, "height": 100}
     for arguments, size, magic in (
         ({"scale": 0.25}, (320, 200), b"\xff\xd8"),
@@ -91,7 +91,7 @@ def test_a_screenshot_has_the_size_format_and_region_asked_for(tools: ToolClient
     assert picture[8:12] == b"WEBP"
 
 
-def test_a_screenshot_shows_the_pointer_when_asked(tools: ToolClient, probe: Probe) -> None:
+def test_screenshot_shows_the_pointer_on_request(tools: ToolClient, probe: Probe) -> None:
     region = {"x": probe.x + 100, "y": probe.y + 100, "width": 40, "height": 40}
     tools.call("move_mouse", x=probe.x + 120, y=probe.y + 120)
     plain, again = (pictures_of(tools.result("screenshot", region=region, format="png")) for _ in range(2))
@@ -107,7 +107,7 @@ def test_screenshot_is_saved_to_a_path(tools: ToolClient) -> None:
     assert pictures_of(tools.result("read_file", path="~/shots/one.jpg")) == pictures_of(result)
 
 
-def test_clicks_hit_their_points(tools: ToolClient, probe: Probe) -> None:
+def test_clicks_reach_their_points(tools: ToolClient, probe: Probe) -> None:
     x, y = probe.x + 50, probe.y + 60
     text = tools.call("click_mouse", x=x, y=y)
     assert f"clicked the left button at {x}, {y}; the screen changed" in text
@@ -134,7 +134,7 @@ def test_screenshot_points_map_to_the_screen(tools: ToolClient, probe: Probe) ->
     assert "take a new one" in tools.fails("click_mouse", x=1, y=1, shot="none")
 
 
-def test_the_mouse_drags_and_scrolls(tools: ToolClient, probe: Probe) -> None:
+def test_mouse_drags_and_scrolls(tools: ToolClient, probe: Probe) -> None:
     x, y = probe.x + 20, probe.y + 30
     tools.call("drag_mouse", x=x, y=y, to_x=x + 100, to_y=y + 50, seconds=0.1)
     events = probe.events(3)
@@ -163,7 +163,7 @@ def test_invalid_points_are_refused(tools: ToolClient) -> None:
     assert "off the screen" in tools.fails("screenshot", region={"x": 2000, "y": 0, "width": 5, "height": 5})
 
 
-def test_keys_are_pressed_together_and_one_after_another(tools: ToolClient, probe: Probe) -> None:
+def test_keys_are_pressed_together_and_in_sequence(tools: ToolClient, probe: Probe) -> None:
     tools.call("press_keys", keys="ctrl+shift+t F5 enter")
     assert probe.events(5) == [
         "key Control_L 0", f"key Shift_L {CONTROL}", f"key T {CONTROL | SHIFT}", "key F5 0", "key Return 0",
@@ -175,7 +175,7 @@ def test_keys_are_pressed_together_and_one_after_another(tools: ToolClient, prob
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "suggestion"),
     [
         ("entr", "there is no key 'entr'; did you mean enter"),
         ("ctrl+shfit+t", "did you mean shift"),
@@ -185,8 +185,8 @@ def test_keys_are_pressed_together_and_one_after_another(tools: ToolClient, prob
         ("   ", "the space bar is called space"),
     ],
 )
-def test_unknown_keys_get_a_suggestion(tools: ToolClient, probe: Probe, keys: str, told: str) -> None:
-    assert told in tools.fails("press_keys", keys=keys)
+def test_unknown_keys_get_a_suggestion(tools: ToolClient, probe: Probe, keys: str, suggestion: str) -> None:
+    assert suggestion in tools.fails("press_keys", keys=keys)
     tools.call("press_keys", keys="x")
     assert probe.events(1) == ["key x 0"]
 
@@ -198,7 +198,7 @@ def test_plain_text_is_typed(tools: ToolClient, probe: Probe) -> None:
     assert keys == ["A", "z", "space", "1", "exclam", "Tab", "Return"]
 
 
-def test_window_that_takes_no_text_is_reported(tools: ToolClient, probe: Probe) -> None:
+def test_window_without_text_input_is_reported(tools: ToolClient, probe: Probe) -> None:
     tools.call("set_clipboard", text="kept")
     assert "did not take the text; click into a text field" in tools.fails("input_text", text="你好")
     assert tools.data("get_clipboard")["text"] == "kept"
@@ -254,8 +254,8 @@ def test_programs_are_started_listed_and_stopped(tools: ToolClient) -> None:
 
 def test_start_failures_are_explained(tools: ToolClient) -> None:
     assert "list_installed_apps" in tools.fails("start_app", app="nonsense")
-    told = tools.fails("start_app", app="sh -c 'echo no such thing >&2; exit 4'")
-    assert told == "sh exited at once with code 4: no such thing"
+    error_text = tools.fails("start_app", app="sh -c 'echo no such thing >&2; exit 4'")
+    assert error_text == "sh exited at once with code 4: no such thing"
     assert "No closing quotation" in tools.fails("start_app", app="sh -c 'oh")
     assert "no window yet" in tools.call("start_app", app="sleep 30", wait=0.1)
     assert tools.data("stop_app", app="sleep", force=True)["stopped"]
@@ -267,22 +267,22 @@ def test_start_handled_by_a_running_instance_names_its_window(tools: ToolClient)
     tools.call("write_file", path="/workspace/b.txt", content="b")
     window = tools.data("start_app", app="mousepad", arguments=["/workspace/a.txt"])["window"]["window"]
     try:
-        begun = time.monotonic()
-        told = tools.result("start_app", app="mousepad", arguments=["/workspace/b.txt"])
-        assert time.monotonic() - begun < 8
-        taken = told["structuredContent"]["window"]
+        started_at = time.monotonic()
+        start_result = tools.result("start_app", app="mousepad", arguments=["/workspace/b.txt"])
+        assert time.monotonic() - started_at < 8
+        taken = start_result["structuredContent"]["window"]
         assert "b.txt" in taken["title"] and taken["active"] is True
-        assert taken["window"] != window or "was already running" in told["content"][0]["text"]
+        assert taken["window"] != window or "was already running" in start_result["content"][0]["text"]
     finally:
         tools.call("stop_app", app="mousepad", force=True)
 
 
-def test_program_that_exits_without_a_window_is_reported(tools: ToolClient) -> None:
-    begun = time.monotonic()
+def test_program_exiting_without_a_window_is_reported(tools: ToolClient) -> None:
+    started_at = time.monotonic()
     assert tools.call("start_app", app="true") == "true has already exited (exit code 0) without a window"
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started_at < 5
     left = tools.call("start_app", app="sh -c 'sleep 30 & exit 0'", wait=2.5)
-    assert "has already exited" in left and time.monotonic() - begun > 2.5, "what it left may still show something"
+    assert "has already exited" in left and time.monotonic() - started_at > 2.5, "what it left may still show something"
     tools.call("stop_app", app="sleep", force=True)
 
 
@@ -292,9 +292,9 @@ def test_blocking_dialog_is_activated(tools: ToolClient) -> None:
     tools.call("start_app", app="lxterminal")
     tools.call("window_maximize")
     try:
-        told = tools.result("close_window", window="Mousepad")
-        dialog = told["structuredContent"]["dialog"]
-        assert "must be answered first and is now in front" in told["content"][0]["text"]
+        close_result = tools.result("close_window", window="Mousepad")
+        dialog = close_result["structuredContent"]["dialog"]
+        assert "must be answered first and is now in front" in close_result["content"][0]["text"]
         assert dialog["active"] is True and tools.data("list_windows")["windows"][-1]["window"] == dialog["window"]
         tools.call("activate_window", window="lxterminal")
         again = tools.data("stop_app", app="mousepad")
@@ -306,12 +306,12 @@ def test_blocking_dialog_is_activated(tools: ToolClient) -> None:
 
 def test_new_window_without_focus_is_reported(tools: ToolClient, probe: Probe) -> None:
     assert "has opened" not in tools.call("press_keys", keys="a")
-    told = tools.call("press_keys", keys="F9", wait=5)
-    assert "'back\\slash' (0x" in told and "has opened but is not active" in told
+    text = tools.call("press_keys", keys="F9", wait=5)
+    assert "'back\\slash' (0x" in text and "has opened but is not active" in text
     assert "'back\\slash'" in tools.call("list_windows"), "a title is shown as it is"
 
 
-def test_waiting_for_a_settled_screen(tools: ToolClient) -> None:
+def test_wait_ends_when_the_screen_is_settled(tools: ToolClient) -> None:
     settled = tools.data("wait_for_settled_screen", quiet=0.1)
     assert settled["settled"] is True and settled["seconds"] >= 0.1
     pid = tools.data("start_app", app="python3 /tmp/blinker.py", wait=0)["pid"]
@@ -322,7 +322,7 @@ def test_waiting_for_a_settled_screen(tools: ToolClient) -> None:
     assert tools.data("wait_for_settled_screen", quiet=0.1)["settled"] is True
 
 
-def test_the_screen_may_change_its_size(tools: ToolClient) -> None:
+def test_screen_size_may_change(tools: ToolClient) -> None:
     old = tools.data("screenshot")["shot"]
     tools.shell("python3 /tmp/resize.py 1024x768")
     try:

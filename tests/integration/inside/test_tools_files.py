@@ -33,7 +33,7 @@ def test_written_file_is_read_back(tools: ToolClient, daemon: Daemon) -> None:
     assert tools.call("read_file", path="notes/一.txt") == text
 
 
-def test_file_is_replaced_atomically_and_keeps_its_mode(tools: ToolClient, daemon: Daemon) -> None:
+def test_replaced_file_has_the_old_mode(tools: ToolClient, daemon: Daemon) -> None:
     path = daemon.directory / "script"
     path.write_text("old and longer")
     path.chmod(0o755)
@@ -58,13 +58,13 @@ def test_binary_data_is_not_returned_as_text(tools: ToolClient, daemon: Daemon) 
     assert "read it with encoding base64" in tools.fails("read_file", path="program")
 
 
-def test_bytes_that_are_not_utf8_are_marked(tools: ToolClient, daemon: Daemon) -> None:
+def test_non_utf8_bytes_are_marked(tools: ToolClient, daemon: Daemon) -> None:
     (daemon.directory / "latin").write_bytes("grün".encode("latin-1"))
     assert tools.call("read_file", path="latin") == "gr�n"
     assert "not UTF-8" in tools.data("read_file", path="latin")["note"]
 
 
-def test_a_picture_is_shown(tools: ToolClient, daemon: Daemon) -> None:
+def test_image_file_is_returned_as_image(tools: ToolClient, daemon: Daemon) -> None:
     (daemon.directory / "dot.png").write_bytes(PNG)
     assert pictures_of(tools.result("read_file", path="dot.png")) == [PNG]
 
@@ -87,7 +87,7 @@ def test_a_line_without_end_is_cut(tools: ToolClient, daemon: Daemon) -> None:
     assert len(result["content"][0]["text"]) < 110_000 and result["structuredContent"]["end"] is False
 
 
-def test_a_huge_file_costs_no_memory(tools: ToolClient, daemon: Daemon) -> None:
+def test_huge_file_is_read_in_constant_memory(tools: ToolClient, daemon: Daemon) -> None:
     with (daemon.directory / "huge").open("wb") as stream:
         stream.write(b"beginning\n" * 100_000)
         stream.truncate(5 * 2**30)
@@ -127,7 +127,7 @@ def test_large_directory_listing_is_cut(tools: ToolClient, daemon: Daemon) -> No
     assert len(listing["entries"]) == 1000 and listing["complete"] is False
 
 
-def test_names_that_are_not_utf8_are_handled(tools: ToolClient, daemon: Daemon) -> None:
+def test_non_utf8_names_are_handled(tools: ToolClient, daemon: Daemon) -> None:
     Path(os.fsdecode(os.fsencode(daemon.directory) + b"/\xff\xfe")).touch()
     assert tools.data("list_directory")["entries"][0]["name"] == "??"
 
@@ -153,7 +153,7 @@ def test_move_does_not_overwrite_by_default(tools: ToolClient, daemon: Daemon) -
     assert "no such file" in tools.fails("move_file", source="gone", destination="x")
 
 
-def test_full_directories_are_deleted_only_recursively(tools: ToolClient, daemon: Daemon) -> None:
+def test_non_empty_directories_are_deleted_only_recursively(tools: ToolClient, daemon: Daemon) -> None:
     (daemon.directory / "d/e").mkdir(parents=True)
     (daemon.directory / "d/f").touch()
     (daemon.directory / "link").symlink_to("d")

@@ -51,7 +51,7 @@ def blink(tools: ToolClient) -> int:
     return pid
 
 
-def test_a_screen_that_has_not_changed_is_not_sent_again(tools: ToolClient) -> None:
+def test_unchanged_screen_is_not_sent_again(tools: ToolClient) -> None:
     first = tools.ask("GET", "/screen/shot")
     assert first.status == 200 and first.headers["Content-Type"] == "image/jpeg"
     assert (first.headers["X-Paddock-Width"], first.headers["X-Paddock-Height"]) == ("1280", "800")
@@ -66,7 +66,7 @@ def test_a_screen_that_has_not_changed_is_not_sent_again(tools: ToolClient) -> N
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "expected_message"),
     [
         ("format=bmp", "jpeg, png or webp"),
         ("quality=0", "quality must be 1 to 100"),
@@ -77,9 +77,9 @@ def test_a_screen_that_has_not_changed_is_not_sent_again(tools: ToolClient) -> N
         ("region=-1,0,5,5", "region must be x,y,width,height"),
     ],
 )
-def test_invalid_screenshot_options_are_refused(tools: ToolClient, query: str, told: str) -> None:
+def test_invalid_screenshot_options_are_refused(tools: ToolClient, query: str, expected_message: str) -> None:
     answer = tools.ask("GET", f"/screen/shot?{query}")
-    assert answer.status == 400 and told in answer.json()["message"]
+    assert answer.status == 400 and expected_message in answer.json()["message"]
 
 
 def test_a_region_off_the_screen_is_refused(tools: ToolClient) -> None:
@@ -101,7 +101,7 @@ def test_frames_are_sent_only_when_the_screen_changes(tools: ToolClient) -> None
         tools.call("stop_app", app=str(pid), force=True)
 
 
-def test_frames_keep_to_their_rate_and_are_shared(tools: ToolClient) -> None:
+def test_frame_rate_is_bounded_and_frames_are_shared(tools: ToolClient) -> None:
     pid = blink(tools)
     seen: dict[int, list[tuple[int, float]]] = {0: [], 1: []}
 
@@ -138,7 +138,7 @@ def test_text_input_needs_an_active_window(tools: ToolClient) -> None:
     tools.ask("POST", "/paddock/services/start", {"names": ["files"]})
 
 
-def test_killed_x_server_is_reported_and_the_new_one_used(tools: ToolClient) -> None:
+def test_killed_x_server_is_reported_and_its_successor_used(tools: ToolClient) -> None:
     tools.call("screenshot")
     with tools.stream("/screen/frames?width=64&fps=5", timeout=20) as response:
         next_frame(response)
@@ -165,9 +165,9 @@ def test_stopped_desktop_is_reported(tools: ToolClient) -> None:
             ("press_keys", {"keys": "a"}), ("input_text", {"text": "a"}), ("get_clipboard", {}), ("list_apps", {}),
             ("set_clipboard", {"text": "a"}), ("start_app", {"app": "lxterminal"}), ("wait_for_settled_screen", {}),
         ):  # fmt: skip
-            told = tools.fails(tool, **arguments)
-            assert "the desktop is not running" in told, tool
-            assert "start it with POST /v1/sandboxes/{id}/desktop" in told, tool
+            error_text = tools.fails(tool, **arguments)
+            assert "the desktop is not running" in error_text, tool
+            assert "start it with POST /v1/sandboxes/{id}/desktop" in error_text, tool
         for target in ("/screen/shot", "/screen/frames"):
             answer = tools.ask("GET", target)
             assert answer.status == 503 and "the desktop is not running" in answer.json()["message"]
@@ -183,27 +183,27 @@ def test_screenshot_waits_until_a_new_desktop_is_drawn(tools: ToolClient) -> Non
     pid = blink(tools)
     try:
         eventually(lambda: tools.data("list_windows"))
-        begun = time.monotonic()
+        started_at = time.monotonic()
         assert tools.ask("GET", "/screen/shot").status == 200
-        assert 0.8 < time.monotonic() - begun < 3, "a screen that never rests is shown all the same"
+        assert 0.8 < time.monotonic() - started_at < 3, "a screen that never rests is shown all the same"
     finally:
         tools.call("stop_app", app=str(pid), force=True)
         tools.ask("POST", "/paddock/services/start", {})
     tools.call("wait_for_settled_screen", quiet=0.3)
     tools.shell("touch -d '1 minute ago' /tmp/.X11-unix/X1")
-    begun = time.monotonic()
+    started_at = time.monotonic()
     tools.call("screenshot")
-    assert time.monotonic() - begun < 0.8
+    assert time.monotonic() - started_at < 0.8
 
 
 def test_hung_x_server_times_out(tools: ToolClient) -> None:
     tools.call("screenshot")
     tools.shell("kill -STOP $(pidof Xvnc)")
-    begun = time.monotonic()
+    started_at = time.monotonic()
     try:
         assert "does not answer" in tools.fails("screenshot")
         assert "does not answer" in tools.fails("get_clipboard")
-        assert time.monotonic() - begun < 15
+        assert time.monotonic() - started_at < 15
     finally:
         tools.shell("kill -CONT $(pidof Xvnc)")
     eventually(lambda: not tools.result("screenshot")["isError"])

@@ -1,4 +1,4 @@
-"""Text of every script into real programs, the clipboard, dialogs that block, and what programs tell of themselves."""
+"""Text of every script into real programs, the clipboard, blocking dialogs, and the accessibility tree."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .probe_window import DEAF_OWNER, GREEDY
 from .tool_client import ToolClient, desktop
 
 PLANES = "".join(
-    chr(plane * 0x10000 + place)
+    chr(plane * 0x10000 + code_point)
     for plane in range(17)
-    for place in (0x0041, 0x03B1, 0x4E2D, 0x9FFF, 0xFFFD)
-    if (plane * 0x10000 + place) & 0xFFFE != 0xFFFE
+    for code_point in (0x0041, 0x03B1, 0x4E2D, 0x9FFF, 0xFFFD)
+    if (plane * 0x10000 + code_point) & 0xFFFE != 0xFFFE
 )
 CHINESE = "你好世界。\n这是第二行。🦄👩‍👩‍👧‍👦 e\u0301 \u202eabc\u202c\n"
 
@@ -30,7 +30,7 @@ def editor(tools: ToolClient) -> Iterator[int]:
     started = tools.data("start_app", app="Mousepad")
     yield started["pid"]
     tools.result("stop_app", app=str(started["pid"]), force=True)
-    tools.shell("rm -rf ~/.local/share/Mousepad")  # It would ask whether to restore what was not saved.
+    tools.shell("rm -rf ~/.local/share/Mousepad")  # It would ask whether to restore unsaved files.
 
 
 def active_title(tools: ToolClient) -> str:
@@ -38,7 +38,7 @@ def active_title(tools: ToolClient) -> str:
 
 
 def save_as(tools: ToolClient, path: str) -> None:
-    """Do what a person does: ctrl+s, the name, enter."""
+    """Save a file as a person does: ctrl+s, the name, enter."""
     tools.call("press_keys", keys="ctrl+s")
     eventually(lambda: active_title(tools) == "Save As")
     tools.call("wait_for_settled_screen", quiet=0.2)
@@ -49,20 +49,20 @@ def save_as(tools: ToolClient, path: str) -> None:
     eventually(lambda: path.rpartition("/")[2] in active_title(tools))
 
 
-def test_chinese_text_is_written_in_the_editor_saved_and_read_back(tools: ToolClient, editor: int) -> None:
-    said = tools.data("input_text", text=CHINESE)
-    assert said["method"] == "clipboard" and said["characters"] == len(CHINESE) and said["screen_changed"] is True
+def test_chinese_text_is_typed_saved_and_read_back(tools: ToolClient, editor: int) -> None:
+    result = tools.data("input_text", text=CHINESE)
+    assert result["method"] == "clipboard" and result["characters"] == len(CHINESE) and result["screen_changed"] is True
     save_as(tools, "/home/agent/Documents/报告.txt")
     assert tools.call("read_file", path="~/Documents/报告.txt").rstrip("\n") == CHINESE.rstrip("\n")
 
 
-def test_every_plane_of_unicode_arrives_in_the_editor(tools: ToolClient, editor: int) -> None:
+def test_editor_receives_characters_of_all_unicode_planes(tools: ToolClient, editor: int) -> None:
     tools.call("input_text", text=PLANES)
     save_as(tools, "/home/agent/planes.txt")
     assert tools.call("read_file", path="~/planes.txt").rstrip("\n") == PLANES
 
 
-def test_every_plane_of_unicode_arrives_in_a_terminal(tools: ToolClient) -> None:
+def test_terminal_receives_characters_of_all_unicode_planes(tools: ToolClient) -> None:
     text = PLANES.replace(chr(0xFFFD), "")
     pid = tools.data("start_app", app="lxterminal -e 'cat > /tmp/typed'")["pid"]
     try:
@@ -93,7 +93,7 @@ def test_clipboard_is_restored(tools: ToolClient, editor: int) -> None:
     assert tools.data("get_clipboard")["text"] == "pasted 粘贴"
 
 
-def test_a_program_pastes_what_was_put_on_the_clipboard(tools: ToolClient, editor: int) -> None:
+def test_program_pastes_the_clipboard_text(tools: ToolClient, editor: int) -> None:
     big = "字" * 200_000  # More than X sends in one piece.
     assert tools.data("set_clipboard", text=big)["length"] == len(big)
     tools.call("press_keys", keys="ctrl+v", wait=2)
@@ -106,15 +106,18 @@ def test_blocking_dialog_is_reported(tools: ToolClient, editor: int) -> None:
     tools.call("input_text", text="unsaved")
     eventually(lambda: active_title(tools).startswith("*"))
     main = next(w["window"] for w in tools.data("list_windows")["windows"])
-    told = tools.result("close_window", window=main)
-    assert told["structuredContent"]["closed"] is False and "must be answered first" in told["content"][0]["text"]
-    dialog = told["structuredContent"]["dialog"]
+    close_result = tools.result("close_window", window=main)
+    assert (
+        close_result["structuredContent"]["closed"] is False
+        and "must be answered first" in close_result["content"][0]["text"]
+    )
+    dialog = close_result["structuredContent"]["dialog"]
     assert dialog["dialog"] is True and dialog["dialog_of"] == main
     blocked = tools.result("activate_window", window=main)
     assert blocked["structuredContent"]["blocked_by"]["window"] == dialog["window"]
     assert "must be answered before the window takes input" in blocked["content"][0]["text"]
-    asked = tools.data("stop_app", app=str(editor))
-    assert asked["stopped"] == [] and asked["dialog"]["window"] == dialog["window"]
+    stop_result = tools.data("stop_app", app=str(editor))
+    assert stop_result["stopped"] == [] and stop_result["dialog"]["window"] == dialog["window"]
     assert tools.data("stop_app", app=str(editor), force=True)["stopped"] == [editor]
     assert tools.data("list_windows")["windows"] == []
 

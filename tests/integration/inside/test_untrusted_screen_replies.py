@@ -46,16 +46,16 @@ async def fake_daemon(directory: Path, act: Act) -> AsyncIterator[DaemonClient]:
         yield inside
 
 
-def fake_reply(directory: Path, said: bytes, ask: Callable[[DaemonClient], Awaitable[Any]]) -> Any:
+def fake_reply(directory: Path, reply: bytes, ask: Callable[[DaemonClient], Awaitable[Any]]) -> Any:
     async def act(writer: asyncio.StreamWriter) -> None:
-        writer.write(said)
+        writer.write(reply)
         await writer.drain()
 
-    async def talk() -> Any:
+    async def run_client() -> Any:
         async with fake_daemon(directory, act) as inside:
             return await asyncio.wait_for(ask(inside), 10)
 
-    return asyncio.run(talk())
+    return asyncio.run(run_client())
 
 
 async def all_frames(inside: DaemonClient) -> list[ScreenFrame]:
@@ -72,14 +72,14 @@ def test_frames_are_reassembled_from_any_chunks(tmp_path: Path) -> None:
             writer.write(bytes([byte]))
             await writer.drain()
 
-    async def talk() -> None:
+    async def run_client() -> None:
         async with fake_daemon(tmp_path, act) as inside:
             frames = await all_frames(inside)
         assert [each.sequence for each in frames] == [1, 2, 3, 1, 2, 3]
         assert [each.data for each in frames] == [PICTURE * number for number in (1, 2, 3, 1, 2, 3)]
         assert (frames[0].width, frames[0].height, frames[0].at) == (320, 200, 1700000000.5)
 
-    asyncio.run(talk())
+    asyncio.run(run_client())
 
 
 NO_FRAMES = {
@@ -117,8 +117,8 @@ def test_invalid_pictures_are_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_picture_has_its_etag(tmp_path: Path) -> None:
-    said = answer(PICTURE, Content_Type="image/jpeg", ETag='"7-1"', X_Paddock_Width="1280", X_Paddock_Height="800")
-    shot = fake_reply(tmp_path, said, lambda inside: inside.screenshot({"scale": "0.5"}))
+    reply = answer(PICTURE, Content_Type="image/jpeg", ETag='"7-1"', X_Paddock_Width="1280", X_Paddock_Height="800")
+    shot = fake_reply(tmp_path, reply, lambda inside: inside.screenshot({"scale": "0.5"}))
     assert (shot.data, shot.mime, shot.etag, shot.width, shot.height) == (PICTURE, "image/jpeg", '"7-1"', 1280, 800)
 
 
@@ -127,16 +127,16 @@ def test_unchanged_screen_returns_no_picture(tmp_path: Path) -> None:
 
 
 def test_invalid_etags_and_sizes_are_ignored(tmp_path: Path) -> None:
-    said = answer(PICTURE, Content_Type="image/png", ETag="W/\xe9", X_Paddock_Width="-5", X_Paddock_Height="9" * 5000)
-    shot = fake_reply(tmp_path, said, lambda inside: inside.screenshot())
+    reply = answer(PICTURE, Content_Type="image/png", ETag="W/\xe9", X_Paddock_Width="-5", X_Paddock_Height="9" * 5000)
+    shot = fake_reply(tmp_path, reply, lambda inside: inside.screenshot())
     assert (shot.etag, shot.width, shot.height) == ("", 0, 0)
 
 
-@pytest.mark.parametrize("said", [b"[]", b"{}", b'{"services": 1, "tools": 1}', b'{"services": [1], "tools": [[]]}'])
-def test_malformed_lists_are_refused(tmp_path: Path, said: bytes) -> None:
+@pytest.mark.parametrize("reply", [b"[]", b"{}", b'{"services": 1, "tools": 1}', b'{"services": [1], "tools": [[]]}'])
+def test_malformed_lists_are_refused(tmp_path: Path, reply: bytes) -> None:
     for ask in (DaemonClient.services, DaemonClient.tools, DaemonClient.terminals, DaemonClient.start_services):
         with pytest.raises(SandboxGone):
-            fake_reply(tmp_path, answer(said), ask)
+            fake_reply(tmp_path, answer(reply), ask)
 
 
 @pytest.mark.parametrize(
@@ -144,17 +144,17 @@ def test_malformed_lists_are_refused(tmp_path: Path, said: bytes) -> None:
     [(400, InvalidInput), (404, NotFound), (502, SandboxError), (503, Unavailable), (500, InvalidInput)],
 )
 def test_errors_keep_their_type_and_message(tmp_path: Path, status: int, error: type[PaddockError]) -> None:
-    said = answer(b'{"code": "X", "message": "because"}', status)
+    reply = answer(b'{"code": "X", "message": "because"}', status)
     with pytest.raises(error, match="because"):
-        fake_reply(tmp_path, said, lambda inside: inside.call_tool("click_mouse", {"x": 1}))
+        fake_reply(tmp_path, reply, lambda inside: inside.call_tool("click_mouse", {"x": 1}))
 
 
 def test_tool_name_stays_one_path_segment(tmp_path: Path) -> None:
-    asked = []
+    request_lines = []
 
-    async def talk() -> None:
+    async def run_client() -> None:
         async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            asked.append(await reader.readline())
+            request_lines.append(await reader.readline())
             writer.write(answer(b"{}"))
             await writer.drain()
             writer.close()
@@ -163,15 +163,15 @@ def test_tool_name_stays_one_path_segment(tmp_path: Path) -> None:
         async with server, DaemonClient(DaemonAddress(token="x", socket=tmp_path / "inside.sock")) as inside:
             await inside.call_tool("../paddock/claim?x=/", {})
 
-    asyncio.run(talk())
-    assert asked == [b"POST /tools/..%2Fpaddock%2Fclaim%3Fx%3D%2F HTTP/1.1\r\n"]
+    asyncio.run(run_client())
+    assert request_lines == [b"POST /tools/..%2Fpaddock%2Fclaim%3Fx%3D%2F HTTP/1.1\r\n"]
 
 
 def test_unresponsive_tool_times_out(tmp_path: Path) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)
 
-    async def talk() -> None:
+    async def run_client() -> None:
         async with fake_daemon(tmp_path, act) as inside:
             with pytest.raises(SandboxTimeout):
                 await inside.call_tool("click_mouse", {}, timeout=0.1)
@@ -180,11 +180,11 @@ def test_unresponsive_tool_times_out(tmp_path: Path) -> None:
             with pytest.raises(SandboxTimeout):
                 await inside.screenshot(timeout=0.1)
 
-    asyncio.run(talk())
+    asyncio.run(run_client())
 
 
 def test_watching_ends_with_the_sandbox(tmp_path: Path) -> None:
-    said = b'HTTP/1.1 200 OK\r\n\r\n{"type":"ping"}\n\n{"type":"service","name":"display","state":"ready"}\n\n'
+    reply = b'HTTP/1.1 200 OK\r\n\r\n{"type":"ping"}\n\n{"type":"service","name":"display","state":"ready"}\n\n'
 
     async def watch(inside: DaemonClient) -> dict[str, Any]:
         watching = inside.watch_services()
@@ -193,4 +193,4 @@ def test_watching_ends_with_the_sandbox(tmp_path: Path) -> None:
             await anext(watching)
         return seen
 
-    assert fake_reply(tmp_path, said, watch)["state"] == "ready"
+    assert fake_reply(tmp_path, reply, watch)["state"] == "ready"

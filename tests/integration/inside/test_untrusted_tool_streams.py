@@ -29,23 +29,23 @@ def streamed(body: bytes) -> bytes:
     return answer(body, Content_Type="application/x-ndjson")
 
 
-def calling(directory: Path, said: bytes) -> tuple[dict[str, Any], list[str]]:
-    heard: list[str] = []
+def call_with_reply(directory: Path, reply: bytes) -> tuple[dict[str, Any], list[str]]:
+    outputs: list[str] = []
 
     async def call(inside: DaemonClient) -> dict[str, Any]:
-        return await inside.call_tool("run_shell_command", {"command": "x"}, 5.0, on_output=heard.append)
+        return await inside.call_tool("run_shell_command", {"command": "x"}, 5.0, on_output=outputs.append)
 
-    return fake_reply(directory, said, call), heard
+    return fake_reply(directory, reply, call), outputs
 
 
 def test_output_comes_before_the_result(tmp_path: Path) -> None:
-    said = lines({"output": "a"}, {"output": "ü\n"}, {"output": "", "cut": True}, {"result": RESULT})
-    assert calling(tmp_path, streamed(said)) == (RESULT, ["a", "ü\n"])
+    body = lines({"output": "a"}, {"output": "ü\n"}, {"output": "", "cut": True}, {"result": RESULT})
+    assert call_with_reply(tmp_path, streamed(body)) == (RESULT, ["a", "ü\n"])
 
 
 def test_output_is_passed_on_during_the_call(tmp_path: Path) -> None:
     """Lines come byte by byte, and each is known as soon as it is whole."""
-    heard: asyncio.Queue[str] = asyncio.Queue()
+    outputs: asyncio.Queue[str] = asyncio.Queue()
     seen: list[str] = []
 
     async def act(writer: asyncio.StreamWriter) -> None:
@@ -54,30 +54,30 @@ def test_output_is_passed_on_during_the_call(tmp_path: Path) -> None:
             for byte in lines({"output": text}):
                 writer.write(b"1\r\n%c\r\n" % byte)
             await writer.drain()
-            seen.append(await heard.get())
+            seen.append(await outputs.get())
         last = lines({"result": RESULT})
         writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(last), last))
         await writer.drain()
 
-    async def talk() -> None:
+    async def run_client() -> None:
         async with asyncio.timeout(10), fake_daemon(tmp_path, act) as inside:
-            assert await inside.call_tool("run_shell_command", {}, on_output=heard.put_nowait) == RESULT
+            assert await inside.call_tool("run_shell_command", {}, on_output=outputs.put_nowait) == RESULT
 
-    asyncio.run(talk())
+    asyncio.run(run_client())
     assert seen == ["one", "two"]
 
 
 def test_sandbox_without_streaming_returns_the_result(tmp_path: Path) -> None:
-    said = answer(json.dumps(RESULT).encode(), Content_Type="application/json")
-    assert calling(tmp_path, said) == (RESULT, [])
+    body = answer(json.dumps(RESULT).encode(), Content_Type="application/json")
+    assert call_with_reply(tmp_path, body) == (RESULT, [])
 
 
 def test_streaming_is_requested_only_when_wanted(tmp_path: Path) -> None:
-    asked: list[bytes] = []
+    request_heads: list[bytes] = []
 
-    async def talk() -> None:
+    async def run_client() -> None:
         async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            request_heads.append(await reader.readuntil(b"\r\n\r\n"))
             writer.write(answer(b"{}", Connection="close"))
             await writer.drain()
             writer.close()
@@ -87,8 +87,8 @@ def test_streaming_is_requested_only_when_wanted(tmp_path: Path) -> None:
             await inside.call_tool("read_file", {})
             await inside.call_tool("read_file", {}, on_output=print)
 
-    asyncio.run(talk())
-    assert [b"application/x-ndjson" in head for head in asked] == [False, True]
+    asyncio.run(run_client())
+    assert [b"application/x-ndjson" in head for head in request_heads] == [False, True]
 
 
 NONSENSE = {
@@ -107,7 +107,7 @@ NONSENSE = {
     "too many values": b"[" + b"[]," * 300_000 + b"[]]\n",
     "an empty line": b"\n" + lines({"result": RESULT}),
     "endless empty lines": b"\n" * 100_000,
-    "nothing said": lines({"output": ""}, {"result": RESULT}),
+    "empty output": lines({"output": ""}, {"result": RESULT}),
     "output that is no text": lines({"output": 7}, {"result": RESULT}),
     "no words": lines({}, {"result": RESULT}),
     "cut twice": lines({"output": "", "cut": True}, {"output": "", "cut": True}, {"result": RESULT}),
@@ -123,60 +123,60 @@ NONSENSE = {
 @pytest.mark.parametrize("case", NONSENSE)
 def test_malformed_streams_are_refused(tmp_path: Path, case: str) -> None:
     with pytest.raises(SandboxGone):
-        calling(tmp_path, streamed(NONSENSE[case]))
+        call_with_reply(tmp_path, streamed(NONSENSE[case]))
 
 
 def test_output_up_to_the_limit_is_accepted(tmp_path: Path) -> None:
-    said = lines(*[{"output": "\x00"}] * MAX_OUTPUT_BYTES, {"output": "", "cut": True}, {"result": RESULT})
-    assert calling(tmp_path, streamed(said)) == (RESULT, ["\x00"] * MAX_OUTPUT_BYTES)
+    body = lines(*[{"output": "\x00"}] * MAX_OUTPUT_BYTES, {"output": "", "cut": True}, {"result": RESULT})
+    assert call_with_reply(tmp_path, streamed(body)) == (RESULT, ["\x00"] * MAX_OUTPUT_BYTES)
 
 
 def test_surrogates_are_replaced(tmp_path: Path) -> None:
-    said = b'{"output": "a\\ud800b"}\n' + lines({"result": RESULT})
-    assert calling(tmp_path, streamed(said)) == (RESULT, ["a?b"])
+    body = b'{"output": "a\\ud800b"}\n' + lines({"result": RESULT})
+    assert call_with_reply(tmp_path, streamed(body)) == (RESULT, ["a?b"])
 
 
 def test_oversized_result_is_refused(tmp_path: Path) -> None:
-    said = lines({"result": {"content": [{"type": "text", "text": "x" * (MAX_TOOL_RESULT_BYTES + 2**22)}]}})
+    body = lines({"result": {"content": [{"type": "text", "text": "x" * (MAX_TOOL_RESULT_BYTES + 2**22)}]}})
     with pytest.raises(InvalidInput, match="larger than"):
-        calling(tmp_path, streamed(said))
+        call_with_reply(tmp_path, streamed(body))
 
 
 @pytest.mark.parametrize(("status", "error"), [(500, InvalidInput), (502, SandboxError)])
 def test_errors_in_the_stream_are_raised(tmp_path: Path, status: int, error: type[PaddockError]) -> None:
-    told = {"status": status, "code": "X", "message": "because"}
+    error_document = {"status": status, "code": "X", "message": "because"}
     with pytest.raises(error, match="because"):
-        calling(tmp_path, streamed(lines({"output": "a"}, {"error": told})))
+        call_with_reply(tmp_path, streamed(lines({"output": "a"}, {"error": error_document})))
 
 
 def test_broken_stream_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SandboxGone):
-        calling(tmp_path, STREAM + b"10\r\n{")
+        call_with_reply(tmp_path, STREAM + b"10\r\n{")
 
 
-@pytest.mark.parametrize("said", [lines({"output": "a"}), lines({"result": RESULT})])
-def test_endless_stream_times_out(tmp_path: Path, said: bytes) -> None:
+@pytest.mark.parametrize("body", [lines({"output": "a"}), lines({"result": RESULT})])
+def test_endless_stream_times_out(tmp_path: Path, body: bytes) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
-        writer.write(STREAM + b"%x\r\n%s\r\n" % (len(said), said))
+        writer.write(STREAM + b"%x\r\n%s\r\n" % (len(body), body))
         await asyncio.Event().wait()
 
-    async def talk() -> None:
+    async def run_client() -> None:
         async with fake_daemon(tmp_path, act) as inside:
             with pytest.raises(SandboxTimeout):
                 await inside.call_tool("run_shell_command", {}, 0.2, on_output=lambda text: None)
 
-    asyncio.run(talk())
+    asyncio.run(run_client())
 
 
 def test_heavy_stream_does_not_block_others(tmp_path: Path) -> None:
     """While a sandbox tells all it may, letter by letter, the others have their turns."""
-    said = streamed(lines(*[{"output": "x"}] * MAX_OUTPUT_BYTES, {"result": RESULT}))
+    body = streamed(lines(*[{"output": "x"}] * MAX_OUTPUT_BYTES, {"result": RESULT}))
 
     async def act(writer: asyncio.StreamWriter) -> None:
-        writer.write(said)
+        writer.write(body)
         await writer.drain()
 
-    async def talk() -> int:
+    async def run_client() -> int:
         turns = 0
         async with asyncio.timeout(30), fake_daemon(tmp_path, act) as inside:
             call = asyncio.ensure_future(inside.call_tool("x", {}, on_output=lambda text: None))
@@ -186,4 +186,4 @@ def test_heavy_stream_does_not_block_others(tmp_path: Path) -> None:
             assert await call == RESULT
         return turns
 
-    assert asyncio.run(talk()) > 20
+    assert asyncio.run(run_client()) > 20

@@ -21,36 +21,34 @@ SIZE = (412, 915)
 
 
 @pytest.fixture(scope="module")
-def room() -> Iterator[BrowserSandbox]:
+def browser_sandbox() -> Iterator[BrowserSandbox]:
     with run_browser_sandbox("mobile", env={"PADDOCK_APPS": "/workspace/apps.json"}) as made:
-        made.sandbox.write(
-            "/workspace/apps.json", json.dumps({"Phone": PHONE, "Forms": f"{PAGES_URL}/form.html"}).encode()
-        )
+        made.sandbox.write("/workspace/apps.json", json.dumps({"Phone": PHONE, "Forms": f"{PAGES_URL}/form.html"}).encode())
         yield made
 
 
 @pytest.fixture
-def phone(room: BrowserSandbox) -> Iterator[BrowserSandbox]:
+def phone(browser_sandbox: BrowserSandbox) -> Iterator[BrowserSandbox]:
     """A phone that shows its home page, with nothing else running."""
-    yield room
-    for app in room.do("mobile_list_apps").data["apps"]:
+    yield browser_sandbox
+    for app in browser_sandbox.do("mobile_list_apps").data["apps"]:
         if app["running"]:
-            room.do("mobile_stop_app", app=app["name"])
+            browser_sandbox.do("mobile_stop_app", app=app["name"])
 
 
 def on_screen(desk: BrowserSandbox) -> Screenshot:
     """Return a screenshot of the display itself."""
 
-    async def talk() -> Screenshot:
+    async def take_screenshot() -> Screenshot:
         async with DaemonClient(desk.sandbox.backend.daemon_address(desk.sandbox.record)) as inside:
             shot = await inside.screenshot({"format": "png"})
             assert shot is not None
             return shot
 
-    return asyncio.run(talk())
+    return asyncio.run(take_screenshot())
 
 
-def test_opens_a_page_taps_swipes_until_an_element_is_visible_and_types(phone: BrowserSandbox) -> None:
+def test_phone_opens_a_page_taps_swipes_and_types(phone: BrowserSandbox) -> None:
     assert phone.do("mobile_start_app", app=PHONE).data["title"] == "Phone"
     assert phone.do("mobile_click", text="Tap me").data["title"] == "tapped"
     assert 'The focus is now on input "Write here"' in phone.do("mobile_click", text="Write here").text
@@ -64,14 +62,14 @@ def test_opens_a_page_taps_swipes_until_an_element_is_visible_and_types(phone: B
     assert phone.do("mobile_click", text="The very end").data["title"] == "end"
 
 
-def test_a_tap_is_a_touch(phone: BrowserSandbox) -> None:
+def test_tap_sends_touch_events(phone: BrowserSandbox) -> None:
     phone.do("mobile_start_app", app=f"{PAGES_URL}/touch.html")
     phone.do("mobile_click", x=200, y=300)
     seen = phone.do("mobile_ui_elements", contains="touchstart").data["elements"]
     assert seen and seen[0]["text"] == "touchstart 200,300 5 mobile"
 
 
-def test_taps_twice_and_holds(phone: BrowserSandbox) -> None:
+def test_double_tap_and_long_press(phone: BrowserSandbox) -> None:
     phone.do("mobile_start_app", app=PHONE)
     assert phone.do("mobile_double_click", text="Twice").data["title"] == "double"
     assert phone.do("mobile_long_press", text="pad").data["title"] == "held"
@@ -98,7 +96,7 @@ def test_screenshots_have_screen_size_and_map_to_points(phone: BrowserSandbox) -
     assert tapped.data["title"] == "tapped"
 
 
-def test_rotates_the_phone(phone: BrowserSandbox) -> None:
+def test_phone_is_rotated(phone: BrowserSandbox) -> None:
     phone.do("mobile_start_app", app=PHONE)
     assert phone.do("mobile_rotate", orientation="landscape").text.startswith("The phone is held in landscape")
     try:
@@ -122,7 +120,7 @@ def test_apps_are_addresses_with_names(phone: BrowserSandbox) -> None:
     assert "there is no app 'Calendar'" in phone.fails("mobile_start_app", app="Calendar")
 
 
-def test_presses_back_home_and_keys(phone: BrowserSandbox) -> None:
+def test_back_home_and_other_keys_are_pressed(phone: BrowserSandbox) -> None:
     phone.do("mobile_start_app", app=f"{PAGES_URL}/tricks.html")
     assert phone.do("mobile_click", text="form").data["title"] == "Sign up"
     assert phone.do("mobile_send_key", key="back").data["title"] == "Tricks"
@@ -132,8 +130,8 @@ def test_presses_back_home_and_keys(phone: BrowserSandbox) -> None:
 
 def test_dialogs_are_answered_by_keys(phone: BrowserSandbox) -> None:
     phone.do("mobile_start_app", app=f"{PAGES_URL}/tricks.html")
-    asked = phone.do("mobile_click", text="delete")
-    assert 'confirm "Really delete?"' in asked.text and "mobile_send_key enter accepts" in asked.text
+    result = phone.do("mobile_click", text="delete")
+    assert 'confirm "Really delete?"' in result.text and "mobile_send_key enter accepts" in result.text
     assert phone.do("mobile_send_key", key="enter").data["title"] == "confirmed true"
     phone.do("mobile_click", text="name")
     phone.do("mobile_input_text", value="李")
@@ -152,7 +150,7 @@ def test_dialogs_are_answered_by_keys(phone: BrowserSandbox) -> None:
     assert dismissed in phone.fails("mobile_click", text="nothing like it")
 
 
-def test_errors_say_what_to_do(phone: BrowserSandbox) -> None:
+def test_errors_contain_advice(phone: BrowserSandbox) -> None:
     phone.do("mobile_start_app", app=PHONE)
     assert "outside the screen, which is 412x915" in phone.fails("mobile_click", x=412, y=1)
     assert "outside the screen" in phone.fails("mobile_swipe", start_x=1, start_y=1, end_x=1, end_y=2000)

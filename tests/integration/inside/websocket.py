@@ -1,4 +1,4 @@
-"""A WebSocket client in plain sight, able to break the rules on purpose."""
+"""A minimal WebSocket client that can violate the protocol on purpose."""
 
 from __future__ import annotations
 

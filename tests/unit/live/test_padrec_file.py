@@ -93,7 +93,7 @@ def test_export_without_ffmpeg_names_the_package(tmp_path: Path, monkeypatch: py
 
 
 def test_export_of_invalid_pictures_fails(tmp_path: Path) -> None:
-    """A sandbox may record what it likes; it is ffmpeg's, in its fence, to find out."""
+    """Pictures of a sandbox are untrusted; only the confined ffmpeg decodes them."""
     path = write_recording(tmp_path / "a.padrec")
     with pytest.raises(Unavailable, match="ffmpeg could not export the video"):
         asyncio.run(video_export.export_video(path, None, "mp4", tmp_path / "film.mp4", 30))

@@ -135,7 +135,7 @@ def test_only_complete_known_messages_pass(received: bytes) -> None:
     except WebSocketClose:
         return
     assert all(message[0] in (0, 2, 3, 6, 150, 248) for message in passed)
-    # All that a viewer without the lease gets through of the clipboard is that they want none unasked.
+    # Of clipboard messages, a viewer without the lease may only disable unsolicited text.
     assert all(message == CAPS_WITHOUT_UNSOLICITED_TEXT for message in passed if message[0] == 6)
 
 

@@ -124,7 +124,7 @@ def test_stalled_client_pauses_the_display_and_is_disconnected() -> None:
             except (TimeoutError, BrokenPipeError, ConnectionResetError):
                 pass
             assert await ends.running is CLIENT_GONE
-            # What two sockets and one buffer hold, and not what the display would like to send.
+            # Two sockets and one buffer hold this much; the display would send more.
             assert sent < 4 * 2**20
 
     run_test(test)
@@ -179,7 +179,7 @@ def test_queue_for_a_stalled_display_is_bounded() -> None:
                     while True:
                         await ends.send_frames(press * 1000)
             except TimeoutError:
-                pass  # It does not listen any more,
+                pass  # It does not read any more,
             assert not ends.running.done()  # and does not blame the client for its silence.
 
     run_test(test)
@@ -250,7 +250,7 @@ def test_flooding_client_leaves_most_cpu_time_to_others() -> None:
 def test_reset_connection_is_detected() -> None:
     async def reset(side: str) -> WebSocketClose:
         async with running_relay(reset_check=SHORT_SECONDS) as ends:
-            # A socket that is closed with something unread in it is reset.
+            # Closing a socket with unread data resets the connection.
             await ends.send_frames(HANDSHAKE)
             await ends.loop.sock_sendall(ends.display, b"RFB 003.008\n")
             await ends.wait_until_read()
@@ -264,7 +264,7 @@ def test_reset_connection_is_detected() -> None:
 
 
 def test_data_of_clients_with_nagle_is_acknowledged_at_once() -> None:
-    """As many do: what is small waits, in their kernel, until what went before is acknowledged."""
+    """With Nagle, a small write waits in the kernel of the client until the previous one is acknowledged."""
 
     async def work() -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -276,7 +276,7 @@ def test_data_of_clients_with_nagle_is_acknowledged_at_once() -> None:
             await ends.read(ends.display, len(HANDSHAKE))
             began = time.monotonic()
             for _ in range(10):
-                # Something comes back, as it does all the time: from then on the kernel puts off what it says itself.
+                # Data flows back, as usual: from then on the kernel delays its acknowledgements.
                 await ends.loop.sock_sendall(ends.display, b"picture")
                 await ends.read(ends.client, len(b"picture") + 2)
                 for _ in range(2):

@@ -1,4 +1,4 @@
-"""The newest output of a terminal, read by many."""
+"""The newest output of a terminal, for several readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses, keys and answers of models, as people and models write them."""
+"""Addresses, key names and JSON in replies of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disconnecting clients, and the lock's queue they leave."""
+"""Disconnecting clients, and their removal from the queue of the lock."""
 
 from __future__ import annotations
 

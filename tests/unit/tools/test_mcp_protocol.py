@@ -1,4 +1,4 @@
-"""The Model Context Protocol as the tool worker speaks it."""
+"""The Model Context Protocol as the tool worker implements it."""
 
 from __future__ import annotations
 

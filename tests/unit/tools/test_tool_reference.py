@@ -1,4 +1,4 @@
-"""The reference page of tools says what the sandboxes offer."""
+"""The reference page lists the tools that sandboxes offer."""
 
 from __future__ import annotations
 
