@@ -1,4 +1,4 @@
-"""A program that takes the place of a sandbox's daemon and means harm, and eyes on the server meanwhile."""
+"""A hostile program in place of a sandbox's daemon, and checks of the server meanwhile."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ def frames(connection, quality):
         head = {"sequence": number, "width": 65535, "height": 65535, "at": 1, "bytes": 2**25}
         connection.sendall(json.dumps(head).encode() + b"\n" + b"\xff\xd8\xff" + b"x" * (2**25 - 3))
 
-def talk(connection, head, frame):
+def send_frames(connection, head, frame):
     key = re.search(rb"(?i)sec-websocket-key: *(\S+)", head)[1]
     accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
     connection.sendall(b"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n")
     connection.sendall(b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n")
     word = b'{"type": "connected"}'
     connection.sendall(b"\x81" + bytes([len(word)]) + word)
-    # An offset at the end of what a number can hold.
+    # The largest offset that a number can hold.
     connection.sendall(b"\x82\x7e\x00\x0d\x03" + b"\xff" * 8 + b"\nxyz")
     while True:
         connection.sendall(frame * 50000)
@@ -148,7 +148,7 @@ def serve(connection):
                 known = [{"session_id": name, "running": True, "launch_attempted": True} for name in FRAMES]
                 answer(connection, json.dumps({"terminals": known}).encode())
             elif where.startswith("/pty/"):
-                talk(connection, head, FRAMES[where.split("/")[2]])
+                send_frames(connection, head, FRAMES[where.split("/")[2]])
             else:
                 answer(connection, b"{}")
     except (OSError, ValueError, KeyError):
@@ -163,7 +163,7 @@ while True:
 
 
 def hostile_sandbox(client: httpx.Client) -> str:
-    """A sandbox in which that program has taken the daemon's place: a volume is mounted over the image's Python."""
+    """Create a sandbox with this program as its daemon: a volume replaces the image's Python."""
 
     def volume(name: str, path: str, **part: str) -> dict[str, Any]:
         return {"name": name, "pvc": {"claimName": "hostile"}, "mountPath": path, **part}
@@ -201,12 +201,12 @@ def memory(server: Server) -> int:
 
 
 @contextmanager
-def attentive(server: Server, within: float = 2.0) -> Iterator[None]:
-    """The server answers others at all times. It does within milliseconds; this leaves room for a busy machine."""
+def server_stays_responsive(server: Server, within: float = 2.0) -> Iterator[None]:
+    """Check that the server answers other clients all the time, with a margin for a busy machine."""
     over = threading.Event()
     waits: list[float] = []
 
-    def look() -> None:
+    def poll() -> None:
         with server.client() as client:
             while not waits or not over.is_set():
                 began = time.monotonic()
@@ -216,11 +216,11 @@ def attentive(server: Server, within: float = 2.0) -> Iterator[None]:
                     waits.append(time.monotonic() - began)
                 over.wait(0.01)
 
-    looking = threading.Thread(target=look)
-    looking.start()
+    poller = threading.Thread(target=poll)
+    poller.start()
     try:
         yield
     finally:
         over.set()
-        looking.join()
-    assert max(waits) < within, f"somebody had to wait {max(waits):.2f} s"
+        poller.join()
+    assert max(waits) < within, f"a request took {max(waits):.2f} s"

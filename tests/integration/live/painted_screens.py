@@ -28,17 +28,19 @@ time.sleep(600)
 
 
 def paint(client: httpx.Client, sandbox: str, *colours: Colour, pause: float = 0.0) -> None:
-    """Fill a sandbox's screen with one colour after the other; the last one stays."""
+    """Fill a sandbox's screen with each colour in turn; the last one stays."""
     named = " ".join("{:02x}{:02x}{:02x}".format(*colour) for colour in colours)
     program = f"cat > /tmp/paint.py <<'EOF'\n{_PAINT}\nEOF\n"
     start = f"(setsid python3 /tmp/paint.py {pause} {named} > /tmp/painted 2>&1 &) ; "
     wait = "for i in $(seq 500); do grep -qs . /tmp/painted && break; sleep 0.02; done; cat /tmp/painted"
-    said, code = run_in_sandbox(client, sandbox, f"{program}rm -f /tmp/painted; {start}{wait}", envs={"DISPLAY": ":1"})
-    assert said.splitlines()[-1:] == ["painted"], (said, code)
+    output, code = run_in_sandbox(
+        client, sandbox, f"{program}rm -f /tmp/painted; {start}{wait}", envs={"DISPLAY": ":1"}
+    )
+    assert output.splitlines()[-1:] == ["painted"], (output, code)
 
 
 def colour_of(jpeg: bytes) -> Colour:
-    """The colour of a JPEG on average."""
+    """Return the average colour of a JPEG."""
     words = [
         "ffmpeg",
         "-loglevel",

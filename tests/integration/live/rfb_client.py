@@ -1,4 +1,4 @@
-"""A viewer of desktops that can also misbehave: RFB in WebSocket frames on a socket of its own."""
+"""A desktop viewer that can misbehave: RFB in WebSocket frames on a plain socket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BINARY, CLOSE, PING, PONG = 2, 8, 9, 10
 SHIFT, CONTROL = 0xFFE1, 0xFFE3
 
 
-class Refused(Exception):
+class UpgradeRefused(Exception):
     """The server did not open the WebSocket."""
 
     def __init__(self, status: int, body: str) -> None:
@@ -27,8 +27,8 @@ class Refused(Exception):
         self.body = body
 
 
-class Closed(Exception):
-    """The server has ended the connection, and said why."""
+class ClosedByServer(Exception):
+    """The server has closed the connection with a code and a reason."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{code}: {reason}")
@@ -87,7 +87,7 @@ class RfbClient:
             while piece := self.socket.recv(4096):
                 body += piece
             self.socket.close()
-            raise Refused(status, body.decode())
+            raise UpgradeRefused(status, body.decode())
         assert b"sec-websocket-protocol: binary" in head.lower()
 
     def __enter__(self) -> Self:
@@ -108,7 +108,7 @@ class RfbClient:
         self.socket.sendall(b"".join(map(self.frame, messages)))
 
     def read(self, size: int) -> bytes:
-        """So many bytes of RFB."""
+        """Return the next `size` bytes of RFB."""
         found = b""
         while len(found) < size:
             while not self._left:
@@ -117,7 +117,7 @@ class RfbClient:
                     payload = self._exactly(self._left)
                     self._left = 0
                     if opcode == CLOSE:
-                        raise Closed(int.from_bytes(payload[:2], "big"), payload[2:].decode())
+                        raise ClosedByServer(int.from_bytes(payload[:2], "big"), payload[2:].decode())
                     assert opcode == PING, (opcode, payload)
                     self.socket.sendall(self.frame(payload, PONG))
             piece = self._exactly(min(self._left, size - len(found)))
@@ -125,8 +125,8 @@ class RfbClient:
             found += piece
         return found
 
-    def closed(self) -> tuple[int, str]:
-        """Read until the server closes, and tell with which code and reason."""
+    def wait_until_closed(self) -> tuple[int, str]:
+        """Read until the server closes; return the close code and reason."""
         while True:
             self._exactly(self._left)
             opcode, self._left = self._head()
@@ -135,8 +135,8 @@ class RfbClient:
                 self.socket.sendall(self.frame(payload[:2], CLOSE))
                 return int.from_bytes(payload[:2], "big"), payload[2:].decode()
 
-    def login(self, *encodings: int) -> Self:
-        """RFB's handshake, up to the display's name."""
+    def perform_handshake(self, *encodings: int) -> Self:
+        """Perform the RFB handshake, up to the name of the display."""
         assert self.read(12) == b"RFB 003.008\n"
         self.send(b"RFB 003.008\n")
         assert 1 in self.read(self.read(1)[0])
@@ -149,12 +149,12 @@ class RfbClient:
         self.send(struct.pack(f">BxH{1 + len(encodings)}i", 2, 1 + len(encodings), 0, *encodings))
         return self
 
-    def ask(self, width: int, height: int, *, changes: bool = False) -> None:
+    def request_update(self, width: int, height: int, *, changes: bool = False) -> None:
         self.send(struct.pack(">BBHHHH", 3, changes, 0, 0, width, height))
 
-    def update(self, width: int = 8, height: int = 8) -> bytes:
-        """The pixels of the upper left corner, in the raw encoding."""
-        self.ask(width, height)
+    def fetch_pixels(self, width: int = 8, height: int = 8) -> bytes:
+        """Return the pixels of the upper left corner, in the raw encoding."""
+        self.request_update(width, height)
         pixels = b""
         while len(pixels) < width * height * 4:
             kind = self.read(1)[0]
@@ -196,8 +196,8 @@ def pointer(x: int, y: int, buttons: int = 0) -> bytes:
 
 
 @contextmanager
-def watching(server: Server, sandbox_id: str, viewer: str = "", **more: str) -> Iterator[RfbClient]:
-    """A viewer of a desktop, past the handshake."""
+def open_desktop_viewer(server: Server, sandbox_id: str, viewer: str = "", **more: str) -> Iterator[RfbClient]:
+    """A connected viewer of a desktop, after the handshake."""
     query = {"viewer": viewer, **more} if viewer else more
     with RfbClient(server, f"/v1/sandboxes/{sandbox_id}/desktop", **query) as made:  # type: ignore[arg-type]
-        yield made.login()
+        yield made.perform_handshake()

@@ -1,4 +1,4 @@
-"""Sandboxes with screens on a real server, and what tests do with their tools."""
+"""Sandboxes with screens on a real server, and calls to their tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IMAGES = {"linux": "desktop", "browser": "browser", "windows": "windows", "mobil
 
 @contextmanager
 def screens_server(directory: Path, *kinds: str, **settings: Any) -> Iterator[Server]:
-    """A server that has the images of these kinds."""
+    """A server with the images of these kinds."""
     share_screen_images(directory / "data", *(IMAGES[kind] for kind in kinds))
     with run_server(directory, {"sandboxes": {"min_free_disk": 0}, **settings}) as server:
         yield server
@@ -41,7 +41,7 @@ class Sandbox:
         return self.client.post(f"{self.path}/tools/{tool}", json=dict(arguments or {}), params=query)
 
     def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        """The result of a call that succeeds."""
+        """Return the result of a successful call."""
         answer = self.post(tool, arguments)
         assert answer.status_code == 200, answer.text
         result: dict[str, Any] = answer.json()
@@ -70,7 +70,7 @@ class Sandbox:
         return [event for event in answer.json()["items"] if event["type"] == kind]
 
     def move(self, source: str | dict[str, Any], destination: Sandbox, path: str) -> dict[str, Any]:
-        """Have a file, or a picture of the screen, go to another sandbox."""
+        """Move a file, or a picture of the screen, to another sandbox."""
         body = {"from": source, "to": {"sandbox": destination.id, "path": path}}
         answer = self.client.post(f"{self.path}/move", json=body)
         assert answer.status_code == 200, answer.text
@@ -80,7 +80,7 @@ class Sandbox:
 
 @contextmanager
 def sandbox_of(client: httpx.Client, kind: str, **more: Any) -> Iterator[Sandbox]:
-    """A sandbox of a kind; what is asked of its screen waits until it is there."""
+    """A sandbox of a kind, with a running screen if the kind has one."""
     extensions = {"paddock.kind": kind, **more.pop("extensions", {})}
     answer = client.post("/v1/sandboxes", json={"extensions": extensions, **more})
     assert answer.status_code == 202, answer.text
@@ -98,7 +98,7 @@ def text_of(result: Mapping[str, Any]) -> str:
 
 
 def data_of(result: Mapping[str, Any]) -> bytes:
-    """The picture in a result."""
+    """Return the picture in a result."""
     return base64.b64decode(next(part["data"] for part in result["content"] if part["type"] == "image"))
 
 
@@ -125,15 +125,15 @@ class Picture:
 
 
 def read_png(data: bytes) -> Picture:
-    """A PNG of eight bits a channel, such as the screenshots of sandboxes."""
+    """Decode a PNG with eight bits per channel, such as a screenshot."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    place, packed, head = 8, b"", b""
-    while place < len(data):
-        size, kind = int.from_bytes(data[place : place + 4]), data[place + 4 : place + 8]
-        content = data[place + 8 : place + 8 + size]
+    position, packed, head = 8, b"", b""
+    while position < len(data):
+        size, kind = int.from_bytes(data[position : position + 4]), data[position + 4 : position + 8]
+        content = data[position + 8 : position + 8 + size]
         head = content if kind == b"IHDR" else head
         packed += content if kind == b"IDAT" else b""
-        place += size + 12
+        position += size + 12
     width, height, channels = int.from_bytes(head[:4]), int.from_bytes(head[4:8]), {2: 3, 6: 4}[head[9]]
     assert head[8] == 8 and head[12] == 0
     raw, line = zlib.decompress(packed), width * channels + 1

@@ -30,7 +30,7 @@ def site(sandbox: Sandbox) -> str:
     return serve_site(sandbox, form=FORM, done=DONE)
 
 
-def test_a_form_is_filled_in_and_the_answer_read(sandbox: Sandbox, site: str) -> None:
+def test_form_is_submitted_and_its_result_read(sandbox: Sandbox, site: str) -> None:
     assert "Order" in sandbox.text("browser_navigate", url=f"{site}/form.html")
     assert "Amount" in sandbox.text("browser_snapshot")
     sandbox.call("browser_input", selector="[name=name]", value="李雷 🙂")
@@ -39,8 +39,8 @@ def test_a_form_is_filled_in_and_the_answer_read(sandbox: Sandbox, site: str) ->
     sandbox.call("browser_click", text="Send it")
     sandbox.call("browser_wait_for", text="Thank you")
     assert "Thank you, 李雷 🙂: 12 in green" in sandbox.text("browser_get_text")
-    said = sandbox.text("browser_evaluate", script="document.querySelector('#result').textContent")
-    assert "12 in green" in said
+    result_text = sandbox.text("browser_evaluate", script="document.querySelector('#result').textContent")
+    assert "12 in green" in result_text
     picture = read_png(data_of(sandbox.call("browser_screenshot", format="png", scale=0.1)))
     assert picture.share(GREEN) > 0.8, "the page does not show it"
     eventually(lambda: sandbox.screen(scale=0.1).share(GREEN) > 0.5)  # Chromium shows it a moment later.
@@ -51,7 +51,7 @@ def test_missing_element_is_reported(sandbox: Sandbox, site: str) -> None:
     assert "#nowhere" in sandbox.fails("browser_click", selector="#nowhere", timeout=0.5)
 
 
-def test_a_page_that_never_answers_is_given_up(sandbox: Sandbox) -> None:
+def test_unresponsive_page_times_out(sandbox: Sandbox) -> None:
     listen = "import socket, time; s = socket.create_server(('127.0.0.1', 8099)); time.sleep(60)"
     run_in_sandbox(sandbox.client, sandbox.id, f'nohup python3 -c "{listen}" >/dev/null 2>&1 </dev/null & sleep 0.3')
     answer = sandbox.post("browser_navigate", {"url": "http://127.0.0.1:8099/", "timeout": 1})
@@ -60,12 +60,12 @@ def test_a_page_that_never_answers_is_given_up(sandbox: Sandbox) -> None:
     assert "8099" in json.dumps(answer.json()["content"])
 
 
-def test_chromium_that_was_killed_comes_back(sandbox: Sandbox, site: str) -> None:
+def test_killed_chromium_restarts(sandbox: Sandbox, site: str) -> None:
     run_in_sandbox(sandbox.client, sandbox.id, "pkill -9 -x chromium; true")
 
-    def again() -> bool:
+    def is_usable() -> bool:
         answer = sandbox.post("browser_navigate", {"url": f"{site}/form.html"})
         return answer.status_code == 200 and not answer.json()["isError"]
 
-    eventually(again, 40)
+    eventually(is_usable, 40)
     assert "Amount" in sandbox.text("browser_get_text")

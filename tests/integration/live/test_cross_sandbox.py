@@ -33,8 +33,8 @@ def sandboxes(server: Server) -> Iterator[dict[str, Sandbox]]:
 
 def sha256(sandbox: Sandbox, path: str) -> str:
     """The digest of a file, as the sandbox itself sees it."""
-    said = base64.b64decode(sandbox.text("read_file", path=path, encoding="base64").splitlines()[-1])
-    return hashlib.sha256(said).hexdigest()
+    file_bytes = base64.b64decode(sandbox.text("read_file", path=path, encoding="base64").splitlines()[-1])
+    return hashlib.sha256(file_bytes).hexdigest()
 
 
 def analyse(sandbox: Sandbox, path: str) -> tuple[int, int, tuple[int, int, int]]:
@@ -55,18 +55,18 @@ def near(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
     return all(abs(a - b) <= 16 for a, b in zip(one, other, strict=True))
 
 
-def test_a_file_goes_from_linux_to_windows(sandboxes: dict[str, Sandbox]) -> None:
+def test_file_is_moved_from_linux_to_windows(sandboxes: dict[str, Sandbox]) -> None:
     linux, windows = sandboxes["linux"], sandboxes["windows"]
     linux.call("run_shell_command", command="printf '姓名,数量\\r\\n李雷,12\\r\\n' > /tmp/table.csv")
     moved = linux.move("/tmp/table.csv", windows, f"{C}/table.csv")
     assert moved["sha256"] == sha256(linux, "/tmp/table.csv")
     assert "李雷,12" in windows.text("read_file", path=f"{C}/table.csv")
     assert "table.csv" in windows.text("run_shell_command", command="dir C:\\")
-    told = eventually(lambda: windows.events("file.moved") or linux.events("file.moved"))
-    assert told[-1]["data"]["sha256"] == moved["sha256"]
+    move_events = eventually(lambda: windows.events("file.moved") or linux.events("file.moved"))
+    assert move_events[-1]["data"]["sha256"] == moved["sha256"]
 
 
-def test_a_picture_of_a_web_page_is_kept_on_windows(sandboxes: dict[str, Sandbox]) -> None:
+def test_picture_of_a_web_page_is_stored_on_windows(sandboxes: dict[str, Sandbox]) -> None:
     browser, windows = sandboxes["browser"], sandboxes["windows"]
     site = serve_site(browser, form=FORM, done=DONE)
     browser.call("browser_navigate", url=f"{site}/done.html?name=Ann&amount=3&colour=red")
@@ -80,7 +80,7 @@ def test_a_picture_of_a_web_page_is_kept_on_windows(sandboxes: dict[str, Sandbox
     assert "page.png" in listed and "screen.png" in listed
 
 
-def test_a_picture_of_a_phone_is_looked_into_on_linux(sandboxes: dict[str, Sandbox]) -> None:
+def test_picture_of_a_phone_is_analysed_on_linux(sandboxes: dict[str, Sandbox]) -> None:
     mobile, linux = sandboxes["mobile"], sandboxes["linux"]
     site = serve_site(mobile, done=DONE, shop=PHONE)
     mobile.call("mobile_start_app", app=f"{site}/done.html?name=Bo&amount=1&colour=green")
@@ -94,7 +94,7 @@ def test_a_picture_of_a_phone_is_looked_into_on_linux(sandboxes: dict[str, Sandb
     assert near(analyse(linux, "/tmp/tool.jpg")[2], GREEN)
 
 
-def test_what_a_browser_finds_becomes_a_report_on_a_phone(sandboxes: dict[str, Sandbox]) -> None:
+def test_browser_data_become_a_report_on_a_phone(sandboxes: dict[str, Sandbox]) -> None:
     browser, linux, windows, mobile = (sandboxes[kind] for kind in ("browser", "linux", "windows", "mobile"))
     site = serve_site(browser, form=FORM, done=DONE)
     browser.call("browser_navigate", url=f"{site}/done.html?name=Ann&amount=41&colour=green")

@@ -73,7 +73,7 @@ except OSError as error:
 
 @contextmanager
 def listening(handler: type[socketserver.BaseRequestHandler]) -> Iterator[str]:
-    """Another server on the network."""
+    """A TCP server on the network."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -85,14 +85,14 @@ def listening(handler: type[socketserver.BaseRequestHandler]) -> Iterator[str]:
             thread.join(5)
 
 
-class Echo(socketserver.BaseRequestHandler):
+class EchoHandler(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         while piece := self.request.recv(2**16):
             self.request.sendall(piece)
 
 
-class Deaf(socketserver.BaseRequestHandler):
-    """Reads nothing for as long as the test takes."""
+class NonReadingHandler(socketserver.BaseRequestHandler):
+    """Reads nothing during the test."""
 
     over = threading.Event()
 
@@ -117,11 +117,11 @@ def server(
     tmp_path_factory: pytest.TempPathFactory, pixel: FakeAndroidDevice, crowded: FakeAndroidDevice
 ) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
-    with listening(Echo) as echo, listening(Deaf) as deaf:
+    with listening(EchoHandler) as echo, listening(NonReadingHandler) as deaf:
         devices = {"pixel": pixel.address, "crowded": crowded.address, "echo": echo, "deaf": deaf}
         with screens_server(directory, "mobile", live={"devices": devices}) as running:
             yield running
-        Deaf.over.set()
+        NonReadingHandler.over.set()
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def device(pixel: FakeAndroidDevice) -> FakeAndroidDevice:
     return pixel
 
 
-def test_the_tools_of_a_phone_work_the_device(phone: Sandbox, device: FakeAndroidDevice) -> None:
+def test_mobile_tools_control_the_device(phone: Sandbox, device: FakeAndroidDevice) -> None:
     offered = {tool["name"] for tool in phone.client.get(f"{phone.path}/tools").json()["items"]}
     assert {"mobile_click", "mobile_swipe", "mobile_screenshot", "mobile_ui_elements"} <= offered
     assert "1080x2400 (Android)" in phone.text("mobile_get_size")
@@ -154,29 +154,29 @@ def test_the_tools_of_a_phone_work_the_device(phone: Sandbox, device: FakeAndroi
     assert data_of(phone.call("mobile_screenshot", format="png")) == SCREENSHOT_PNG
 
 
-def test_the_sandbox_says_which_device_it_has(phone: Sandbox) -> None:
+def test_sandbox_document_names_its_device(phone: Sandbox) -> None:
     assert phone.client.get(phone.path).json()["extensions"]["paddock.device"] == "pixel"
 
 
 def test_adb_itself_works_in_the_sandbox(phone: Sandbox) -> None:
-    said, code = run_in_sandbox(phone.client, phone.id, "adb connect $PADDOCK_ADB && adb shell wm size")
-    assert code == 0 and said.endswith("Physical size: 1080x2400")
+    output, code = run_in_sandbox(phone.client, phone.id, "adb connect $PADDOCK_ADB && adb shell wm size")
+    assert code == 0 and output.endswith("Physical size: 1080x2400")
 
 
-def test_a_device_that_dies_is_offline_and_found_again(phone: Sandbox, device: FakeAndroidDevice) -> None:
+def test_restarted_device_is_offline_and_then_found_again(phone: Sandbox, device: FakeAndroidDevice) -> None:
     phone.call("mobile_click", x=1, y=1)
     device.switch_off()
     try:
         assert "the device pixel is offline" in phone.fails("mobile_click", x=2, y=2)
-        said, _ = run_in_sandbox(phone.client, phone.id, PYTHON.format(TRY))
-        assert said == "closed"
+        output, _ = run_in_sandbox(phone.client, phone.id, PYTHON.format(TRY))
+        assert output == "closed"
     finally:
         device.switch_on()
     phone.call("mobile_click", x=3, y=3)
     assert device.calls("input") == [["tap", "1", "1"], ["tap", "3", "3"]]
 
 
-def test_a_device_that_does_not_trust_the_sandbox_is_unauthorized(phone: Sandbox, device: FakeAndroidDevice) -> None:
+def test_device_that_rejects_the_key_is_unauthorized(phone: Sandbox, device: FakeAndroidDevice) -> None:
     device.switch_off()
     device.accepts_all_keys = False
     device.switch_on()
@@ -188,7 +188,7 @@ def test_a_device_that_does_not_trust_the_sandbox_is_unauthorized(phone: Sandbox
     assert device.calls("input") == [["tap", "2", "2"]]
 
 
-def test_a_sandbox_that_opens_a_thousand_connections_keeps_eight(
+def test_sandbox_has_at_most_eight_device_connections(
     server: Server, client: httpx.Client, crowded: FakeAndroidDevice
 ) -> None:
     with sandbox_of(client, "mobile", extensions={"paddock.device": "crowded"}) as sandbox:
@@ -201,18 +201,18 @@ def test_a_sandbox_that_opens_a_thousand_connections_keeps_eight(
     assert "Traceback" not in server.log()
 
 
-def test_bytes_pass_whole_both_ways(client: httpx.Client) -> None:
+def test_all_bytes_pass_both_ways(client: httpx.Client) -> None:
     with sandbox_of(client, "mobile", extensions={"paddock.device": "echo"}) as sandbox:
         assert run_in_sandbox(client, sandbox.id, PYTHON.format(ECHO)) == ("whole", 0)
 
 
-def test_device_that_does_not_read_stops_the_writer(client: httpx.Client) -> None:
+def test_stalled_device_blocks_the_writer(client: httpx.Client) -> None:
     with sandbox_of(client, "mobile", extensions={"paddock.device": "deaf"}) as sandbox:
-        said, code = run_in_sandbox(client, sandbox.id, PYTHON.format(FLOOD))
-        assert code == 0 and int(said) < 2**26
+        output, code = run_in_sandbox(client, sandbox.id, PYTHON.format(FLOOD))
+        assert code == 0 and int(output) < 2**26
 
 
-def test_a_sandbox_without_a_device_reaches_none(client: httpx.Client) -> None:
+def test_sandbox_without_a_device_cannot_reach_one(client: httpx.Client) -> None:
     with sandbox_of(client, "mobile") as sandbox:
         assert run_in_sandbox(client, sandbox.id, PYTHON.format(TRY)) == ("ConnectionRefusedError", 0)
         assert (
@@ -222,7 +222,7 @@ def test_a_sandbox_without_a_device_reaches_none(client: httpx.Client) -> None:
         assert "Mobile (web)" in sandbox.text("mobile_get_size")
 
 
-def test_the_connections_of_a_sandbox_end_with_it(client: httpx.Client, crowded: FakeAndroidDevice) -> None:
+def test_device_connections_end_with_the_sandbox(client: httpx.Client, crowded: FakeAndroidDevice) -> None:
     with sandbox_of(client, "mobile", extensions={"paddock.device": "crowded"}) as sandbox:
         sandbox.call("mobile_click", x=1, y=1)
         assert crowded.connections
@@ -230,7 +230,7 @@ def test_the_connections_of_a_sandbox_end_with_it(client: httpx.Client, crowded:
 
 
 @pytest.mark.parametrize(
-    ("extensions", "said"),
+    ("extensions", "expected_message"),
     [
         (
             {"paddock.kind": "mobile", "paddock.device": "pixl"},
@@ -245,28 +245,30 @@ def test_the_connections_of_a_sandbox_end_with_it(client: httpx.Client, crowded:
         ({"paddock.device": "pixel"}, "devices are for sandboxes of kind mobile"),
     ],
 )
-def test_what_makes_no_sense_is_refused(client: httpx.Client, extensions: dict[str, str], said: str) -> None:
+def test_invalid_device_requests_are_refused(
+    client: httpx.Client, extensions: dict[str, str], expected_message: str
+) -> None:
     answer = client.post("/v1/sandboxes", json={"extensions": extensions})
-    assert answer.status_code == 400 and said in answer.text, answer.text
+    assert answer.status_code == 400 and expected_message in answer.text, answer.text
 
 
-def test_other_tenants_have_no_device_unless_the_settings_say_so(server: Server, client: httpx.Client) -> None:
+def test_other_tenants_have_a_device_only_if_configured(server: Server, client: httpx.Client) -> None:
     secret = client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
     with server.client(secret) as stranger:
-        wish = {"paddock.kind": "mobile", "paddock.device": "pixel"}
-        answer = stranger.post("/v1/sandboxes", json={"extensions": wish})
+        device_extensions = {"paddock.kind": "mobile", "paddock.device": "pixel"}
+        answer = stranger.post("/v1/sandboxes", json={"extensions": device_extensions})
         assert answer.status_code == 403 and "add the tenant to live.devices_for" in answer.text
         assert stranger.get("/v1/sandboxes").json()["items"] == []
 
 
-def test_the_device_works_without_the_desktop(phone: Sandbox, device: FakeAndroidDevice) -> None:
+def test_device_works_without_the_desktop(phone: Sandbox, device: FakeAndroidDevice) -> None:
     assert phone.client.delete(f"{phone.path}/desktop").is_success
     phone.call("mobile_click", x=9, y=9)
     assert device.calls("input") == [["tap", "9", "9"]]
     assert data_of(phone.call("mobile_screenshot", format="png")) == SCREENSHOT_PNG
 
 
-def test_the_command_line_gives_a_device(server: Server, client: httpx.Client, device: FakeAndroidDevice) -> None:
+def test_command_line_selects_a_device(server: Server, client: httpx.Client, device: FakeAndroidDevice) -> None:
     def paddock(*words: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": os.environ["PATH"], "HOME": str(server.data.parent), "PADDOCK_DATA": str(server.data)}
         return subprocess.run([PADDOCK_COMMAND, *words], env=environment, capture_output=True, text=True, timeout=60)
@@ -281,7 +283,7 @@ def test_the_command_line_gives_a_device(server: Server, client: httpx.Client, d
     assert wrong.returncode != 0 and "known are: pixel, crowded, echo, deaf" in wrong.stderr
 
 
-def test_the_next_server_leads_to_the_device_again(tmp_path: Path) -> None:
+def test_next_server_connects_to_the_device_again(tmp_path: Path) -> None:
     with (
         run_fake_android() as device,
         screens_server(tmp_path, "mobile", live={"devices": {"it": device.address}}) as here,

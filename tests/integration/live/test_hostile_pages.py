@@ -14,11 +14,11 @@ from tests.support.server import Server, eventually, run_in_sandbox
 
 DRIVEN = 9222
 TOOLS = "http://127.0.0.1:8765/mcp"
-PAGE = """<!doctype html><title>Harmless</title><p id=said>nothing yet</p><script>
-const said = {};
-const tell = () => document.getElementById("said").textContent = "said " + JSON.stringify(said);
+PAGE = """<!doctype html><title>Harmless</title><p id=results>nothing yet</p><script>
+const results = {};
+const show = () => document.getElementById("results").textContent = "results " + JSON.stringify(results);
 async function attempt(name, work) {
-  try { said[name] = String(await work()); } catch (error) { said[name] = "refused"; }
+  try { results[name] = String(await work()); } catch (error) { results[name] = "refused"; }
 }
 const socket = address => new Promise((resolve, reject) => {
   const opened = new WebSocket(address);
@@ -35,7 +35,7 @@ const socket = address => new Promise((resolve, reject) => {
   const page = "http://127.0.0.1:9222/json/new?file:///etc/passwd";
   await attempt("new", () => fetch(page, {method: "PUT"}).then(a => a.text()));
   await attempt("devtools", () => socket("DEVTOOLS"));
-  tell();
+  show();
 })();
 </script>"""
 
@@ -56,20 +56,20 @@ def curl(client: httpx.Client, sandbox: Sandbox, words: str) -> str:
     return run_in_sandbox(client, sandbox.id, f"curl -s --noproxy '*' --max-time 10 {words}")[0]
 
 
-def test_a_page_takes_over_neither_the_tools_nor_the_browser(sandbox: Sandbox) -> None:
+def test_page_cannot_control_the_tools_or_the_browser(sandbox: Sandbox) -> None:
     # The page is even told the secret address, which it could not know.
-    asked = f"http://127.0.0.1:{DRIVEN}/json/version"
-    devtools = json.loads(eventually(lambda: curl(sandbox.client, sandbox, asked)))["webSocketDebuggerUrl"]
+    version_url = f"http://127.0.0.1:{DRIVEN}/json/version"
+    devtools = json.loads(eventually(lambda: curl(sandbox.client, sandbox, version_url)))["webSocketDebuggerUrl"]
     site = serve_site(sandbox, page=PAGE.replace("TOOLS", TOOLS).replace("DEVTOOLS", devtools))
     sandbox.call("browser_navigate", url=f"{site}/page.html")
-    text = eventually(lambda: (found := sandbox.text("browser_get_text")) and "said" in found and found)
-    said = json.loads(str(text).partition("said ")[2].partition("}")[0] + "}")
-    assert said.pop("blind") in ("sent", "refused")  # It learns nothing of what became of it.
-    assert said == dict.fromkeys(("tools", "pages", "new", "devtools"), "refused")
+    text = eventually(lambda: (found := sandbox.text("browser_get_text")) and "results" in found and found)
+    results = json.loads(str(text).partition("results ")[2].partition("}")[0] + "}")
+    assert results.pop("blind") in ("sent", "refused")  # It cannot read the response.
+    assert results == dict.fromkeys(("tools", "pages", "new", "devtools"), "refused")
     assert run_in_sandbox(sandbox.client, sandbox.id, "ls /tmp/taken")[1] != 0
 
 
-def test_a_name_that_leads_to_the_sandbox_is_not_answered(sandbox: Sandbox) -> None:
+def test_rebound_host_name_is_refused(sandbox: Sandbox) -> None:
     assert "passwd" not in curl(
         sandbox.client, sandbox, "-H 'Host: evil.example' -X PUT http://127.0.0.1:9222/json/new?x"
     )
@@ -78,6 +78,6 @@ def test_a_name_that_leads_to_the_sandbox_is_not_answered(sandbox: Sandbox) -> N
     )
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     for header in ("Host: evil.example:8765", "Origin: null", "Origin: http://127.0.0.1:8765"):
-        said = json.loads(curl(sandbox.client, sandbox, f"-H '{header}' -d '{body}' {TOOLS}"))
-        assert "web pages" in said["error"]["message"]
+        response = json.loads(curl(sandbox.client, sandbox, f"-H '{header}' -d '{body}' {TOOLS}"))
+        assert "web pages" in response["error"]["message"]
     assert "result" in json.loads(curl(sandbox.client, sandbox, f"-d '{body}' {TOOLS}"))

@@ -39,17 +39,17 @@ class LeaseHarness:
         holder = self.leases.input_holder(self.sandbox)
         return holder.viewer if holder is not None else None
 
-    async def told(self) -> list[tuple[str, dict[str, Any]]]:
+    async def input_events(self) -> list[tuple[str, dict[str, Any]]]:
         """Return the sandbox's input events."""
         events = await self.machine.fleet.events.read(f"sandbox/{self.sandbox}", limit=1000)
         return [(event.type.value, dict(event.data)) for event in events if event.type.value.startswith("input.")]
 
-    async def until_told(self, count: int) -> list[tuple[str, dict[str, Any]]]:
+    async def wait_for_input_events(self, count: int) -> list[tuple[str, dict[str, Any]]]:
         async def there() -> bool:
-            return len(await self.told()) >= count
+            return len(await self.input_events()) >= count
 
         await until(there)
-        return await self.told()
+        return await self.input_events()
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ async def test_input_is_taken_and_handed_back(here: LeaseHarness) -> None:
     await here.release("ada")
     await here.release("ada")  # There is no holder any more.
     assert here.holder is None
-    assert await here.told() == [
+    assert await here.input_events() == [
         ("input.taken", {"viewer": "ada", "name": "Ada"}),
         ("input.released", {"viewer": "ada", "name": "Ada", "reason": "released"}),
     ]
@@ -108,30 +108,30 @@ async def test_second_viewer_gets_the_holders_name_and_may_use_force(here: Lease
     assert here.holder == "bob"
     await here.release("ada", force=True)
     assert here.holder is None
-    told = await here.told()
-    assert told[1] == ("input.taken", {"viewer": "bob", "name": "Bob", "from": "Ada"})
-    assert told[2] == ("input.released", {"viewer": "bob", "name": "Bob", "reason": "forced"})
+    events = await here.input_events()
+    assert events[1] == ("input.taken", {"viewer": "bob", "name": "Bob", "from": "Ada"})
+    assert events[2] == ("input.released", {"viewer": "bob", "name": "Bob", "reason": "forced"})
 
 
 async def test_one_of_many_concurrent_takers_gets_the_input(here: LeaseHarness) -> None:
     results = await asyncio.gather(*(here.take(f"viewer-{i}") for i in range(50)), return_exceptions=True)
     assert sum(result is None for result in results) == 1
     assert sum(isinstance(result, Conflict) for result in results) == 49
-    assert [kind for kind, _ in await here.told()] == ["input.taken"]
+    assert [kind for kind, _ in await here.input_events()] == ["input.taken"]
 
 
-async def test_when_many_use_force_the_log_says_in_which_order(here: LeaseHarness) -> None:
+async def test_event_log_has_the_order_of_forced_takeovers(here: LeaseHarness) -> None:
     await asyncio.gather(*(here.take(f"viewer-{i}", force=True) for i in range(20)))
-    told = await here.told()
-    assert [data.get("from") for _, data in told] == [None, *(data["name"] for _, data in told[:-1])]
-    assert told[-1][1]["viewer"] == here.holder
+    events = await here.input_events()
+    assert [data.get("from") for _, data in events] == [None, *(data["name"] for _, data in events[:-1])]
+    assert events[-1][1]["viewer"] == here.holder
 
 
-async def test_holder_that_never_connects_loses_the_input(machine: Running) -> None:
+async def test_holder_that_never_connects_loses_input(machine: Running) -> None:
     async with harness(machine, attach=SOON) as here:
         await here.take("ada")
-        told = await here.until_told(2)
-        assert told[1] == ("input.released", {"viewer": "ada", "name": "Ada", "reason": "never_connected"})
+        events = await here.wait_for_input_events(2)
+        assert events[1] == ("input.released", {"viewer": "ada", "name": "Ada", "reason": "never_connected"})
         assert here.holder is None
 
 
@@ -142,8 +142,8 @@ async def test_holder_without_connections_loses_the_input(machine: Running) -> N
                 await here.take("ada")
             await asyncio.sleep(2 * SOON)
             assert here.holder == "ada"  # One connection is left.
-        told = await here.until_told(2)
-        assert told[1][1]["reason"] == "connection_lost"
+        events = await here.wait_for_input_events(2)
+        assert events[1][1]["reason"] == "connection_lost"
         assert here.holder is None
 
 
@@ -154,14 +154,14 @@ async def test_holder_that_reconnects_in_time_keeps_the_input(machine: Running) 
             with here.leases.track_connection(here.sandbox, "ada"):
                 await asyncio.sleep(2 * SOON)
                 assert here.holder == "ada"
-        assert len(await here.told()) == 1
+        assert len(await here.input_events()) == 1
 
 
-async def test_the_connections_of_others_do_not_count(machine: Running) -> None:
+async def test_connections_of_other_viewers_do_not_count(machine: Running) -> None:
     async with harness(machine, reconnect=SOON, attach=SOON) as here:
         with here.leases.track_connection(here.sandbox, "bob"):
             await here.take("ada")
-            assert (await here.until_told(2))[1][1]["viewer"] == "ada"
+            assert (await here.wait_for_input_events(2))[1][1]["viewer"] == "ada"
 
 
 async def test_connections_are_notified_when_their_viewer_loses_the_input(here: LeaseHarness) -> None:
@@ -193,7 +193,7 @@ async def test_agent_waits_until_the_input_is_free(here: LeaseHarness) -> None:
     assert await waiting is None
 
 
-async def test_a_sandbox_that_has_ended_has_no_input(machine: Running) -> None:
+async def test_ended_sandbox_has_no_input(machine: Running) -> None:
     async with harness(machine, reconnect=SOON) as here:
         with here.leases.track_connection(here.sandbox, "ada"):
             await here.take("ada")
@@ -210,7 +210,7 @@ async def test_a_sandbox_that_has_ended_has_no_input(machine: Running) -> None:
         assert events[-1].type.ends_stream
 
 
-async def test_another_tenant_sees_nothing_to_take(here: LeaseHarness) -> None:
+async def test_other_tenants_cannot_take_the_input(here: LeaseHarness) -> None:
     with pytest.raises(SandboxNotFound):
         await here.leases.take_input("other", here.sandbox, "eve", "Eve", force=True)
     await here.take("ada")
@@ -218,10 +218,10 @@ async def test_another_tenant_sees_nothing_to_take(here: LeaseHarness) -> None:
         await here.leases.release_input("other", here.sandbox, "ada")
 
 
-async def test_a_server_that_stops_hands_everything_back(here: LeaseHarness) -> None:
+async def test_stopping_server_releases_all_leases(here: LeaseHarness) -> None:
     await here.take("ada")
     await here.leases.close()
-    assert (await here.told())[-1][1]["reason"] == "server_stopped"
+    assert (await here.input_events())[-1][1]["reason"] == "server_stopped"
 
 
 async def test_no_state_is_kept_after_release(here: LeaseHarness) -> None:

@@ -53,7 +53,7 @@ def test_text_written_in_the_editor_is_in_the_file(sandbox: Sandbox) -> None:
     assert windows(sandbox) == []
 
 
-def test_the_window_does_what_it_is_told_and_the_screen_shows_it(sandbox: Sandbox) -> None:
+def test_window_changes_are_visible_on_the_screen(sandbox: Sandbox) -> None:
     sandbox.call("start_app", app="mousepad")
     sandbox.call("window_maximize")
     eventually(lambda: white(sandbox) > 0.6)  # An empty page fills the screen.
@@ -63,13 +63,13 @@ def test_the_window_does_what_it_is_told_and_the_screen_shows_it(sandbox: Sandbo
     assert "Mousepad" in " ".join(windows(sandbox))
 
 
-def test_a_sandbox_says_of_which_kind_it_is(sandbox: Sandbox) -> None:
-    said = sandbox.client.get(sandbox.path).json()
-    assert said["extensions"]["paddock.kind"] == "linux"
+def test_sandbox_document_has_its_kind(sandbox: Sandbox) -> None:
+    document = sandbox.client.get(sandbox.path).json()
+    assert document["extensions"]["paddock.kind"] == "linux"
     assert sandbox.text("run_shell_command", command="echo $PADDOCK_KIND") == "linux"
 
 
-def test_a_picture_of_the_screen_becomes_a_file(sandbox: Sandbox) -> None:
+def test_picture_of_the_screen_is_saved_as_a_file(sandbox: Sandbox) -> None:
     moved = sandbox.move({"screenshot": True}, sandbox, "/workspace/")
     assert (moved["type"], moved["destinationPath"]) == ("screenshot", "/workspace/screenshot.png")
     picture = read_png(data_of(sandbox.call("read_file", path="/workspace/screenshot.png")))

@@ -108,7 +108,7 @@ async def test_tools_of_each_kind_are_listed_and_called(server: Server, client: 
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_clients_of_both_ages_are_answered(
+async def test_old_and_new_protocol_clients_are_served(
     server: Server, sandbox: Sandbox, mode: Literal["auto", "legacy"]
 ) -> None:
     async with connected(server, sandbox, mode) as session:
@@ -119,7 +119,7 @@ async def test_clients_of_both_ages_are_answered(
             await session.call_tool("fly", {})
 
 
-async def test_wrong_arguments_are_told_to_the_model(server: Server, sandbox: Sandbox) -> None:
+async def test_invalid_arguments_are_reported_to_the_model(server: Server, sandbox: Sandbox) -> None:
     async with connected(server, sandbox, "legacy") as session:
         failed = await session.call_tool("read_file", {"path": 3})
         assert failed.is_error and "'path'" in str(failed.content)
@@ -129,10 +129,10 @@ async def test_wrong_arguments_are_told_to_the_model(server: Server, sandbox: Sa
 async def test_progress_of_a_call_is_reported(
     server: Server, sandbox: Sandbox, mode: Literal["auto", "legacy"]
 ) -> None:
-    told: list[tuple[float, str | None]] = []
+    progress_events: list[tuple[float, str | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, message))
+        progress_events.append((progress, message))
 
     command = "for each in 1 2 3; do echo line-$each; sleep 1; done"
     async with connected(server, sandbox, mode) as session:
@@ -140,11 +140,11 @@ async def test_progress_of_a_call_is_reported(
         assert not result.is_error and "line-3" in str(result.content)
         wrong = await session.call_tool("read_file", {"path": 3}, progress_callback=on_progress)
         assert wrong.is_error and "'path'" in str(wrong.content)
-    assert any(message is not None and message.startswith("line-") for _, message in told)
-    assert [progress for progress, _ in told] == sorted({progress for progress, _ in told})
+    assert any(message is not None and message.startswith("line-") for _, message in progress_events)
+    assert [progress for progress, _ in progress_events] == sorted({progress for progress, _ in progress_events})
 
 
-def test_a_call_with_progress_ends_when_its_client_leaves(sandbox: Sandbox) -> None:
+def test_call_with_progress_ends_when_its_client_disconnects(sandbox: Sandbox) -> None:
     arguments = {"command": "touch /tmp/alive; while sleep 0.1; do echo on; date +%s.%N > /tmp/alive; done"}
     call = {"name": "run_shell_command", "arguments": arguments, "_meta": {"progressToken": "p"}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
@@ -200,40 +200,40 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
-def test_one_message_is_answered_with_one(sandbox: Sandbox) -> None:
+def test_each_request_gets_one_response(sandbox: Sandbox) -> None:
     assert post(sandbox, PING).json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
     taken = post(sandbox, {"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert taken.status_code == 202 and taken.content == b""
     assert error_of(post(sandbox, {**PING, "method": "prompts/list"}))["code"] == -32601
 
 
-def test_nothing_is_sent_unasked_and_there_are_no_sessions(sandbox: Sandbox) -> None:
+def test_get_and_delete_are_not_allowed(sandbox: Sandbox) -> None:
     for method in ("GET", "DELETE"):
         answer = sandbox.client.request(method, f"{sandbox.path}/mcp", headers={"Accept": "text/event-stream"})
         assert answer.status_code == 405 and answer.headers["Allow"] == "POST"
 
 
-def test_what_is_no_message_is_refused_in_words_of_mcp(sandbox: Sandbox) -> None:
+def test_invalid_messages_get_mcp_errors(sandbox: Sandbox) -> None:
     for body, status in ((b"", 400), (b"{", 400), ([PING], 400), ({**PING, "id": {}}, 400), (b" " * (17 << 20), 413)):
         answer = post(sandbox, body)
         assert answer.status_code == status
         error_of(answer)
 
 
-def test_revisions_of_mcp_are_checked(sandbox: Sandbox) -> None:
+def test_mcp_revision_is_checked(sandbox: Sandbox) -> None:
     assert post(sandbox, PING, **{"MCP-Protocol-Version": "2025-06-18"}).status_code == 200
     refused = post(sandbox, PING, **{"MCP-Protocol-Version": "1999-01-01"})
     assert refused.status_code == 400
     assert "2025-06-18" in error_of(refused)["message"]
 
 
-def test_a_call_without_a_tool_is_refused(sandbox: Sandbox) -> None:
+def test_call_without_a_tool_is_refused(sandbox: Sandbox) -> None:
     for params in ({}, {"name": 3}, {"name": None}):
         answer = post(sandbox, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         assert "params.name" in error_of(answer)["message"]
 
 
-def test_a_sandbox_that_is_not_there_or_paused_is_told_in_words_of_mcp(client: httpx.Client) -> None:
+def test_missing_or_paused_sandbox_gets_an_mcp_error(client: httpx.Client) -> None:
     answer = post(Sandbox(client, "sb-0000000000000000"), PING)
     assert answer.status_code == 404
     error_of(answer)
@@ -245,7 +245,7 @@ def test_a_sandbox_that_is_not_there_or_paused_is_told_in_words_of_mcp(client: h
 
 
 def test_invalid_answers_of_a_sandbox_are_contained(client: httpx.Client) -> None:
-    with nonsense(client) as sandbox:
+    with invalid_sandbox(client) as sandbox:
         answer = post(sandbox, PING)
         assert answer.status_code == 502 and "invalid MCP response" in error_of(answer)["message"]
         listed = client.get(f"{sandbox.path}/tools")
@@ -258,7 +258,7 @@ def test_invalid_answers_of_a_sandbox_are_contained(client: httpx.Client) -> Non
 
 
 @contextmanager
-def nonsense(client: httpx.Client) -> Iterator[Sandbox]:
+def invalid_sandbox(client: httpx.Client) -> Iterator[Sandbox]:
     """A sandbox in which another program has taken the daemon's place: a volume lies over the image's Python."""
 
     def volume(name: str, path: str, **part: str) -> dict[str, Any]:
@@ -270,8 +270,8 @@ def nonsense(client: httpx.Client) -> Iterator[Sandbox]:
             client,
             maker.id,
             "cp $(readlink -f /usr/bin/python3) /made/python; "
-            f"echo {program} | base64 -d > /made/nonsense.py; "
-            "printf '#!/bin/sh\\nexec /made/python -I -S /made/nonsense.py\\n' > /made/start; chmod 755 /made/*; "
+            f"echo {program} | base64 -d > /made/fake_daemon.py; "
+            "printf '#!/bin/sh\\nexec /made/python -I -S /made/fake_daemon.py\\n' > /made/start; chmod 755 /made/*; "
             "readlink -f /usr/bin/python3",
         )
     volumes = [volume("made", "/made"), volume("python", python, subPath="start")]

@@ -33,7 +33,7 @@ def on_screen(sandbox: Sandbox, text: str) -> bool:
     return text in sandbox.text("mobile_ui_elements", contains=text)
 
 
-def test_a_page_is_opened_tapped_swiped_and_typed_in(sandbox: Sandbox, shop: str) -> None:
+def test_page_is_opened_tapped_swiped_and_typed_in(sandbox: Sandbox, shop: str) -> None:
     sandbox.call("mobile_start_app", app=shop)
     sandbox.call("mobile_wait_for", text="Menu", timeout=30)
     sandbox.call("mobile_click", text="Menu")
@@ -56,7 +56,7 @@ def test_a_page_is_opened_tapped_swiped_and_typed_in(sandbox: Sandbox, shop: str
     assert len({shown.at(x, y) for x in range(shown.width) for y in range(shown.height)}) > 5
 
 
-def test_a_phone_that_is_turned_is_wider_than_high(sandbox: Sandbox, shop: str) -> None:
+def test_rotated_phone_is_wider_than_high(sandbox: Sandbox, shop: str) -> None:
     sandbox.call("mobile_start_app", app=shop)
     sandbox.call("mobile_rotate", orientation="landscape")
     try:
@@ -66,7 +66,7 @@ def test_a_phone_that_is_turned_is_wider_than_high(sandbox: Sandbox, shop: str) 
         sandbox.call("mobile_rotate", orientation="portrait")
 
 
-def test_a_tap_beside_the_screen_is_told(sandbox: Sandbox, shop: str) -> None:
+def test_tap_off_the_screen_is_reported(sandbox: Sandbox, shop: str) -> None:
     sandbox.call("mobile_start_app", app=shop)
     assert "5000" in sandbox.fails("mobile_click", x=5000, y=5000)
     assert "nowhere" in sandbox.fails("mobile_click", text="nowhere at all")

@@ -19,7 +19,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def test_a_desktop_of_the_pool_has_its_picture_when_it_is_taken(client: httpx.Client) -> None:
+def test_claimed_pool_desktop_has_a_drawn_screen(client: httpx.Client) -> None:
     eventually(lambda: client.get("/v1/pools/desks").json()["status"]["available"] == 1, 60)
     began = time.perf_counter()
     made = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "linux"}}).json()
@@ -37,6 +37,6 @@ def test_a_desktop_of_the_pool_has_its_picture_when_it_is_taken(client: httpx.Cl
     assert {service["state"] for service in services} == {"ready"}
 
 
-def test_pools_say_their_kind(client: httpx.Client) -> None:
+def test_pool_documents_have_a_kind(client: httpx.Client) -> None:
     pool = client.get("/v1/pools/desks").json()
     assert (pool["kind"], pool["status"]["revision"]) == ("linux", "desktop")

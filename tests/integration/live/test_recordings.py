@@ -29,8 +29,8 @@ def sandbox(client: httpx.Client) -> Iterator[Sandbox]:
         yield made
 
 
-def start(sandbox: Sandbox, **wishes: Any) -> dict[str, Any]:
-    answer = sandbox.client.post(f"{sandbox.path}/recordings", json=wishes)
+def start(sandbox: Sandbox, **options: Any) -> dict[str, Any]:
+    answer = sandbox.client.post(f"{sandbox.path}/recordings", json=options)
     assert answer.status_code == 201, answer.text
     recording: dict[str, Any] = answer.json()
     assert recording["state"] == "recording" and recording["frames"] == 1
@@ -79,11 +79,11 @@ def test_recording_contains_the_screen_changes(sandbox: Sandbox, recorded: dict[
 
 def test_recording_publishes_events(sandbox: Sandbox, recorded: dict[str, Any]) -> None:
     assert {"recording_id": recorded["id"]} in [event["data"] for event in sandbox.events("recording.started")]
-    told = {"recording_id": recorded["id"], "frames": recorded["frames"], "size": recorded["size"]}
-    assert {**told, "reason": "stopped"} in [event["data"] for event in sandbox.events("recording.stopped")]
+    expected = {"recording_id": recorded["id"], "frames": recorded["frames"], "size": recorded["size"]}
+    assert {**expected, "reason": "stopped"} in [event["data"] for event in sandbox.events("recording.stopped")]
 
 
-def test_the_file_is_as_documented_and_can_be_had_in_parts(sandbox: Sandbox, recorded: dict[str, Any]) -> None:
+def test_file_has_the_documented_format_and_byte_ranges(sandbox: Sandbox, recorded: dict[str, Any]) -> None:
     path = f"{sandbox.path}/recordings/{recorded['id']}/file"
     whole = sandbox.client.get(path).content
     assert len(whole) == recorded["size"]
@@ -103,9 +103,9 @@ def test_recording_is_exported_as_video(
 ) -> None:
     answer = sandbox.client.get(f"{sandbox.path}/recordings/{recorded['id']}/export", params={"format": form})
     assert answer.status_code == 200, answer.text
-    film = tmp_path / f"film.{form}"
-    film.write_bytes(answer.content)
-    seen = probe(film)
+    video = tmp_path / f"video.{form}"
+    video.write_bytes(answer.content)
+    seen = probe(video)
     assert seen["streams"][0]["codec_name"] == codec
     last = max(float(packet["pts_time"]) for packet in seen["packets"])
     assert 0.8 < last < 10
@@ -113,15 +113,15 @@ def test_recording_is_exported_as_video(
     eventually(lambda: not list((server.data / "recordings/.films").iterdir()))
 
 
-def probe(film: Path) -> dict[str, Any]:
+def probe(video: Path) -> dict[str, Any]:
     words = ["ffprobe", "-loglevel", "error", "-of", "json", "-show_entries", "packet=pts_time:stream=codec_name"]
     found: dict[str, Any] = json.loads(
-        subprocess.run([*words, film], capture_output=True, check=True, timeout=60).stdout
+        subprocess.run([*words, video], capture_output=True, check=True, timeout=60).stdout
     )
     return found
 
 
-def test_it_stops_by_itself(sandbox: Sandbox) -> None:
+def test_recording_stops_at_its_limits(sandbox: Sandbox) -> None:
     path = f"{sandbox.path}/recordings"
     short = start(sandbox, maxMinutes=0.002)
     ended = eventually(
@@ -140,27 +140,28 @@ def test_it_stops_by_itself(sandbox: Sandbox) -> None:
 def test_invalid_recording_options_are_rejected(sandbox: Sandbox) -> None:
     path = f"{sandbox.path}/recordings"
 
-    def said(**wishes: Any) -> tuple[int, str]:
-        answer = sandbox.client.post(path, json=wishes)
+    def refusal(**options: Any) -> tuple[int, str]:
+        answer = sandbox.client.post(path, json=options)
         return answer.status_code, answer.json()["message"]
 
-    assert said(fps=0)[0] == said(fps=1000)[0] == said(fps="fast")[0] == said(quality=0)[0] == said(maxSize=1)[0] == 400
-    assert said(fps=11) == (400, "fps: at most 10 (live.recording_rate)")
-    assert said(maxMinutes=9999) == (400, "maxMinutes: at most 240 (live.recording_time)")
-    assert said(speed=1)[0] == 400
+    assert refusal(fps=0)[0] == refusal(fps=1000)[0] == refusal(fps="fast")[0] == 400
+    assert refusal(quality=0)[0] == refusal(maxSize=1)[0] == 400
+    assert refusal(fps=11) == (400, "fps: at most 10 (live.recording_rate)")
+    assert refusal(maxMinutes=9999) == (400, "maxMinutes: at most 240 (live.recording_time)")
+    assert refusal(speed=1)[0] == 400
     assert sandbox.client.get(f"{path}/rec-0123456789abcdef").status_code == 404
     assert sandbox.client.get(f"{path}/..%2f..%2fsecret").status_code == 404
     assert sandbox.client.get("/v1/sandboxes/sb-0123456789abcdef/recordings").status_code == 404
 
 
-def test_one_recording_of_a_screen_at_a_time(sandbox: Sandbox) -> None:
+def test_screen_has_one_recording_at_a_time(sandbox: Sandbox) -> None:
     first = start(sandbox)
     again = sandbox.client.post(f"{sandbox.path}/recordings", json={})
     assert again.status_code == 409 and first["id"] in again.json()["message"]
     stop(sandbox, first)
 
 
-def test_a_sandbox_without_a_screen_is_not_recorded(sandbox: Sandbox) -> None:
+def test_sandbox_without_a_screen_cannot_be_recorded(sandbox: Sandbox) -> None:
     with sandbox_of(sandbox.client, "code", image={"uri": "host"}) as other:
         answer = sandbox.client.post(f"{other.path}/recordings", json={})
         assert answer.status_code == 404 and "has no screen" in answer.json()["message"]
@@ -174,7 +175,7 @@ def test_other_tenants_do_not_see_a_recording(server: Server, sandbox: Sandbox, 
         assert stranger.get("/v1/recordings").json() == {"items": []}
 
 
-def test_it_ends_with_its_sandbox_and_outlives_it(client: httpx.Client) -> None:
+def test_recording_ends_with_its_sandbox_and_is_kept(client: httpx.Client) -> None:
     with sandbox_of(client, "linux") as made:
         recording = start(made)
     path = f"{made.path}/recordings/{recording['id']}"
@@ -187,7 +188,7 @@ def test_it_ends_with_its_sandbox_and_outlives_it(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_it_is_closed_properly_when_the_server_ends(
+def test_recording_is_closed_when_the_server_stops(
     tmp_path_factory: pytest.TempPathFactory, number: signal.Signals
 ) -> None:
     with screens_server(tmp_path_factory.mktemp("crash"), "linux") as server:
@@ -211,8 +212,8 @@ def test_it_is_closed_properly_when_the_server_ends(
             pictures = shown(again, recording)
             assert len(pictures) == ended["frames"]
             assert any(is_like(each, RED) for each in pictures)
-            told = [event["data"]["recording_id"] for event in again.events("recording.stopped")]
-            assert told == [recording["id"]]
+            recording_ids = [event["data"]["recording_id"] for event in again.events("recording.stopped")]
+            assert recording_ids == [recording["id"]]
 
 
 def _last_is(sandbox: Sandbox, path: str, colour: Colour) -> bool:

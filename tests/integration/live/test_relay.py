@@ -14,7 +14,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.live.rfb_client import CONTROL, SHIFT, Closed, Refused, RfbClient, pointer, watching
+from tests.integration.live.rfb_client import (
+    CONTROL,
+    SHIFT,
+    ClosedByServer,
+    RfbClient,
+    UpgradeRefused,
+    open_desktop_viewer,
+    pointer,
+)
 from tests.support.screen_images import share_screen_images
 from tests.support.server import Server, eventually, run_in_sandbox, run_server
 
@@ -31,17 +39,17 @@ window.map()
 d.sync()
 window.set_input_focus(X.RevertToParent, X.CurrentTime)
 d.sync()
-said = open("/tmp/seen", "a", buffering=1)
-said.write("ready\\n")
+event_log = open("/tmp/received_events", "a", buffering=1)
+event_log.write("ready\\n")
 names = {X.KeyPress: "down", X.KeyRelease: "up", X.ButtonPress: "press", X.ButtonRelease: "release"}
 while True:
     event = d.next_event()
     if event.type in (X.KeyPress, X.KeyRelease):
-        said.write("%s %s\\n" % (names[event.type], d.keycode_to_keysym(event.detail, 0)))
+        event_log.write("%s %s\\n" % (names[event.type], d.keycode_to_keysym(event.detail, 0)))
     elif event.type in (X.ButtonPress, X.ButtonRelease):
-        said.write("%s %d at %d,%d\\n" % (names[event.type], event.detail, event.event_x, event.event_y))
+        event_log.write("%s %d at %d,%d\\n" % (names[event.type], event.detail, event.event_x, event.event_y))
     elif event.type == X.MotionNotify:
-        said.write("move %d,%d\\n" % (event.event_x, event.event_y))
+        event_log.write("move %d,%d\\n" % (event.event_x, event.event_y))
 """
 WHERE = "from Xlib import display; p = display.Display().screen().root.query_pointer(); print(p.root_x, p.root_y)"
 
@@ -71,185 +79,178 @@ def desktop(client: httpx.Client) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def sandbox(server: Server, client: httpx.Client) -> Iterator[str]:
     with desktop(client) as made:
-        with watching(server, made):
+        with open_desktop_viewer(server, made):
             pass  # The display is up.
         text, code = run_in_sandbox(
             client, made, f"cat >/tmp/witness.py <<'END'\n{WITNESS}\nEND\n(setsid python3 /tmp/witness.py &)"
         )
         assert code == 0, text
-        eventually(lambda: "ready" in seen(client, made))
+        eventually(lambda: "ready" in received_events(client, made))
         yield made
 
 
-def seen(client: httpx.Client, sandbox: str) -> list[str]:
+def received_events(client: httpx.Client, sandbox: str) -> list[str]:
     """Return the events that the X client in the sandbox received."""
-    return run_in_sandbox(client, sandbox, "cat /tmp/seen 2>/dev/null; true")[0].splitlines()
+    return run_in_sandbox(client, sandbox, "cat /tmp/received_events 2>/dev/null; true")[0].splitlines()
 
 
-def take(client: httpx.Client, sandbox: str, viewer: str, *, force: bool = True) -> httpx.Response:
+def take_input(client: httpx.Client, sandbox: str, viewer: str, *, force: bool = True) -> httpx.Response:
     return client.post(
         f"/v1/sandboxes/{sandbox}/input", json={"viewer": viewer, "name": viewer.title(), "force": force}
     )
 
 
-def where(client: httpx.Client, sandbox: str) -> tuple[int, int]:
-    """Where the mouse is, by the X server's own word."""
+def pointer_position(client: httpx.Client, sandbox: str) -> tuple[int, int]:
+    """Return the mouse position according to the X server."""
     x, y = run_in_sandbox(client, sandbox, f"python3 -c '{WHERE}'")[0].split()
     return int(x), int(y)
 
 
-def expect(client: httpx.Client, sandbox: str, *lines: str) -> list[str]:
-    """Wait until an X client has been sent these, and return all it was."""
+def wait_for_events(client: httpx.Client, sandbox: str, *lines: str) -> list[str]:
+    """Wait until the X client has received these events; return all it has received."""
 
     def found() -> list[str]:
-        lately = seen(client, sandbox)
-        return lately if all(line in lately for line in lines) else []
+        events = received_events(client, sandbox)
+        return events if all(line in events for line in lines) else []
 
     return eventually(found)
 
 
 def test_a_viewer_sees_the_screen(server: Server, sandbox: str) -> None:
-    with watching(server, sandbox) as viewer:
+    with open_desktop_viewer(server, sandbox) as viewer:
         assert (viewer.width, viewer.height) == (1280, 800)
         # The window of the program in the sandbox is all of the screen.
-        assert set(struct.unpack("<64I", viewer.update())) == {0x204060}
+        assert set(struct.unpack("<64I", viewer.fetch_pixels())) == {0x204060}
 
 
-def test_what_the_holder_does_reaches_x_and_what_others_do_does_not(
-    server: Server, client: httpx.Client, sandbox: str
-) -> None:
+def test_only_input_of_the_holder_reaches_x(server: Server, client: httpx.Client, sandbox: str) -> None:
     with (
-        watching(server, sandbox, "ada") as ada,
-        watching(server, sandbox, "eve") as eve,
-        watching(server, sandbox) as nobody,
+        open_desktop_viewer(server, sandbox, "ada") as ada,
+        open_desktop_viewer(server, sandbox, "eve") as eve,
+        open_desktop_viewer(server, sandbox) as anonymous,
     ):
-        assert take(client, sandbox, "ada").json()["holder"]["name"] == "Ada"
+        assert take_input(client, sandbox, "ada").json()["holder"]["name"] == "Ada"
         ada.point(100, 100)
-        expect(client, sandbox, "move 100,100")
-        for intruder in (eve, nobody):
+        wait_for_events(client, sandbox, "move 100,100")
+        for intruder in (eve, anonymous):
             intruder.point(300, 300)
             intruder.point(300, 300, 1)
             intruder.point(300, 300, 0)
             intruder.press("e")
             intruder.send(struct.pack(">BBHII", 255, 0, 1, ord("e"), 18))
-            intruder.update()  # What came before this has been dealt with.
+            intruder.fetch_pixels()  # Earlier messages have been handled now.
         ada.press("a")
         ada.point(110, 120, 1)
         ada.point(110, 120, 0)
-        lately = expect(
+        events = wait_for_events(
             client, sandbox, f"down {ord('a')}", f"up {ord('a')}", "press 1 at 110,120", "release 1 at 110,120"
         )
-        assert not [line for line in lately if "300" in line or line.endswith(f" {ord('e')}")]
-        assert where(client, sandbox) == (110, 120)
+        assert not [line for line in events if "300" in line or line.endswith(f" {ord('e')}")]
+        assert pointer_position(client, sandbox) == (110, 120)
 
 
 def test_no_input_passes_without_a_holder(server: Server, client: httpx.Client, sandbox: str) -> None:
     client.delete(f"/v1/sandboxes/{sandbox}/input", params={"viewer": "x", "force": True})
-    with watching(server, sandbox, "ada") as ada:
+    with open_desktop_viewer(server, sandbox, "ada") as ada:
         ada.point(400, 400)
         ada.press("q")
-        ada.update()
-        take(client, sandbox, "ada")
+        ada.fetch_pixels()
+        take_input(client, sandbox, "ada")
         ada.press("w")
-        lately = expect(client, sandbox, f"up {ord('w')}")
-    assert f"down {ord('q')}" not in lately and "move 400,400" not in lately
+        events = wait_for_events(client, sandbox, f"up {ord('w')}")
+    assert f"down {ord('q')}" not in events and "move 400,400" not in events
 
 
-def test_an_id_alone_gives_no_input_to_a_key_that_may_only_read(
-    server: Server, client: httpx.Client, sandbox: str
-) -> None:
+def test_read_only_key_cannot_send_input_with_a_viewer_id(server: Server, client: httpx.Client, sandbox: str) -> None:
     secret = client.post("/v1/keys", json={"name": "reader", "scopes": ["sandboxes:read", "tenant:all"]}).json()[
         "secret"
     ]
     path = f"/v1/sandboxes/{sandbox}/desktop"
-    with watching(server, sandbox, "ada") as ada, RfbClient(server, path, key=secret, viewer="ada") as eve:
-        take(client, sandbox, "ada")
-        eve.login()
+    with open_desktop_viewer(server, sandbox, "ada") as ada, RfbClient(server, path, key=secret, viewer="ada") as eve:
+        take_input(client, sandbox, "ada")
+        eve.perform_handshake()
         eve.press("z")
-        eve.update()
+        eve.fetch_pixels()
         ada.press("x")
-        assert f"down {ord('z')}" not in expect(client, sandbox, f"up {ord('x')}")
+        assert f"down {ord('z')}" not in wait_for_events(client, sandbox, f"up {ord('x')}")
 
 
-def test_keys_that_are_down_are_lifted_when_another_takes_over(
-    server: Server, client: httpx.Client, sandbox: str
-) -> None:
-    with watching(server, sandbox, "ada") as ada, watching(server, sandbox, "bob") as bob:
-        take(client, sandbox, "ada")
+def test_pressed_keys_are_released_on_takeover(server: Server, client: httpx.Client, sandbox: str) -> None:
+    with open_desktop_viewer(server, sandbox, "ada") as ada, open_desktop_viewer(server, sandbox, "bob") as bob:
+        take_input(client, sandbox, "ada")
         ada.send(struct.pack(">BBxxI", 4, 1, SHIFT))
         ada.point(200, 210, 4)
-        expect(client, sandbox, f"down {SHIFT}", "press 3 at 200,210")
-        take(client, sandbox, "bob")
-        lately = expect(client, sandbox, f"up {SHIFT}", "release 3 at 200,210")
-        assert lately.index(f"up {SHIFT}") > lately.index(f"down {SHIFT}")
+        wait_for_events(client, sandbox, f"down {SHIFT}", "press 3 at 200,210")
+        take_input(client, sandbox, "bob")
+        events = wait_for_events(client, sandbox, f"up {SHIFT}", "release 3 at 200,210")
+        assert events.index(f"up {SHIFT}") > events.index(f"down {SHIFT}")
         ada.point(201, 211)
-        ada.update()
+        ada.fetch_pixels()
         bob.point(220, 230)
-        assert "move 201,211" not in expect(client, sandbox, "move 220,230")
+        assert "move 201,211" not in wait_for_events(client, sandbox, "move 220,230")
 
 
-def test_a_holder_who_vanishes_leaves_nothing_pressed_and_loses_the_input(
-    server: Server, client: httpx.Client, sandbox: str
-) -> None:
-    with watching(server, sandbox, "ghost") as ghost:
-        take(client, sandbox, "ghost")
+def test_disconnected_holder_loses_input_and_pressed_keys(server: Server, client: httpx.Client, sandbox: str) -> None:
+    with open_desktop_viewer(server, sandbox, "ghost") as ghost:
+        take_input(client, sandbox, "ghost")
         ghost.send(struct.pack(">BBxxI", 4, 1, CONTROL))
         ghost.point(333, 334, 2)
-        expect(client, sandbox, f"down {CONTROL}", "press 2 at 333,334")
+        wait_for_events(client, sandbox, f"down {CONTROL}", "press 2 at 333,334")
         ghost.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    expect(client, sandbox, f"up {CONTROL}", "release 2 at 333,334")
-    assert client.get(f"/v1/sandboxes/{sandbox}/input").json()["holder"]["viewer"] == "ghost"  # They may come back.
+    wait_for_events(client, sandbox, f"up {CONTROL}", "release 2 at 333,334")
+    # The viewer may reconnect.
+    assert client.get(f"/v1/sandboxes/{sandbox}/input").json()["holder"]["viewer"] == "ghost"
     eventually(lambda: client.get(f"/v1/sandboxes/{sandbox}/input").json() == {"holder": None})
 
 
-def test_ten_thousand_moves_a_second_do_not_lag(server: Server, client: httpx.Client, sandbox: str) -> None:
-    with watching(server, sandbox, "ada") as ada:
-        take(client, sandbox, "ada")
+def test_ten_thousand_pointer_moves_a_second_do_not_lag(server: Server, client: httpx.Client, sandbox: str) -> None:
+    with open_desktop_viewer(server, sandbox, "ada") as ada:
+        take_input(client, sandbox, "ada")
         batches = [b"".join(ada.frame(pointer(i % 1000, (i + j) % 700)) for j in range(100)) for i in range(100)]
         started = time.monotonic()
         for number, batch in enumerate(batches):
             ada.socket.sendall(batch)
             time.sleep(max(0.0, started + number / 100 - time.monotonic()))
         ada.point(777, 555)
-        ada.update()  # Answered in the order of what was sent.
+        ada.fetch_pixels()  # Answered in the order of the messages.
         took = time.monotonic() - started
-        assert where(client, sandbox) == (777, 555)
+        assert pointer_position(client, sandbox) == (777, 555)
         assert took < 3, took
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "reason"),
+    ("data", "code", "reason"),
     [
         (b"\x16\x03\x01 this is TLS", 1002, "not RFB"),
         (b"RFB 003.008\n\1\1\xfa", 1002, "message 250 is not supported"),
         (b"RFB 003.008\n\1\1" + struct.pack(">B3xi", 6, 2**30), 1009, "clipboard"),
     ],
 )
-def test_invalid_rfb_is_disconnected(server: Server, sandbox: str, said: bytes, code: int, reason: str) -> None:
+def test_invalid_rfb_is_disconnected(server: Server, sandbox: str, data: bytes, code: int, reason: str) -> None:
     with RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop") as viewer:
-        viewer.send(said)
-        told = viewer.closed()
-    assert told[0] == code and reason in told[1]
+        viewer.send(data)
+        close_frame = viewer.wait_until_closed()
+    assert close_frame[0] == code and reason in close_frame[1]
 
 
 def test_invalid_frames_are_disconnected(server: Server, sandbox: str) -> None:
     with RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop") as viewer:
         viewer.socket.sendall(b"\xff" * 100)
-        assert viewer.closed()[0] == 1002
+        assert viewer.wait_until_closed()[0] == 1002
     with RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop") as viewer:
         viewer.socket.sendall(viewer.frame(b"hello", opcode=1))
-        assert viewer.closed()[0] == 1003
+        assert viewer.wait_until_closed()[0] == 1003
 
 
-def test_twenty_viewers_at_once_and_one_that_does_not_read(server: Server, client: httpx.Client, sandbox: str) -> None:
+def test_twenty_viewers_are_served_next_to_a_stalled_one(server: Server, client: httpx.Client, sandbox: str) -> None:
     with ExitStack() as held, ThreadPoolExecutor(20) as pool:
         lazy = RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop", receive_buffer=2**14)
         held.enter_context(lazy)
-        lazy.login()
+        lazy.perform_handshake()
         for _ in range(20):
-            lazy.ask(1280, 800)  # Four megabytes each, and not one is read.
-        viewers = [held.enter_context(watching(server, sandbox)) for _ in range(20)]
-        pictures = list(pool.map(lambda viewer: viewer.update(1280, 800), viewers))
+            lazy.request_update(1280, 800)  # Four megabytes each, and not one is read.
+        viewers = [held.enter_context(open_desktop_viewer(server, sandbox)) for _ in range(20)]
+        pictures = list(pool.map(lambda viewer: viewer.fetch_pixels(1280, 800), viewers))
         assert len({len(picture) for picture in pictures}) == 1
         assert len(pictures[0]) == 1280 * 800 * 4
         assert client.get("/healthz").elapsed.total_seconds() < 1
@@ -257,45 +258,49 @@ def test_twenty_viewers_at_once_and_one_that_does_not_read(server: Server, clien
         assert lazy.read(4)[:1] == b"\0"
 
 
-def test_there_are_not_more_viewers_than_allowed(server: Server, client: httpx.Client) -> None:
+def test_number_of_viewers_is_bounded(server: Server, client: httpx.Client) -> None:
     with desktop(client) as sandbox, ExitStack() as held:
         for _ in range(24):
-            held.enter_context(watching(server, sandbox))
-        with pytest.raises(Refused, match=r"live\.viewers") as refused:
+            held.enter_context(open_desktop_viewer(server, sandbox))
+        with pytest.raises(UpgradeRefused, match=r"live\.viewers") as refused:
             RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop")
         assert refused.value.status == 429
 
 
-def test_a_display_that_is_killed_comes_back(server: Server, client: httpx.Client) -> None:
+def test_killed_display_restarts(server: Server, client: httpx.Client) -> None:
     with desktop(client) as sandbox:
-        with watching(server, sandbox) as viewer:
+        with open_desktop_viewer(server, sandbox) as viewer:
             run_in_sandbox(client, sandbox, "pkill -KILL -x Xvnc")
-            assert viewer.closed() == (1012, "the display has ended; connect again")
+            assert viewer.wait_until_closed() == (1012, "the display has ended; connect again")
 
         def shown() -> bool:
             try:
-                with watching(server, sandbox) as viewer:
-                    return bool(viewer.update())
-            except Closed as closed:
+                with open_desktop_viewer(server, sandbox) as viewer:
+                    return bool(viewer.fetch_pixels())
+            except ClosedByServer as closed:
                 if closed.code != 1012:
                     raise
-                return False  # That was still the one that is dying.
+                return False  # That was still the old display.
 
         eventually(shown)
 
 
-def test_viewers_of_a_sandbox_that_is_deleted_are_told(server: Server, client: httpx.Client) -> None:
-    with desktop(client) as sandbox, watching(server, sandbox) as one, watching(server, sandbox) as other:
+def test_viewers_of_a_deleted_sandbox_get_the_reason(server: Server, client: httpx.Client) -> None:
+    with (
+        desktop(client) as sandbox,
+        open_desktop_viewer(server, sandbox) as one,
+        open_desktop_viewer(server, sandbox) as other,
+    ):
         client.delete(f"/v1/sandboxes/{sandbox}")
-        assert one.closed() == other.closed() == (1000, "the sandbox has ended")
-        with pytest.raises(Refused) as refused:
+        assert one.wait_until_closed() == other.wait_until_closed() == (1000, "the sandbox has ended")
+        with pytest.raises(UpgradeRefused) as refused:
             RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop")
         assert refused.value.status == 404
 
 
-def test_a_sandbox_without_a_display_says_so(server: Server, client: httpx.Client) -> None:
+def test_sandbox_without_a_display_is_reported(server: Server, client: httpx.Client) -> None:
     made = client.post("/v1/sandboxes", json={"image": {"uri": "host"}}).json()["id"]
-    with pytest.raises(Refused, match="no display") as refused:
+    with pytest.raises(UpgradeRefused, match="no display") as refused:
         RfbClient(server, f"/v1/sandboxes/{made}/desktop")
     assert refused.value.status == 503
     client.delete(f"/v1/sandboxes/{made}")
@@ -305,7 +310,7 @@ def test_connection_without_key_is_rejected(server: Server, client: httpx.Client
     path = f"/v1/sandboxes/{sandbox}/desktop"
     stranger = client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
     for key, status in (("", 401), ("pdk_nonsense", 401), (stranger, 404)):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(UpgradeRefused) as refused:
             RfbClient(server, path, key=key)
         assert refused.value.status == status
 
@@ -314,61 +319,66 @@ def test_a_ticket_opens_one_connection(server: Server, client: httpx.Client, san
     path = f"/v1/sandboxes/{sandbox}/desktop"
     ticket = client.post("/v1/tickets", json={"path": path}).json()["ticket"]
     with RfbClient(server, path, key="", ticket=ticket) as viewer:
-        viewer.login().update()
-    with pytest.raises(Refused, match="used") as refused:
+        viewer.perform_handshake().fetch_pixels()
+    with pytest.raises(UpgradeRefused, match="used") as refused:
         RfbClient(server, path, key="", ticket=ticket)
     assert refused.value.status == 401
     elsewhere = client.post("/v1/tickets", json={"path": "/v1/screens"}).json()["ticket"]
-    with pytest.raises(Refused, match="only"):
+    with pytest.raises(UpgradeRefused, match="only"):
         RfbClient(server, path, key="", ticket=elsewhere)
     # It is good for WebSockets alone.
     whole = client.post("/v1/tickets").json()["ticket"]
-    with server.client(key="") as nobody:
-        assert nobody.get("/v1/sandboxes", params={"ticket": whole}).status_code == 401
+    with server.client(key="") as anonymous:
+        assert anonymous.get("/v1/sandboxes", params={"ticket": whole}).status_code == 401
 
 
-def test_a_ticket_dies_with_its_key(server: Server, client: httpx.Client, sandbox: str) -> None:
+def test_ticket_is_revoked_with_its_key(server: Server, client: httpx.Client, sandbox: str) -> None:
     made = client.post("/v1/keys", json={"name": "brief"}).json()
     with server.client(made["secret"]) as brief:
         ticket = brief.post("/v1/tickets").json()["ticket"]
     client.delete(f"/v1/keys/{made['id']}")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(UpgradeRefused) as refused:
         RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop", key="", ticket=ticket)
     assert refused.value.status == 401
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "file://", "http://127.0.0.1:1"])
-def test_pages_of_others_may_not_connect(server: Server, sandbox: str, origin: str) -> None:
-    with pytest.raises(Refused, match="cors_origins") as refused:
+def test_foreign_pages_may_not_connect(server: Server, sandbox: str, origin: str) -> None:
+    with pytest.raises(UpgradeRefused, match="cors_origins") as refused:
         RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop", origin=origin)
     assert refused.value.status == 403
 
 
-def test_pages_of_the_server_itself_may(server: Server, sandbox: str) -> None:
+def test_own_pages_may_connect(server: Server, sandbox: str) -> None:
     with RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop", origin=server.url) as viewer:
-        viewer.login().update()
+        viewer.perform_handshake().fetch_pixels()
 
 
-def test_a_server_that_stops_says_so_and_is_not_held_up(tmp_path: Path) -> None:
+def test_stopping_server_disconnects_viewers_at_once(tmp_path: Path) -> None:
     share_screen_images(tmp_path / "data", IMAGE)
     with run_server(tmp_path, {"sandboxes": {"min_free_disk": 0, "default_image": IMAGE}}) as server:
         with server.client() as client:
             sandbox = str(client.post("/v1/sandboxes", json={}).json()["id"])
-            take(client, sandbox, "ada")
-        with watching(server, sandbox, "ada") as viewer, RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop") as lazy:
-            lazy.login()
+            take_input(client, sandbox, "ada")
+        with (
+            open_desktop_viewer(server, sandbox, "ada") as viewer,
+            RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop") as lazy,
+        ):
+            lazy.perform_handshake()
             for _ in range(20):
-                lazy.ask(1280, 800)
+                lazy.request_update(1280, 800)
             started = time.monotonic()
             server.stop(signal.SIGTERM)
             assert time.monotonic() - started < 4
-            assert viewer.closed()[0] == 1001
+            assert viewer.wait_until_closed()[0] == 1001
         server.start()
-        with watching(server, sandbox) as viewer, server.client() as client:
-            viewer.update()
-            # The holder has lost the input, and the event log says so.
+        with open_desktop_viewer(server, sandbox) as viewer, server.client() as client:
+            viewer.fetch_pixels()
+            # The event log has the loss of the input.
             assert client.get(f"/v1/sandboxes/{sandbox}/input").json() == {"holder": None}
             path, plain = f"/v1/sandboxes/{sandbox}/events", {"Accept": "application/json"}
-            told = [event for event in client.get(path, headers=plain).json()["items"] if "input" in event["type"]]
-            assert [event["type"] for event in told] == ["input.taken", "input.released"]
-            assert told[1]["data"]["reason"] == "server_stopped"
+            input_events = [
+                event for event in client.get(path, headers=plain).json()["items"] if "input" in event["type"]
+            ]
+            assert [event["type"] for event in input_events] == ["input.taken", "input.released"]
+            assert input_events[1]["data"]["reason"] == "server_stopped"

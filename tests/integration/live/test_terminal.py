@@ -1,4 +1,4 @@
-"""Terminals of sandboxes that several people see, through the real server and sandboxes."""
+"""Shared terminals of sandboxes, with a real server and real sandboxes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from tests.integration.live.websocket_clients import PATIENCE, TerminalClient
+from tests.integration.live.websocket_clients import TIMEOUT_SECONDS, TerminalClient
 from tests.support.server import Server, eventually, run_server
 
 PROMPT = r"\$ "
@@ -44,19 +44,19 @@ def refused(server: Server, sandbox: str, **query: object) -> tuple[int, dict[st
     return caught.value.response.status_code, json.loads(caught.value.response.body or b"{}")
 
 
-def test_a_shell_with_its_size_exit_code_and_events(server: Server, client: httpx.Client, sandbox: str) -> None:
+def test_shell_has_size_exit_code_and_events(server: Server, client: httpx.Client, sandbox: str) -> None:
     with TerminalClient(server, sandbox, cols=100, rows=30) as viewer:
         viewer.expect(PROMPT)
-        assert viewer.word("connected")["name"] == "main"
+        assert viewer.wait_for_message("connected")["name"] == "main"
         viewer.run("stty size; echo 'grün 日本 🦆' | tr a-z A-Z", r"\r30 100\r\n")
         viewer.expect("GRüN 日本 🦆")
-        viewer.say(type="resize", cols=120, rows=40)
+        viewer.send_json(type="resize", cols=120, rows=40)
         viewer.run("until [ \"$(stty size)\" = '40 120' ]; do sleep 0.02; done; echo re''sized", "resized")
-        viewer.say(type="ping")
-        viewer.word("pong")
+        viewer.send_json(type="ping")
+        viewer.wait_for_message("pong")
         viewer.run("exit 7", "exit")
-        assert viewer.word("exit")["exit_code"] == 7
-        assert viewer.read_to_the_end() == 1000
+        assert viewer.wait_for_message("exit")["exit_code"] == 7
+        assert viewer.read_until_closed() == 1000
     assert events(client, sandbox, "terminal.ready") == [{"name": "main"}]
     assert events(client, sandbox, "terminal.closed") == [{"name": "main", "exit_code": 7, "reason": "exited"}]
 
@@ -65,15 +65,15 @@ def test_ended_terminal_restarts_for_a_new_viewer(server: Server, sandbox: str) 
     with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         viewer.run("before=1; echo a-lo''t; exit 3", "a-lot")
-        viewer.word("exit")
+        viewer.wait_for_message("exit")
     with TerminalClient(server, sandbox, since=viewer.position) as back:
-        assert back.word("exit")["exit_code"] == 3
-    with TerminalClient(server, sandbox) as anew:
-        anew.expect(PROMPT)
-        anew.run("echo before=$before.", r"before=\.")
+        assert back.wait_for_message("exit")["exit_code"] == 3
+    with TerminalClient(server, sandbox) as reconnected:
+        reconnected.expect(PROMPT)
+        reconnected.run("echo before=$before.", r"before=\.")
 
 
-def test_several_see_the_same_and_all_may_type(server: Server, sandbox: str) -> None:
+def test_viewers_share_output_and_may_all_type(server: Server, sandbox: str) -> None:
     with TerminalClient(server, sandbox) as one:
         one.expect(PROMPT)
         one.run("answer=42; echo on''e", "one")
@@ -84,7 +84,7 @@ def test_several_see_the_same_and_all_may_type(server: Server, sandbox: str) -> 
             assert one.position == two.position
 
 
-def test_names_are_terminals_of_their_own(server: Server, client: httpx.Client, sandbox: str) -> None:
+def test_each_name_is_a_separate_terminal(server: Server, client: httpx.Client, sandbox: str) -> None:
     with TerminalClient(server, sandbox, name="one") as one, TerminalClient(server, sandbox, name="two") as two:
         one.expect(PROMPT)
         two.expect(PROMPT)
@@ -96,7 +96,7 @@ def test_names_are_terminals_of_their_own(server: Server, client: httpx.Client, 
             {"name": "two", "running": True, "viewers": 1},
         ]
         assert client.delete(f"/v1/sandboxes/{sandbox}/terminals/one").status_code == 204
-        assert one.word("exit")["reason"] == "deleted"
+        assert one.wait_for_message("exit")["reason"] == "deleted"
     assert client.delete(f"/v1/sandboxes/{sandbox}/terminals/one").status_code == 404
     closed = events(client, sandbox, "terminal.closed")
     assert [(each["name"], each["reason"]) for each in closed] == [("one", "deleted")]
@@ -106,16 +106,14 @@ def test_reconnecting_viewer_gets_missed_output_once(server: Server, sandbox: st
     with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         viewer.run("echo fi''rst; (sleep 0.2; echo sec''ond) & wait", "first")
-        place = viewer.position
-    with TerminalClient(server, sandbox, since=place) as back:
+        offset = viewer.position
+    with TerminalClient(server, sandbox, since=offset) as back:
         back.expect("second")
         assert b"first" not in b"".join(data for _, data in back.replays)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_terminal_goes_on_when_the_server_restarts(
-    tmp_path_factory: pytest.TempPathFactory, number: signal.Signals
-) -> None:
+def test_terminal_survives_a_server_restart(tmp_path_factory: pytest.TempPathFactory, number: signal.Signals) -> None:
     with run_server(tmp_path_factory.mktemp("restart"), {"sandboxes": {"min_free_disk": 0}}) as server:
         with server.client() as client:
             sandbox = str(client.post("/v1/sandboxes", json={}).json()["id"])
@@ -126,32 +124,33 @@ def test_a_terminal_goes_on_when_the_server_restarts(
             viewer.type("sleep 0.1; echo mean''while\r")
             viewer.expect("sleep")
             server.stop(number)
-            viewer.read_to_the_end()
+            viewer.read_until_closed()
         server.start(int(server.url.rpartition(":")[2]))
         with TerminalClient(server, sandbox, since=viewer.position) as back:
-            if b"meanwhile" not in viewer.shown:
+            if b"meanwhile" not in viewer.received_output:
                 back.expect("meanwhile")
             back.run("echo the-answer=$answer", "the-answer=42")
             assert b"ready" not in b"".join(data for _, data in back.replays)
 
 
-def test_while_a_person_has_the_input_only_they_type(server: Server, client: httpx.Client, sandbox: str) -> None:
+def test_only_the_input_holder_may_type(server: Server, client: httpx.Client, sandbox: str) -> None:
     path = f"/v1/sandboxes/{sandbox}/input"
     with TerminalClient(server, sandbox, viewer="ada") as ada, TerminalClient(server, sandbox, viewer="bob") as bob:
         ada.expect(PROMPT)
         bob.expect(PROMPT)
         assert client.post(path, json={"viewer": "ada", "name": "Ada"}).status_code == 200
         bob.type("echo bob-was-he''re\r")
-        bob.say(type="signal", signal="SIGINT")
-        assert bob.word("held") == {"type": "held", "by": "Ada", "viewer": "ada"}
-        bob.say(type="resize", cols=50, rows=10)
+        bob.send_json(type="signal", signal="SIGINT")
+        assert bob.wait_for_message("held") == {"type": "held", "by": "Ada", "viewer": "ada"}
+        bob.send_json(type="resize", cols=50, rows=10)
         ada.run("stty size; echo ada-was-he''re", "ada-was-here")
         with TerminalClient(server, sandbox, viewer="eve") as eve:
-            assert eve.word("connected")["held"] == {"by": "Ada", "viewer": "ada"}
+            assert eve.wait_for_message("connected")["held"] == {"by": "Ada", "viewer": "ada"}
         assert client.delete(path, params={"viewer": "ada"}).status_code == 204
         bob.run("echo now-it-is-b''ob", "now-it-is-bob")
         ada.expect("now-it-is-bob")
-        assert b"bob-was-here" not in b"".join(data for _, data in ada.replays) + ada.shown + bob.shown
+        replays = b"".join(data for _, data in ada.replays)
+        assert b"bob-was-here" not in replays + ada.received_output + bob.received_output
 
 
 def test_terminal_has_the_window_size_of_the_typing_viewer(server: Server, sandbox: str) -> None:
@@ -160,14 +159,14 @@ def test_terminal_has_the_window_size_of_the_typing_viewer(server: Server, sandb
         TerminalClient(server, sandbox, cols=60, rows=20) as two,
     ):
         two.expect(PROMPT)
-        two.say(type="resize", cols=61, rows=21)
+        two.send_json(type="resize", cols=61, rows=21)
         one.run("stty size", r"\r30 100\r\n")
         two.run("stty size", r"\r21 61\r\n")
-        assert one.word("size", cols=61)["rows"] == 21
+        assert one.wait_for_message("size", cols=61)["rows"] == 21
 
 
 def test_stalled_viewer_does_not_slow_the_others(server: Server, sandbox: str) -> None:
-    """A viewer that sleeps through twenty megabytes gets the end of them, in whole characters."""
+    """A viewer that misses twenty megabytes gets the end of them, in whole characters."""
     lines = "yes 日本語🦆 | head -c 20000000; echo; echo fin''ished"
     with TerminalClient(server, sandbox) as awake, TerminalClient(server, sandbox) as sleeper:
         awake.expect(PROMPT)
@@ -189,11 +188,11 @@ def test_stalled_viewer_does_not_slow_the_others(server: Server, sandbox: str) -
 
 
 def _stop_reading(viewer: TerminalClient, until: threading.Event) -> None:
-    """Have the client's own thread, which reads ahead, wait."""
+    """Block the thread of the client that reads ahead."""
     receive = viewer.socket.protocol.receive_data
 
     def wait(data: bytes | bytearray) -> None:
-        until.wait(PATIENCE)
+        until.wait(TIMEOUT_SECONDS)
         receive(data)
 
     viewer.socket.protocol.receive_data = wait  # type: ignore[method-assign]
@@ -215,17 +214,17 @@ def test_program_waits_for_a_slow_viewer_but_not_for_a_stalled_one(server: Serve
         viewer.expect(PROMPT)
 
 
-def test_bad_input_is_answered_and_does_no_harm(server: Server, sandbox: str) -> None:
+def test_invalid_frames_get_an_error(server: Server, sandbox: str) -> None:
     with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         for nonsense in ("{", "[]", "7", '{"type": "dance"}', '{"type": "stdin"}', '{"type": {"a": 1}}', "[" * 100_000):
             viewer.socket.send(nonsense)
-            assert viewer.word("error")["code"] == "INVALID_FRAME"
+            assert viewer.wait_for_message("error")["code"] == "INVALID_FRAME"
         for size in ({"cols": 0, "rows": 1}, {"cols": 10**9, "rows": 1}, {"cols": "80", "rows": 24}, {"cols": 80}):
-            viewer.say(type="resize", **size)
-            assert viewer.word("error")["code"] == "INVALID_FRAME"
-        viewer.say(type="signal", signal="SIGNONSENSE")
-        viewer.word("error")
+            viewer.send_json(type="resize", **size)
+            assert viewer.wait_for_message("error")["code"] == "INVALID_FRAME"
+        viewer.send_json(type="signal", signal="SIGNONSENSE")
+        viewer.wait_for_message("error")
         viewer.socket.send(b"\x07what is this")
         viewer.socket.send(b"")
         viewer.run("echo al''ive", "alive")
@@ -254,30 +253,30 @@ def test_read_only_viewer_cannot_type(server: Server, client: httpx.Client, sand
         with TerminalClient(server, sandbox, key=key) as watcher:
             watcher.expect(PROMPT)
             watcher.type("echo no''pe\r")
-            assert watcher.word("error")["code"] == "FORBIDDEN"
+            assert watcher.wait_for_message("error")["code"] == "FORBIDDEN"
             owner.run("echo do''ne", "done")
             watcher.expect("done")
-            assert b"nope" not in owner.shown
+            assert b"nope" not in owner.received_output
             # Without another viewer the terminal would follow this window, if the key could change anything.
             owner.socket.close()
             terminals = f"/v1/sandboxes/{sandbox}/terminals"
             eventually(lambda: [each["viewers"] for each in client.get(terminals).json()["items"]] == [1])
-            watcher.say(type="resize", cols=33, rows=7)
-            watcher.say(type="ping")
-            watcher.word("pong")
+            watcher.send_json(type="resize", cols=33, rows=7)
+            watcher.send_json(type="ping")
+            watcher.wait_for_message("pong")
             with TerminalClient(server, sandbox) as again:
                 again.run("[ \"$(stty size)\" = '7 33' ] && echo chan''ged || echo ke''pt", "kept")
 
 
-def test_a_sandbox_that_is_deleted_lets_its_viewers_go(server: Server, client: httpx.Client, sandbox: str) -> None:
+def test_deleting_a_sandbox_disconnects_terminal_viewers(server: Server, client: httpx.Client, sandbox: str) -> None:
     with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         assert client.delete(f"/v1/sandboxes/{sandbox}").status_code == 204
-        assert viewer.read_to_the_end() in (1000, 1001)
+        assert viewer.read_until_closed() in (1000, 1001)
     assert refused(server, sandbox)[0] == 404
 
 
-def test_a_paste_of_a_megabyte_arrives_whole(server: Server, sandbox: str) -> None:
+def test_paste_of_a_megabyte_arrives_completely(server: Server, sandbox: str) -> None:
     with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         viewer.run("stty -echo raw; echo re''ady; head -c 1000000 | sha256sum; stty echo cooked", "ready")
@@ -286,7 +285,7 @@ def test_a_paste_of_a_megabyte_arrives_whole(server: Server, sandbox: str) -> No
         viewer.expect(hashlib.sha256(paste).hexdigest())
 
 
-def test_a_flood_of_single_keys_arrives_in_order(server: Server, sandbox: str) -> None:
+def test_flood_of_single_keys_arrives_in_order(server: Server, sandbox: str) -> None:
     with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         viewer.run("stty -echo raw; echo re''ady; head -c 5000 | sha256sum; stty echo cooked", "ready")

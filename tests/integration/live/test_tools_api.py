@@ -1,4 +1,4 @@
-"""The tools of a Linux desktop over HTTP: listed, called, told of, and made to wait for a person."""
+"""Tools of a Linux desktop over HTTP: lists, calls, events, and waiting while a person has control."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.server import Server, eventually, run_in_sandbox
 
 EVERYWHERE = {"read_file", "write_file", "list_directory", "create_directory", "move_file", "delete_file"}
 LOOKS = 5
-"""Pairs of looks at a screen of which one has to find it unchanged."""
+"""Pairs of screenshots, of which one pair must be unchanged."""
 LINUX = EVERYWHERE | {"run_shell_command", "run_ipython_cell", "screenshot"}
 ASK = (
     "import json, sys, urllib.request as r\n"
@@ -39,7 +39,7 @@ def sandbox(client: httpx.Client) -> Iterator[Sandbox]:
         yield made
 
 
-def test_a_sandbox_lists_what_it_can_do(sandbox: Sandbox) -> None:
+def test_sandbox_lists_its_tools(sandbox: Sandbox) -> None:
     answer = sandbox.client.get(f"{sandbox.path}/tools")
     tools = {tool["name"]: tool for tool in answer.json()["items"]}
     assert tools.keys() >= LINUX
@@ -48,13 +48,13 @@ def test_a_sandbox_lists_what_it_can_do(sandbox: Sandbox) -> None:
     assert tools["read_file"]["inputSchema"]["required"] == ["path"]
 
 
-def test_what_one_call_writes_another_reads(sandbox: Sandbox) -> None:
+def test_written_file_is_read_by_the_next_call(sandbox: Sandbox) -> None:
     sandbox.call("write_file", path="/tmp/notes/a.txt", content="第一行\n🙂")
     assert "第一行\n🙂" in sandbox.text("read_file", path="/tmp/notes/a.txt")
     assert "a.txt" in sandbox.text("list_directory", path="/tmp/notes")
 
 
-def test_a_tool_that_fails_is_a_result_that_says_why(sandbox: Sandbox) -> None:
+def test_tool_failure_is_a_result_with_the_reason(sandbox: Sandbox) -> None:
     assert "/no/such/file" in sandbox.fails("read_file", path="/no/such/file")
 
 
@@ -68,7 +68,7 @@ def test_a_tool_that_fails_is_a_result_that_says_why(sandbox: Sandbox) -> None:
         ("click_mouse", {"x": 1, "y": [2]}, "y"),
     ],
 )
-def test_wrong_arguments_are_refused_in_one_line_that_names_them(
+def test_invalid_arguments_are_refused_in_one_line(
     sandbox: Sandbox, tool: str, arguments: dict[str, Any], named: str
 ) -> None:
     answer = sandbox.post(tool, arguments)
@@ -79,13 +79,13 @@ def test_wrong_arguments_are_refused_in_one_line_that_names_them(
 
 
 @pytest.mark.parametrize("body", [b"[]", b"3", b'"x"', b"{", b'{"path": NaN}'])
-def test_arguments_that_are_no_object_are_refused(sandbox: Sandbox, body: bytes) -> None:
+def test_arguments_must_be_an_object(sandbox: Sandbox, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     answer = sandbox.client.post(f"{sandbox.path}/tools/read_file", content=body, headers=headers)
     assert answer.status_code == 400, answer.text
 
 
-def test_an_unknown_tool_is_not_found_and_the_nearest_is_named(sandbox: Sandbox) -> None:
+def test_unknown_tool_error_names_the_nearest_tool(sandbox: Sandbox) -> None:
     answer = sandbox.post("read_fil", {"path": "/tmp"})
     assert answer.status_code == 404
     assert "read_file" in answer.json()["message"]
@@ -93,11 +93,11 @@ def test_an_unknown_tool_is_not_found_and_the_nearest_is_named(sandbox: Sandbox)
     assert sandbox.client.post(f"{sandbox.path}/tools/a%2Fb", json={}).status_code in (400, 404)
 
 
-def test_coordinates_outside_the_screen_are_told(sandbox: Sandbox) -> None:
+def test_coordinates_off_the_screen_are_reported(sandbox: Sandbox) -> None:
     assert "1280" in sandbox.fails("click_mouse", x=5000, y=10)
 
 
-def test_strangers_and_readers_call_nothing(server: Server, client: httpx.Client, sandbox: Sandbox) -> None:
+def test_other_tenants_and_readers_cannot_call_tools(server: Server, client: httpx.Client, sandbox: Sandbox) -> None:
     secret = client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
     with server.client(secret) as stranger:
         assert stranger.get(f"{sandbox.path}/tools").status_code == 404
@@ -120,7 +120,7 @@ def test_a_sandbox_without_a_screen_has_no_screenshot(client: httpx.Client) -> N
         assert answer.json()["message"].startswith("this sandbox has no screen; create one of a kind with a screen")
 
 
-# What is on the screen
+# Screenshots
 
 
 def test_a_screenshot_is_jpeg_or_png_at_a_scale(sandbox: Sandbox) -> None:
@@ -135,7 +135,7 @@ def test_a_screenshot_is_jpeg_or_png_at_a_scale(sandbox: Sandbox) -> None:
     assert len({small.at(x, y) for x in range(0, 128, 8) for y in range(0, 80, 8)}) > 3, "nothing is on it"
 
 
-def test_an_unchanged_screen_costs_no_body(sandbox: Sandbox) -> None:
+def test_unchanged_screen_is_304_without_body(sandbox: Sandbox) -> None:
     sandbox.call("wait_for_settled_screen")
 
     def look(tag: str = "") -> httpx.Response:
@@ -170,21 +170,21 @@ def test_an_unchanged_screen_costs_no_body(sandbox: Sandbox) -> None:
         ({"region": "9000,9000,5,5"}, "region"),
     ],
 )
-def test_a_view_that_makes_no_sense_is_refused(sandbox: Sandbox, query: dict[str, str], named: str) -> None:
+def test_invalid_screenshot_options_are_refused(sandbox: Sandbox, query: dict[str, str], named: str) -> None:
     answer = sandbox.client.get(f"{sandbox.path}/screenshot", params=query)
     assert answer.status_code == 400, answer.text
     assert named in answer.json()["message"] and "\n" not in answer.json()["message"]
 
 
-def test_the_screenshot_tool_gives_the_same_picture(sandbox: Sandbox) -> None:
+def test_screenshot_tool_returns_the_same_picture(sandbox: Sandbox) -> None:
     result = sandbox.call("screenshot", format="png", scale=0.1)
     assert data_of(result)[:4] == b"\x89PNG"
 
 
-# What is told
+# Events
 
 
-def test_calls_are_told_without_their_arguments(sandbox: Sandbox) -> None:
+def test_call_events_have_no_arguments(sandbox: Sandbox) -> None:
     sandbox.call("write_file", path="/tmp/secret.txt", content="hunter2")
     called = eventually(lambda: [e for e in sandbox.events("tool.called") if e["data"]["name"] == "write_file"])
     assert called[-1]["data"].keys() == {"name", "seconds", "failed"}
@@ -193,17 +193,17 @@ def test_calls_are_told_without_their_arguments(sandbox: Sandbox) -> None:
     eventually(lambda: wanted in [event["data"] for event in sandbox.events("file.changed")])
 
 
-def test_a_call_that_changes_the_screen_tells_of_it_at_a_bounded_rate(sandbox: Sandbox) -> None:
+def test_screen_update_events_have_a_bounded_rate(sandbox: Sandbox) -> None:
     before = len(sandbox.events("screenshot.update"))
     began = time.monotonic()
     for x in range(40):
         sandbox.call("move_mouse", x=100 + x, y=300)
-    told = eventually(lambda: sandbox.events("screenshot.update")[before:])
-    assert told[0]["data"]["cause"] in ("move_mouse", "timer")
-    assert len(told) <= 2 + (time.monotonic() - began)
+    updates = eventually(lambda: sandbox.events("screenshot.update")[before:])
+    assert updates[0]["data"]["cause"] in ("move_mouse", "timer")
+    assert len(updates) <= 2 + (time.monotonic() - began)
 
 
-def test_a_desktop_that_is_stopped_and_started_is_told(sandbox: Sandbox) -> None:
+def test_desktop_stop_and_start_are_published(sandbox: Sandbox) -> None:
     assert eventually(lambda: sandbox.events("desktop.started")), "it was up when the sandbox was made"
     stopped = sandbox.client.delete(f"{sandbox.path}/desktop")
     assert stopped.status_code == 200 and stopped.json()["up"] is False, stopped.text
@@ -215,7 +215,7 @@ def test_a_desktop_that_is_stopped_and_started_is_told(sandbox: Sandbox) -> None
     eventually(lambda: sandbox.client.get(f"{sandbox.path}/screenshot").status_code == 200)
 
 
-def test_a_display_that_is_killed_comes_back_and_is_told(sandbox: Sandbox) -> None:
+def test_killed_display_restarts_and_is_published(sandbox: Sandbox) -> None:
     before = len(sandbox.events("desktop.stopped")), len(sandbox.events("desktop.started"))
     run_in_sandbox(sandbox.client, sandbox.id, "kill -9 $(pidof Xvnc)")
     eventually(lambda: len(sandbox.events("desktop.stopped")) > before[0])
@@ -227,21 +227,21 @@ def test_a_display_that_is_killed_comes_back_and_is_told(sandbox: Sandbox) -> No
 # The holder of the input
 
 
-def take(sandbox: Sandbox, name: str = "Ann") -> dict[str, Any]:
+def take_input(sandbox: Sandbox, name: str = "Ann") -> dict[str, Any]:
     answer = sandbox.client.post(f"{sandbox.path}/input", json={"viewer": "tab-1", "name": name})
     assert answer.status_code == 200, answer.text
     taken: dict[str, Any] = answer.json()
     return taken
 
 
-def hand_back(sandbox: Sandbox) -> None:
+def release_input(sandbox: Sandbox) -> None:
     answer = sandbox.client.request("DELETE", f"{sandbox.path}/input", params={"viewer": "tab-1"})
     assert answer.status_code in (200, 204), answer.text
 
 
-def test_input_waits_for_a_person_and_then_says_who_has_it(sandbox: Sandbox) -> None:
+def test_blocked_input_call_names_the_holder(sandbox: Sandbox) -> None:
     sandbox.call("move_mouse", x=50, y=50)
-    take(sandbox)
+    take_input(sandbox)
     try:
         began = time.monotonic()
         refused = sandbox.post("move_mouse", {"x": 700, "y": 50}, wait=0.1)
@@ -251,46 +251,46 @@ def test_input_waits_for_a_person_and_then_says_who_has_it(sandbox: Sandbox) -> 
         sandbox.call("screenshot", scale=0.1)
         assert "'x': 50" in str(sandbox.call("get_cursor_position").get("structuredContent"))
     finally:
-        hand_back(sandbox)
+        release_input(sandbox)
 
 
-def waits_and_goes_on(sandbox: Sandbox, call: Callable[[], dict[str, Any]]) -> None:
-    """Check that a call does nothing while a person has control, and is told of them when it goes on."""
+def assert_waits_for_release(sandbox: Sandbox, call: Callable[[], dict[str, Any]]) -> None:
+    """Check that a call waits while a person has control, and that its result mentions the person."""
 
     def waited() -> bool:
-        take(sandbox)
+        take_input(sandbox)
         results: list[dict[str, Any]] = []
         waiting = threading.Thread(target=lambda: results.append(call()))
         waiting.start()
         time.sleep(0.15)
         assert not results, "it did not wait"
-        hand_back(sandbox)
+        release_input(sandbox)
         waiting.join(20)
         assert results, "it did not go on"
-        # On a busy machine it may not even have begun before control was handed back.
+        # On a busy machine it may start only after control was released.
         return "A person had control" in text_of(results[0])
 
     eventually(waited)
 
 
-def test_a_call_goes_on_when_control_is_handed_back(sandbox: Sandbox) -> None:
-    waits_and_goes_on(sandbox, lambda: sandbox.call("move_mouse", x=333, y=222))
+def test_waiting_call_continues_when_control_is_released(sandbox: Sandbox) -> None:
+    assert_waits_for_release(sandbox, lambda: sandbox.call("move_mouse", x=333, y=222))
     assert "333" in str(sandbox.call("get_cursor_position").get("structuredContent"))
 
 
-def test_a_client_that_leaves_while_it_waits_moves_nothing(sandbox: Sandbox) -> None:
+def test_disconnected_waiting_call_has_no_effect(sandbox: Sandbox) -> None:
     sandbox.call("move_mouse", x=60, y=60)
-    take(sandbox)
+    take_input(sandbox)
     with pytest.raises(httpx.ReadTimeout):
         sandbox.client.post(f"{sandbox.path}/tools/move_mouse", json={"x": 900, "y": 700}, timeout=0.15)
     time.sleep(0.1)
-    hand_back(sandbox)
+    release_input(sandbox)
     assert "'x': 60" in str(sandbox.call("get_cursor_position").get("structuredContent"))
 
 
-def test_calls_of_a_sandbox_that_is_deleted_end_with_it(client: httpx.Client) -> None:
+def test_calls_end_when_their_sandbox_is_deleted(client: httpx.Client) -> None:
     with sandbox_of(client, "linux") as short:
-        take(short)
+        take_input(short)
         answers: list[httpx.Response] = []
         calls = [("move_mouse", {"x": 1, "y": 1}), ("run_shell_command", {"command": "sleep 60"})]
         threads = [threading.Thread(target=lambda call=call: answers.append(short.post(*call))) for call in calls]
@@ -305,14 +305,14 @@ def test_calls_of_a_sandbox_that_is_deleted_end_with_it(client: httpx.Client) ->
         assert {answer.status_code for answer in answers} <= {404, 409, 502} and len(answers) == 2
 
 
-# What programs in the sandbox do with its tools
+# Calls of programs in the sandbox
 
 
 def ask_inside(sandbox: Sandbox, **message: Any) -> Any:
     command = f"python3 -c {shlex.quote(ASK)} {shlex.quote(json.dumps(message))}"
-    said, code = run_in_sandbox(sandbox.client, sandbox.id, command)
-    assert code == 0, said
-    return json.loads(said)
+    output, code = run_in_sandbox(sandbox.client, sandbox.id, command)
+    assert code == 0, output
+    return json.loads(output)
 
 
 def test_programs_in_the_sandbox_call_its_tools_without_a_key(sandbox: Sandbox) -> None:
@@ -323,11 +323,11 @@ def test_programs_in_the_sandbox_call_its_tools_without_a_key(sandbox: Sandbox) 
     assert data_of(called["result"])
 
 
-def test_programs_in_the_sandbox_wait_for_a_person_too(sandbox: Sandbox) -> None:
+def test_calls_of_programs_in_the_sandbox_wait_for_a_person(sandbox: Sandbox) -> None:
     call = {"name": "move_mouse", "arguments": {"x": 444, "y": 111}}
 
     def ask() -> dict[str, Any]:
         answer: dict[str, Any] = ask_inside(sandbox, method="tools/call", params=call)["result"]
         return answer
 
-    waits_and_goes_on(sandbox, ask)
+    assert_waits_for_release(sandbox, ask)

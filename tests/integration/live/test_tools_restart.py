@@ -27,8 +27,8 @@ def test_a_new_server_serves_tools_and_watches_screens_again(tmp_path: Path) -> 
         server.start()
         with server.client() as client:
             sandbox = Sandbox(client, made)
-            said = sandbox.call("get_cursor_position")["structuredContent"]
-            assert (said["x"], said["y"]) == (321, 123)
+            position = sandbox.call("get_cursor_position")["structuredContent"]
+            assert (position["x"], position["y"]) == (321, 123)
             count, code = run_in_sandbox(client, made, f"python3 -c '{LIST}'")
             assert code == 0 and int(count) > 20
             run_in_sandbox(client, made, "kill -9 $(pidof Xvnc)")

@@ -97,13 +97,13 @@ def test_cmd_runs_and_its_output_is_text(sandbox: Sandbox, command: str, output:
     assert sandbox.text("run_shell_command", command=command).strip() == output
 
 
-def test_cmd_tells_its_exit_code_and_complaints(sandbox: Sandbox) -> None:
+def test_cmd_returns_exit_code_and_error_output(sandbox: Sandbox) -> None:
     result = sandbox.call("run_shell_command", command="exit /b 7")
     assert result["structuredContent"]["exit_code"] == 7
     assert "Can't recognize" in sandbox.text("run_shell_command", command="no-such-program")
 
 
-def test_a_command_that_does_not_end_is_ended(sandbox: Sandbox) -> None:
+def test_endless_command_is_terminated(sandbox: Sandbox) -> None:
     assert "(timeout)" in sandbox.fails("run_shell_command", command="ping -n 60 127.0.0.1", timeout=0.5)
     left = sandbox.text("run_shell_command", command="ps -eo comm | grep -ci '^ping' || true", shell="bash")
     assert left.splitlines()[0] == "0"
@@ -120,7 +120,7 @@ def test_a_warm_cmd_answers_quickly(sandbox: Sandbox) -> None:
     assert min(seconds() for _ in range(5)) < 0.5
 
 
-def test_files_are_the_same_by_both_sorts_of_path(sandbox: Sandbox) -> None:
+def test_windows_and_unix_paths_name_the_same_files(sandbox: Sandbox) -> None:
     written = sandbox.call("write_file", path=r"C:\data\Zahlen.csv", content="1;2")
     assert written["content"][0]["text"] == r"wrote 3 bytes to C:\data\Zahlen.csv"
     assert sandbox.text("read_file", path=r"c:\DATA\zahlen.CSV") == "1;2"
@@ -131,24 +131,24 @@ def test_files_are_the_same_by_both_sorts_of_path(sandbox: Sandbox) -> None:
     assert "there is no drive Q:" in sandbox.fails("read_file", path=r"Q:\x")
 
 
-def test_a_document_is_opened_and_named_by_its_window(sandbox: Sandbox) -> None:
+def test_opened_document_is_named_by_its_window(sandbox: Sandbox) -> None:
     sandbox.call("write_file", path=r"C:\报告.txt", content="report")
     started = sandbox.call("start_app", app=r"C:\报告.txt")
     assert "报告.txt" in started["structuredContent"]["window"]["title"]
 
 
-def test_nothing_is_offered_that_cannot_work(client: httpx.Client, sandbox: Sandbox) -> None:
+def test_unusable_tools_are_not_offered(client: httpx.Client, sandbox: Sandbox) -> None:
     names = {tool["name"] for tool in client.get(f"{sandbox.path}/tools").json()["items"]}
     assert "list_windows" in names and "accessibility_tree" not in names
 
 
-def test_what_cannot_be_started_or_stopped_says_so(sandbox: Sandbox) -> None:
+def test_start_and_stop_failures_are_reported(sandbox: Sandbox) -> None:
     assert "list_directory" in sandbox.fails("start_app", app=r"C:\no\such.exe")
     assert "list_installed_apps" in sandbox.fails("start_app", app="no-such-program")
     assert "no program 'solitaire' is running" in sandbox.fails("stop_app", app="solitaire")
 
 
-def test_a_program_for_the_console_gets_a_window(sandbox: Sandbox) -> None:
+def test_console_program_gets_a_window(sandbox: Sandbox) -> None:
     started = sandbox.call("start_app", app="cmd")
     assert "cmd.exe" in started["structuredContent"]["window"]["title"]
     assert r"'C:\windows\system32\cmd.exe'" in started["content"][0]["text"], "as it is written there"
@@ -165,7 +165,7 @@ def test_a_sandbox_is_ready_within_seconds(client: httpx.Client) -> None:
         assert time.monotonic() - began < 15, "five seconds on a machine that is at rest"
 
 
-def test_data_moves_by_windows_paths(sandbox: Sandbox) -> None:
+def test_data_are_moved_by_windows_paths(sandbox: Sandbox) -> None:
     sandbox.call("write_file", path=r"C:\data\from.txt", content="数据")
     moved = sandbox.move(r"C:\data\from.txt", sandbox, r"C:\data\to.txt")
     assert (moved["sourcePath"], moved["destinationPath"]) == (r"C:\data\from.txt", r"C:\data\to.txt")

@@ -39,7 +39,7 @@ document.getElementById("note").addEventListener("input", event =>
 
 
 def serve_site(sandbox: Sandbox, **pages: str) -> str:
-    """Have the sandbox serve these pages, and return where."""
+    """Serve these pages in the sandbox, and return their address."""
     for name, content in pages.items():
         sandbox.call("write_file", path=f"/tmp/site/{name}.html", content=content)
     sandbox.call(
