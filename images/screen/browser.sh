@@ -1,16 +1,16 @@
-# Starts the browser, and leaves a sign when it can be driven.
+# Starts the browser, and creates a file when it accepts DevTools connections.
 profile=$HOME/.browser
 ready=$XDG_RUNTIME_DIR/browser
 port=${PADDOCK_CDP##*:}
-# What an earlier life left would say that it is ready, or that another browser has the profile.
+# Files of an earlier run would say that it is ready, or that another browser uses the profile.
 rm -f "$ready" "$profile"/Singleton*
 
-# In a process of nobody's, so that the browser has no child that it does not know.
+# In an orphaned process, so that the browser has no unknown child.
 (
   {
-    tries=600
-    until bash -c "exec 3<>/dev/tcp/127.0.0.1/$port" 2>/dev/null || [ $((tries -= 1)) -eq 0 ]; do sleep 0.05; done
-    [ $tries -eq 0 ] || : >"$ready"
+    attempts=600
+    until bash -c "exec 3<>/dev/tcp/127.0.0.1/$port" 2>/dev/null || [ $((attempts -= 1)) -eq 0 ]; do sleep 0.05; done
+    [ $attempts -eq 0 ] || : >"$ready"
   } &
 )
 

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes a directory for the display's -xkbdir, in which its keymap is in one piece: nothing of it is included any more.
+# Creates a directory for the display's -xkbdir with a keymap in one file per part, without includes.
 #
-# A display compiles its keymap anew each time it starts, from a dozen files of several hundred keyboards. Here it finds
-# one file for each part. All other keyboards are still there, for setxkbmap.
+# A display compiles its keymap at each start, by default from a dozen files of several hundred keyboards. All other
+# keyboards are still there, for setxkbmap.
 set -eu
 keyboards=$1
 cp -rs /usr/share/X11/xkb "$keyboards"
@@ -18,10 +18,10 @@ xkb_keymap {
 KEYMAP
 rm "$keyboards/rules/evdev"
 for part in keycodes types compatibility symbols geometry; do
-  place=${part%ibility}
-  sed -n "/^xkb_$part /,/^};/p" "$whole" | sed "1s/.*/default xkb_$part \"paddock\" {/" >"$keyboards/$place/paddock"
-  test "$(wc -l <"$keyboards/$place/paddock")" -gt 3
-  case $place in symbols) of=layout ;; *) of=model ;; esac
-  printf '! %s = %s\n  * = paddock\n' "$of" "$place" >>"$keyboards/rules/evdev"
+  directory=${part%ibility}
+  sed -n "/^xkb_$part /,/^};/p" "$whole" | sed "1s/.*/default xkb_$part \"paddock\" {/" >"$keyboards/$directory/paddock"
+  test "$(wc -l <"$keyboards/$directory/paddock")" -gt 3
+  case $directory in symbols) of=layout ;; *) of=model ;; esac
+  printf '! %s = %s\n  * = paddock\n' "$of" "$directory" >>"$keyboards/rules/evdev"
 done
 rm "$whole"

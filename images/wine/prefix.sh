@@ -1,22 +1,22 @@
-# Makes the user's C: drive while the image is built, so that no sandbox waits for it.
+# Creates the user's C: drive while the image is built, so that no sandbox waits for it.
 set -e
 export HOME=/home/agent USER=agent WINEPREFIX=/home/agent/.wine WINEDEBUG=-all
-# Mono and Gecko are not here, and nobody shall be asked about them; menus and file types stay as they are.
+# Mono and Gecko are not installed, and Wine must not ask for them; menus and file types stay as they are.
 export WINEDLLOVERRIDES="mscoree=;mshtml=;winemenubuilder.exe=d"
 unset DISPLAY
 as_user() { setpriv --reuid=1000 --regid=1000 --clear-groups -- "$@"; }
 
-# What Windows calls Documents, Desktop and so on leads to these.
+# The Windows folders Documents, Desktop and so on are links to these.
 as_user mkdir -p "$HOME/Desktop" "$HOME/Documents" "$HOME/Downloads" "$HOME/Music" "$HOME/Pictures" "$HOME/Videos"
 as_user wine wineboot --init
 as_user wine regedit /S 'Z:\usr\share\paddock\wine.reg'
 as_user wineserver --wait
 
-# It names a place that only this build had, and no sandbox shall look for updates of the drive when it starts.
+# The link names a directory of this build only; and sandboxes must not update the drive when they start.
 rm -f "$WINEPREFIX/wineserver"
 echo disable >"$WINEPREFIX/.update-timestamp"
-# A sandbox gets its home as files of its own, copied when it starts. So only the registry lies there, and the drive
-# beside it, for anyone to write: what is changed in it is copied then.
+# A sandbox copies its home when it starts. So the home has only the registry; the drive is outside it, writable for
+# all users, and its files are copied when they change.
 mkdir -p /var/lib/wine
 mv "$WINEPREFIX/drive_c" /var/lib/wine/drive_c
 ln -s /var/lib/wine/drive_c "$WINEPREFIX/drive_c"
