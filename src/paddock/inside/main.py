@@ -25,9 +25,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def main(arguments: Sequence[str]) -> int:
     if list(arguments) == ["--kernel"]:
-        from .exec.python_kernel import serve_kernel
+        from .exec.python_kernel import serve_python_kernel
 
-        return serve_kernel()
+        return serve_python_kernel()
     if len(arguments) == 2 and arguments[0] == "--tools":
         from .tools.worker_main import serve_tools as serve_tools
 
@@ -36,13 +36,13 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != (2 if early is None else 4) or arguments[0] not in ("--config-fd", "--config"):
         print(USAGE, file=sys.stderr)
         return 2
-    from .settings import SettingsError, read_daemon_settings
+    from .settings import DaemonSettingsError, read_daemon_settings
 
     protect_daemon_process()
     try:
         source = int(arguments[1]) if arguments[0] == "--config-fd" else os.open(arguments[1], os.O_RDONLY)
         settings = read_daemon_settings(source)
-    except (SettingsError, OSError, ValueError) as error:
+    except (DaemonSettingsError, OSError, ValueError) as error:
         print(f"inside: {error}", file=sys.stderr)
         return 2
 
@@ -55,14 +55,14 @@ def main(arguments: Sequence[str]) -> int:
     init = InitProcess(daemon)
     if settings.services:
         daemon.services.start_supervising()  # Services load while the daemon imports the rest.
-    from .server import DaemonServer, open_listener
-    from .services.uplink_ports import open_jupyter_port, open_uplink_port
+    from .server import DaemonServer, open_listening_socket
+    from .services.uplink_ports import open_uplink_port, reserve_jupyter_port
 
-    server = DaemonServer(daemon, open_listener(settings.listen))
+    server = DaemonServer(daemon, open_listening_socket(settings.listen))
 
     for uplink_port in settings.uplink_ports:
         open_uplink_port(uplink_port)
-    open_jupyter_port()
+    reserve_jupyter_port()
     if settings.entrypoint is not None:
         daemon.start_entrypoint(settings.entrypoint)
     threading.Thread(target=server.serve_forever, daemon=True).start()

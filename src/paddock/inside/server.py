@@ -17,7 +17,7 @@ from .settings import ListenSettings
 MAX_CONNECTIONS = 512
 
 
-def open_listener(listen: ListenSettings) -> socket.socket:
+def open_listening_socket(listen: ListenSettings) -> socket.socket:
     if listen.fd is not None:
         sock = socket.socket(fileno=listen.fd)
         sock.set_inheritable(False)

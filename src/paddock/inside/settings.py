@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class SettingsError(Exception):
+class DaemonSettingsError(Exception):
     """The configuration document cannot be used."""
 
 
@@ -24,7 +24,7 @@ class ListenSettings:
 
     def __init__(self, document: Any) -> None:
         if not isinstance(document, dict) or len(document.keys() & {"fd", "unix", "tcp"}) != 1:
-            raise SettingsError("'listen' must be one of {fd: N}, {unix: PATH} and {tcp: [HOST, PORT]}")
+            raise DaemonSettingsError("'listen' must be one of {fd: N}, {unix: PATH} and {tcp: [HOST, PORT]}")
         self.fd: int | None = document.get("fd")
         self.unix: str | None = document.get("unix")
         address = document.get("tcp")
@@ -104,7 +104,7 @@ class DaemonSettings:
 
     def __init__(self, document: Any) -> None:
         if not isinstance(document, dict):
-            raise SettingsError("the configuration must be a JSON object")
+            raise DaemonSettingsError("the configuration must be a JSON object")
         try:
             self.listen = ListenSettings(document.get("listen"))
             self.token = str(document.get("token") or "")
@@ -125,9 +125,9 @@ class DaemonSettings:
             if self.early is not None and self.early.service not in {each.name for each in self.services}:
                 raise ValueError(f"the early service {self.early.service!r} is not among the services")
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-            raise SettingsError(f"the configuration has a value of the wrong shape: {error}") from None
+            raise DaemonSettingsError(f"the configuration has a value of the wrong shape: {error}") from None
         if not self.token:
-            raise SettingsError("'token' must not be empty: every call to a sandbox needs it")
+            raise DaemonSettingsError("'token' must not be empty: every call to a sandbox needs it")
 
 
 def parse_entrypoint(document: dict[str, Any]) -> tuple[str, ...] | None:
@@ -160,4 +160,4 @@ def read_daemon_settings(descriptor: int) -> DaemonSettings:
     try:
         return DaemonSettings(json.loads(data))
     except ValueError as error:
-        raise SettingsError(f"the configuration is not JSON: {error}") from None
+        raise DaemonSettingsError(f"the configuration is not JSON: {error}") from None

@@ -11,10 +11,10 @@ import time
 from ..errors import ApiError, invalid_body_error
 from ..file_descriptors import OutputPipes, close_descriptors, discard_output, open_unlinked_file, write_all
 from ..http.http11 import ChunkedWriter
-from ..http.json_fields import format_rfc3339, optional_field
-from ..http.json_fields import variables_field as variables_of
+from ..http.json_fields import environment_variables_field as variables_of
+from ..http.json_fields import format_rfc3339, optional_json_field
 from .environment import ProcessEnvironment
-from .execution_events import OutputEventEncoder, command_ended_event, format_event
+from .execution_events import OutputEventEncoder, command_ended_event, format_execution_event
 from .output_recorder import OutputRecorder
 from .output_relay import CompletionWatcher, OutputRelay
 from .output_spool import DISK_FULL_LIMIT, SPOOL_LIMIT, OutputSpool
@@ -34,27 +34,27 @@ class CommandRequest:
     """Validated request to run a command."""
 
     def __init__(self, document: dict[str, Any]) -> None:
-        self.command = optional_field(document, "command", str)
-        self.argv = optional_field(document, "argv", list)
+        self.command = optional_json_field(document, "command", str)
+        self.argv = optional_json_field(document, "argv", list)
         if bool(self.command) == (self.argv is not None):
             raise invalid_body_error("send exactly one of a non-empty 'command' and 'argv'")
         if self.argv is not None and not (self.argv and self.argv[0] and all(isinstance(a, str) for a in self.argv)):
             raise invalid_body_error("'argv' must be a list of strings with an executable first")
-        self.cwd = optional_field(document, "cwd", str) or ""
-        self.background = bool(optional_field(document, "background", bool))
-        self.id = optional_field(document, "id", str)
+        self.cwd = optional_json_field(document, "cwd", str) or ""
+        self.background = bool(optional_json_field(document, "background", bool))
+        self.id = optional_json_field(document, "id", str)
         if self.id is not None and not (self.background and _NAME.fullmatch(self.id) and self.id != ENTRYPOINT_ID):
             raise invalid_body_error(
                 "'id' is for background commands: lower-case letters, digits and dashes, not 'entrypoint'"
             )
-        self.hold = bool(optional_field(document, "hold", bool))
-        self.raw = bool(optional_field(document, "raw", bool))
-        self.stdin = optional_field(document, "stdin", str)
-        self.timeout_ms = optional_field(document, "timeout", int)
+        self.hold = bool(optional_json_field(document, "hold", bool))
+        self.raw = bool(optional_json_field(document, "raw", bool))
+        self.stdin = optional_json_field(document, "stdin", str)
+        self.timeout_ms = optional_json_field(document, "timeout", int)
         if self.timeout_ms is not None and self.timeout_ms < 0:
             raise invalid_body_error("'timeout' must not be negative")
-        self.uid = optional_field(document, "uid", int)
-        self.gid = optional_field(document, "gid", int)
+        self.uid = optional_json_field(document, "uid", int)
+        self.gid = optional_json_field(document, "gid", int)
         if self.gid is not None and self.uid is None:
             raise invalid_body_error("'gid' needs 'uid'")
         self.envs = variables_of(document, "envs")
@@ -255,7 +255,7 @@ class CommandRegistry:
         left_open: list[int] = []
         try:
             if command.child is None:
-                chunks.send(format_event("init", text=command.id) + command.ended_event())
+                chunks.send(format_execution_event("init", text=command.id) + command.ended_event())
             else:
                 left_open = self._relay_output(request, command, command.child, pipes, chunks)
         finally:
@@ -276,7 +276,7 @@ class CommandRegistry:
         relay.add_output(pipes.stderr, OutputEventEncoder("stderr", request.raw))
         relay.on_client_gone = lambda: self._processes.terminate(child)
         relay.on_deadline = lambda: self._handle_timeout(request, command, child)
-        relay.queue_events(format_event("init", text=command.id))
+        relay.queue_events(format_execution_event("init", text=command.id))
         connected = relay.run()
         child.close()
         self._finish_command(command, child)

@@ -19,24 +19,24 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def format_event(kind: str, **fields: Any) -> bytes:
+def format_execution_event(kind: str, **fields: Any) -> bytes:
     return (dumps({"type": kind, **fields, "timestamp": now_ms()}) + "\n\n").encode("ascii")
 
 
-def completed_event(duration: float) -> bytes:
-    return format_event("execution_complete", execution_time=int(duration * 1000))
+def execution_completed_event(duration: float) -> bytes:
+    return format_execution_event("execution_complete", execution_time=int(duration * 1000))
 
 
-def error_event(duration: float, name: str, value: str, traceback: list[str]) -> bytes:
+def execution_error_event(duration: float, name: str, value: str, traceback: list[str]) -> bytes:
     error = {"ename": name, "evalue": value, "traceback": traceback}
-    return format_event("error", error=error, execution_time=int(duration * 1000))
+    return format_execution_event("error", error=error, execution_time=int(duration * 1000))
 
 
 def command_ended_event(duration: float, exit_code: int, reason: str = "") -> bytes:
     """Return the last event of a command; clients read the exit code from `evalue`."""
     if exit_code == 0 and not reason:
-        return completed_event(duration)
-    return error_event(duration, "CommandExecError", str(exit_code), [reason or f"exit status {exit_code}"])
+        return execution_completed_event(duration)
+    return execution_error_event(duration, "CommandExecError", str(exit_code), [reason or f"exit status {exit_code}"])
 
 
 class OutputEventEncoder:

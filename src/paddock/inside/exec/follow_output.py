@@ -7,7 +7,7 @@ from binascii import b2a_base64
 
 from ..http.http11 import ChunkedWriter
 from .commands import CommandExecution
-from .execution_events import MAX_PIECE, format_event, utf8_boundary
+from .execution_events import MAX_PIECE, format_execution_event, utf8_boundary
 from .output_spool import OutputSegment, OutputSpool
 
 POLL_SECONDS = 5.0
@@ -23,7 +23,9 @@ def follow_command_output(
     """
     position = spool.clamp_offset(cursor)
     if position > cursor:
-        dropped = format_event("status", text=f"{position - cursor} bytes are no longer kept", cursor=position)
+        dropped = format_execution_event(
+            "status", text=f"{position - cursor} bytes are no longer kept", cursor=position
+        )
         chunks.send(dropped.rstrip(b"\n") + b"\n")
     seen = position
     while True:

@@ -12,7 +12,7 @@ from ..errors import ApiError
 from ..file_descriptors import OutputPipes, close_descriptors, discard_output
 from ..http.http11 import ChunkedWriter
 from .environment import ProcessEnvironment
-from .execution_events import OutputEventEncoder, format_event
+from .execution_events import OutputEventEncoder, format_execution_event
 from .output_relay import CompletionWatcher, OutputRelay
 from .processes import KILL_GRACE_SECONDS, ChildProcess, ProcessRegistry
 
@@ -99,7 +99,7 @@ class Interpreter:
             relay.add_output(pipes.stderr, OutputEventEncoder("stderr"))
             relay.on_client_gone = self.interrupt
             relay.on_deadline = lambda: self._handle_timeout(execution, timeout_ms)
-            relay.queue_events(format_event("init", text=execution.id))
+            relay.queue_events(format_execution_event("init", text=execution.id))
             connected = relay.run()
             relay.queue_events(execution.ended_event())
             busy.close()  # A client that reads the end event may start the next execution at once.

@@ -9,7 +9,7 @@ import time
 
 from ..file_descriptors import READ_SIZE, READABLE, readable_byte_count
 from ..http.http11 import ChunkedWriter
-from .execution_events import OutputEventEncoder, format_event
+from .execution_events import OutputEventEncoder, format_execution_event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class OutputRelay:
             for output in self._outputs.values():
                 self.queue_events(output.flush(final=False))
         if now >= self._ping_at and self._client is not None:
-            self.queue_events(format_event("ping"))
+            self.queue_events(format_execution_event("ping"))
 
     def _read_output(self, fd: int) -> bool:
         try:

@@ -11,7 +11,7 @@ import sys
 
 from ..errors import not_supported_error
 from ..file_descriptors import OutputPipes
-from .execution_events import completed_event, error_event, format_event
+from .execution_events import execution_completed_event, execution_error_event, format_execution_event
 from .interpreter import CodeExecution, Interpreter
 from .python_kernel import CHANNEL_VARIABLE
 
@@ -41,23 +41,25 @@ class KernelExecution(CodeExecution):
         if self._error is not None:
             if self.reason:
                 self._error = {**self._error, "evalue": self.reason}
-            return error_event(self.duration, self._error["ename"], self._error["evalue"], self._error["traceback"])
+            return execution_error_event(
+                self.duration, self._error["ename"], self._error["evalue"], self._error["traceback"]
+            )
         if not self._done:
             child = self._kernel.child
             exit_code = child.wait(5.0) if child is not None else None
             reason = self.reason or f"the kernel died with exit code {exit_code}"
-            return error_event(
+            return execution_error_event(
                 self.duration, "KernelDied", f"{reason}; its variables are lost, the next run starts a new kernel", []
             )
-        return completed_event(self.duration)
+        return execution_completed_event(self.duration)
 
     def _translate(self, message: dict[str, Any]) -> bytes:
         if "count" in message:
             self.has_started = True
-            return format_event("execution_count", execution_count=message["count"])
+            return format_execution_event("execution_count", execution_count=message["count"])
         if "result" in message:
             representations = message["result"]
-            return format_event("result", results={**representations, "text": representations["text/plain"]})
+            return format_execution_event("result", results={**representations, "text": representations["text/plain"]})
         if "error" in message:
             self._error = message["error"]
         self._done = self.over = "done" in message

@@ -34,7 +34,7 @@ _REPRESENTATIONS = (
 )
 
 
-def serve_kernel() -> int:
+def serve_python_kernel() -> int:
     descriptor = int(os.environ.pop(CHANNEL_VARIABLE))
     os.environ.setdefault("MPLBACKEND", "Agg")
     PythonKernel(socket.socket(fileno=descriptor)).run()

@@ -48,7 +48,7 @@ def remove_tree(name: str, parent: int | None) -> None:
     os.rmdir(name, dir_fd=parent)
 
 
-def glob_matcher(pattern: str) -> re.Pattern[str]:
+def compile_glob(pattern: str) -> re.Pattern[str]:
     """Compile a glob: `*` and `?` within a name, `**` across directories.
 
     A pattern without a slash is matched against names, one with a slash against relative paths.

@@ -8,7 +8,7 @@ import stat
 from functools import lru_cache
 
 from ..errors import ApiError, invalid_body_error
-from ..http.json_fields import format_rfc3339, optional_field
+from ..http.json_fields import format_rfc3339, optional_json_field
 from .paths import ResolvedPath
 
 TYPE_CHECKING = False
@@ -20,9 +20,9 @@ class FileAttributes:
     """Mode and owner that a request sets; modes are octal digits read as a number, such as 755."""
 
     def __init__(self, document: dict[str, Any]) -> None:
-        self.mode = _parse_mode(optional_field(document, "mode", int))
-        self.uid = _parse_identity(optional_field(document, "owner", str), "user")
-        self.gid = _parse_identity(optional_field(document, "group", str), "group")
+        self.mode = _parse_mode(optional_json_field(document, "mode", int))
+        self.uid = _parse_identity(optional_json_field(document, "owner", str), "user")
+        self.gid = _parse_identity(optional_json_field(document, "group", str), "group")
 
     def apply(self, file: int | str) -> None:
         """Apply mode and owner to a file or descriptor. Raises `ApiError` for an owner that is not allowed."""

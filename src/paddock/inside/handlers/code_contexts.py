@@ -6,13 +6,13 @@ from ..daemon import Daemon
 from ..errors import invalid_body_error, missing_query_error
 from ..exec.execution_events import CONTENT_TYPE
 from ..http.http11 import HttpReply, IncomingRequest, StreamingReply, json_reply
-from ..http.json_fields import optional_field, required_field
+from ..http.json_fields import optional_json_field, required_json_field
 
 
 def create_code_context(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     document = request.json_object()
-    language = optional_field(document, "language", str) or "python"
-    return json_reply(daemon.code_contexts.create(language, optional_field(document, "cwd", str) or "").describe())
+    language = optional_json_field(document, "language", str) or "python"
+    return json_reply(daemon.code_contexts.create(language, optional_json_field(document, "cwd", str) or "").describe())
 
 
 def list_code_contexts(daemon: Daemon, request: IncomingRequest) -> HttpReply:
@@ -39,15 +39,15 @@ def delete_language_contexts(daemon: Daemon, request: IncomingRequest) -> HttpRe
 
 def run_code(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     document = request.json_object()
-    code = required_field(document, "code", str)
+    code = required_json_field(document, "code", str)
     if "\0" in code:
         raise invalid_body_error("'code' must not contain NUL")
-    named = optional_field(document, "context", dict) or {}
-    identifier = optional_field(named, "id", str)
-    language = optional_field(named, "language", str) or "python"
+    named = optional_json_field(document, "context", dict) or {}
+    identifier = optional_json_field(named, "id", str)
+    language = optional_json_field(named, "language", str) or "python"
     context = daemon.code_contexts.get(identifier) if identifier else daemon.code_contexts.default(language)
     return StreamingReply(
-        CONTENT_TYPE, context.interpreter.start_execution(code, optional_field(document, "timeout", int))
+        CONTENT_TYPE, context.interpreter.start_execution(code, optional_json_field(document, "timeout", int))
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..daemon import Daemon
 from ..errors import ApiError, missing_query_error
 from ..exec.commands import CommandRequest
-from ..exec.execution_events import CONTENT_TYPE, completed_event, format_event
+from ..exec.execution_events import CONTENT_TYPE, execution_completed_event, format_execution_event
 from ..http.http11 import ChunkedWriter, HttpReply, IncomingRequest, StreamingReply, json_reply
 
 
@@ -17,7 +17,7 @@ def run_command(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     command = daemon.commands.start_background(command_request)
 
     def announce(chunks: ChunkedWriter) -> None:
-        chunks.send(format_event("init", text=command.id) + completed_event(0.0))
+        chunks.send(format_execution_event("init", text=command.id) + execution_completed_event(0.0))
 
     return StreamingReply(CONTENT_TYPE, announce)
 

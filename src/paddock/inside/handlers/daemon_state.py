@@ -10,7 +10,7 @@ from ..daemon import Daemon
 from ..errors import invalid_body_error
 from ..exec.execution_events import CONTENT_TYPE
 from ..http.http11 import ChunkedWriter, HttpReply, IncomingRequest, StreamingReply, json_reply
-from ..http.json_fields import optional_field, variables_field
+from ..http.json_fields import environment_variables_field, optional_json_field
 from ..settings import parse_entrypoint
 
 
@@ -40,7 +40,9 @@ def claim_sandbox(daemon: Daemon, request: IncomingRequest) -> HttpReply:
         entrypoint = parse_entrypoint(document)
     except ValueError as error:
         raise invalid_body_error(str(error)) from None
-    daemon.claim_from_pool(variables_field(document, "env"), entrypoint, optional_field(document, "cwd", str))
+    daemon.claim_from_pool(
+        environment_variables_field(document, "env"), entrypoint, optional_json_field(document, "cwd", str)
+    )
     return json_reply({})
 
 

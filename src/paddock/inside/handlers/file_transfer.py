@@ -21,7 +21,7 @@ from ..http.http11 import (
     StreamingReply,
     render_response_head,
 )
-from ..http.json_fields import required_field
+from ..http.json_fields import required_json_field
 from ..http.multipart import MultipartReader
 from .files import path_resolver_for
 
@@ -48,7 +48,7 @@ def upload_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
             if metadata is None:
                 raise _bad_metadata("a file part needs a metadata part before it")
             attributes = FileAttributes(metadata)
-            path = required_field(metadata, "path", str)
+            path = required_json_field(metadata, "path", str)
             with resolver.resolve(path, follow=True, make_parents=True) as resolved, AtomicFile(resolved) as target:
                 for piece in part.content():
                     daemon.disk_limit.check()

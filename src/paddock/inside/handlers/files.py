@@ -11,11 +11,11 @@ import stat
 from ..daemon import Daemon
 from ..errors import invalid_body_error, missing_query_error
 from ..files.atomic_file import AtomicFile
-from ..files.directory_trees import glob_matcher, remove_tree, walk_directory_tree
+from ..files.directory_trees import compile_glob, remove_tree, walk_directory_tree
 from ..files.file_attributes import FileAttributes, file_metadata_from_status, printable_path, read_file_metadata
 from ..files.paths import PathResolver, ResolvedPath
 from ..http.http11 import ChunkedWriter, HttpReply, IncomingRequest, StreamingReply, json_reply
-from ..http.json_fields import required_field
+from ..http.json_fields import required_json_field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def move_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise invalid_body_error("the request body must be a list of {src, dest}")
     for item in items:
-        source, target = required_field(item, "src", str), required_field(item, "dest", str)
+        source, target = required_json_field(item, "src", str), required_json_field(item, "dest", str)
         with (
             resolver.resolve(source, follow=False) as old,
             resolver.resolve(target, follow=False, make_parents=True) as new,
@@ -79,7 +79,7 @@ def search_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     if not path:
         raise missing_query_error("path")
     try:
-        pattern = glob_matcher(request.query("pattern") or "**")
+        pattern = compile_glob(request.query("pattern") or "**")
     except re.error as error:
         raise invalid_body_error(f"the pattern is not a glob: {error}") from None
     found = _walk_below(path_resolver_for(daemon, request), path, None)
@@ -101,7 +101,10 @@ def replace_in_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     resolver = path_resolver_for(daemon, request)
     results = {}
     for path, document in _body_documents(request):
-        old, new = required_field(document, "old", str).encode(), required_field(document, "new", str).encode()
+        old, new = (
+            required_json_field(document, "old", str).encode(),
+            required_json_field(document, "new", str).encode(),
+        )
         if not old:
             raise invalid_body_error("'old' must not be empty")
         with resolver.resolve(path, follow=True) as resolved:

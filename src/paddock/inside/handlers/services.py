@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..daemon import Daemon
 from ..errors import invalid_body_error
-from ..exec.execution_events import CONTENT_TYPE, format_event
+from ..exec.execution_events import CONTENT_TYPE, format_execution_event
 from ..exec.output_relay import PING_INTERVAL
 from ..http.http11 import ChunkedWriter, HttpReply, IncomingRequest, StreamingReply, json_reply
-from ..http.json_fields import optional_field
+from ..http.json_fields import optional_json_field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def watch_services(daemon: Daemon, request: IncomingRequest) -> HttpReply:
         while True:
             seen, changes = daemon.services.changes_since(seen)
             if changes:
-                chunks.send(b"".join(format_event("service", **change) for change in changes))
+                chunks.send(b"".join(format_execution_event("service", **change) for change in changes))
                 quiet = 0.0
             elif quiet >= PING_INTERVAL:
-                chunks.send(format_event("ping"))
+                chunks.send(format_execution_event("ping"))
                 quiet = 0.0
             if not daemon.services.wait_beyond(seen, CLIENT_CHECK_SECONDS):
                 quiet += CLIENT_CHECK_SECONDS
@@ -60,7 +60,7 @@ def _service_list(daemon: Daemon) -> HttpReply:
 
 def _parse_selection(request: IncomingRequest) -> tuple[list[str] | None, float]:
     document: dict[str, Any] = request.json_object()
-    names = optional_field(document, "names", list)
+    names = optional_json_field(document, "names", list)
     if names is not None and not all(isinstance(name, str) for name in names):
         raise invalid_body_error("'names' must be a list of services' names")
     timeout = document.get("timeout", DEFAULT_WAIT)

@@ -12,7 +12,7 @@ from ..errors import ApiError, invalid_body_error
 from ..exec.terminals import ShellTerminal
 from ..http.buffered_socket import PeerDisconnected
 from ..http.http11 import BufferedSocket, HttpReply, IncomingRequest, RawConnectionReply, json_reply
-from ..http.json_fields import optional_field
+from ..http.json_fields import optional_json_field
 from ..http.websocket import BINARY, PING, PING_INTERVAL, TEXT, WebSocket, WebSocketClosed, check_websocket_upgrade
 
 STDIN, REPLAY = 0x00, 0x03
@@ -22,11 +22,13 @@ FLOOD_BYTES, GATHERED_BYTES, GATHER_SECONDS = 4 * 1024, 64 * 1024, 0.002
 
 def create_terminal(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     document = request.json_object()
-    command = optional_field(document, "command", str) or ""
+    command = optional_json_field(document, "command", str) or ""
     if "\0" in command:
         raise invalid_body_error("'command' must not contain NUL")
-    cwd = optional_field(document, "cwd", str) or ""
-    return json_reply(_terminal_document(daemon.terminals.create(cwd, command, optional_field(document, "id", str))))
+    cwd = optional_json_field(document, "cwd", str) or ""
+    return json_reply(
+        _terminal_document(daemon.terminals.create(cwd, command, optional_json_field(document, "id", str)))
+    )
 
 
 def list_terminals(daemon: Daemon, request: IncomingRequest) -> HttpReply:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-def optional_field(document: dict[str, Any], name: str, kind: type[T]) -> T | None:
+def optional_json_field(document: dict[str, Any], name: str, kind: type[T]) -> T | None:
     """Return a field of type `kind`, or None if it is absent or null."""
     value = document.get(name)
     if value is None:
@@ -23,16 +23,16 @@ def optional_field(document: dict[str, Any], name: str, kind: type[T]) -> T | No
     return value
 
 
-def required_field(document: dict[str, Any], name: str, kind: type[T]) -> T:
-    value = optional_field(document, name, kind)
+def required_json_field(document: dict[str, Any], name: str, kind: type[T]) -> T:
+    value = optional_json_field(document, name, kind)
     if value is None:
         raise invalid_body_error(f"{name!r} is required")
     return value
 
 
-def variables_field(document: dict[str, Any], name: str) -> dict[str, str]:
+def environment_variables_field(document: dict[str, Any], name: str) -> dict[str, str]:
     """Return a field that maps names of environment variables to values."""
-    found = optional_field(document, name, dict) or {}
+    found = optional_json_field(document, name, dict) or {}
     for key, value in found.items():
         if not isinstance(value, str) or "\0" in value or "\0" in key or "=" in key or not key:
             raise invalid_body_error(f"{name!r} must map variable names to strings; {key!r} does not")

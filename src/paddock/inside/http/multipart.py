@@ -28,11 +28,11 @@ class MultipartReader:
         self._body = body
         self._buffer = self._taken = b"\r\n"
 
-    def parts(self) -> Iterator[FormPart]:
+    def parts(self) -> Iterator[MultipartFormPart]:
         for _ in self._until_delimiter():
             pass  # Skip the preamble.
         while self._take_bytes(2) == b"\r\n":
-            part = FormPart(self._part_name(), self)
+            part = MultipartFormPart(self._part_name(), self)
             yield part
             for _ in part.content():
                 pass
@@ -77,7 +77,7 @@ class MultipartReader:
         self._buffer = self._buffer[end + len(self._delimiter) :]
 
 
-class FormPart:
+class MultipartFormPart:
     """One part of the form."""
 
     def __init__(self, name: str, source: MultipartReader) -> None:

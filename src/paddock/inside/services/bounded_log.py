@@ -12,7 +12,7 @@ TAIL_BYTES = 16 * 1024
 """Bytes at the end of the file that are searched for the last lines."""
 
 
-class BoundedLog:
+class BoundedLogFile:
     """Log file with one writing thread and any number of readers."""
 
     def __init__(self, path: str) -> None:

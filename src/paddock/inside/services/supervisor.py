@@ -14,7 +14,7 @@ from ..exec.environment import ProcessEnvironment
 from ..exec.processes import NOT_FOUND, ChildProcess, ProcessRegistry
 from ..file_descriptors import READ_SIZE
 from ..settings import EarlyServiceSettings, ServiceSettings
-from .bounded_log import BoundedLog
+from .bounded_log import BoundedLogFile
 from .display_startup import DISPLAY_SERVICE, DisplayStartup
 
 TYPE_CHECKING = False
@@ -36,7 +36,7 @@ STOPPED, STOPPING, WAITING, STARTING, READY, FAILED = "stopped", "stopping", "wa
 class SupervisedService:
     """One supervised program and its state."""
 
-    def __init__(self, settings: ServiceSettings, log: BoundedLog) -> None:
+    def __init__(self, settings: ServiceSettings, log: BoundedLogFile) -> None:
         self.settings = settings
         self.name = settings.name
         self.log = log
@@ -96,7 +96,8 @@ class ServiceSupervisor:
         logs = os.path.join(directory, "services")
         os.makedirs(logs, 0o700, exist_ok=True)
         self._all = {
-            each.name: SupervisedService(each, BoundedLog(os.path.join(logs, f"{each.name}.log"))) for each in settings
+            each.name: SupervisedService(each, BoundedLogFile(os.path.join(logs, f"{each.name}.log")))
+            for each in settings
         }
         self._display_startup = DisplayStartup(environment, expected=DISPLAY_SERVICE in self._all)
 

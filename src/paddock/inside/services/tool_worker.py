@@ -19,7 +19,7 @@ from ..exec.environment import ProcessEnvironment
 from ..exec.processes import ChildProcess, ProcessRegistry
 from ..file_descriptors import READ_SIZE
 from ..http.buffered_socket import BufferedSocket, PeerDisconnected
-from .bounded_log import BoundedLog
+from .bounded_log import BoundedLogFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ToolWorker:
         self._child: ChildProcess | None = None
         self._socket_fd = -1
         self._idle_connections: list[ToolWorkerConnection] = []
-        self._log: BoundedLog | None = None
+        self._log: BoundedLogFile | None = None
         self._kind = ""
         self._checking = False
         self.starts = 0
@@ -174,7 +174,7 @@ class ToolWorker:
         self.starts += 1
         self._kind = variables.get(KIND_VARIABLE, "")
         if self._log is None:
-            self._log = BoundedLog(os.path.join(self._directory, "tools.log"))
+            self._log = BoundedLogFile(os.path.join(self._directory, "tools.log"))
         threading.Thread(target=_log_output, args=(reader, self._log), daemon=True).start()
 
     def _listen(self) -> socket.socket:
@@ -258,7 +258,7 @@ def _replies(connection: ToolWorkerConnection) -> bool:
             return False
 
 
-def _log_output(descriptor: int, log: BoundedLog) -> None:
+def _log_output(descriptor: int, log: BoundedLogFile) -> None:
     """Log the output of a worker and of the processes it leaves behind."""
     try:
         while data := os.read(descriptor, READ_SIZE):

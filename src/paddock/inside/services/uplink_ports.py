@@ -24,7 +24,7 @@ def open_uplink_port(settings: UplinkPortSettings) -> None:
     threading.Thread(target=_accept_connections, args=(listener, settings.socket_path), daemon=True).start()
 
 
-def open_jupyter_port() -> None:
+def reserve_jupyter_port() -> None:
     """Accept connections on `JUPYTER_PORT`, unless another program has the port already."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:

@@ -17,7 +17,7 @@ from ..http.http11 import (
     error_reply,
     json_reply,
 )
-from ..http.json_fields import required_field, variables_field
+from ..http.json_fields import environment_variables_field, required_json_field
 from ..http.threaded_server import ThreadedHttpServer
 from .argument_schema import validate_tool_arguments
 from .call_client import CallerDisconnected, ToolCallClient
@@ -124,7 +124,9 @@ class ToolServer(ThreadedHttpServer):
     def _set_environment(self, request: IncomingRequest) -> HttpReply:
         """Set the variables and the working directory of a sandbox claimed from a pool."""
         document = request.json_object()
-        self._context.replace_environment(variables_field(document, "env"), required_field(document, "cwd", str))
+        self._context.replace_environment(
+            environment_variables_field(document, "env"), required_json_field(document, "cwd", str)
+        )
         return json_reply({})
 
     def _get_screenshot(self, request: IncomingRequest) -> HttpReply:

@@ -29,7 +29,7 @@ from paddock.errors import (
 from paddock.fleet.fleet import Fleet
 from paddock.live.desktop.screen_streams import ScreenReader
 from paddock.live.recording import padrec_file, video_export
-from paddock.live.recording.padrec_file import PadrecWriter, PictureEntry
+from paddock.live.recording.padrec_file import PadrecWriter, PictureIndexEntry
 from paddock.live.recording.recording_files import RecordingFiles
 from paddock.model.events import EventType
 from paddock.model.owners import is_visible_to_view, private_subject_of_view
@@ -141,13 +141,13 @@ class RecordingManager:
 
     async def read_picture(
         self, tenant: str, sandbox_id: str, recording_id: str, number: int
-    ) -> tuple[PictureEntry, bytes]:
+    ) -> tuple[PictureIndexEntry, bytes]:
         """Return one picture of a recording, counted from 0."""
         path = await self.recording_path(tenant, sandbox_id, recording_id)
         entry = await asyncio.to_thread(padrec_file.read_index_entry, path, number)
         return entry, await asyncio.to_thread(padrec_file.read_picture, path, entry)
 
-    async def read_index(self, tenant: str, sandbox_id: str, recording_id: str) -> Sequence[PictureEntry]:
+    async def read_index(self, tenant: str, sandbox_id: str, recording_id: str) -> Sequence[PictureIndexEntry]:
         """Return time and size of every picture."""
         return await asyncio.to_thread(
             padrec_file.read_index_entries, await self.recording_path(tenant, sandbox_id, recording_id)

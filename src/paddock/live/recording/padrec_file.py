@@ -26,7 +26,7 @@ MAX_PICTURE_SIZE = 32 * 2**20
 _ENTRY = struct.Struct(">QIHHd")
 
 
-class PictureEntry(NamedTuple):
+class PictureIndexEntry(NamedTuple):
     """Position, size, dimensions and time of a picture."""
 
     offset: int
@@ -74,7 +74,7 @@ class PadrecWriter:
         }
         line = json.dumps(head, separators=(",", ":")).encode() + b"\n"
         _write_all(self._data, b"".join((line, frame.data, b"\n")))
-        entry = PictureEntry(self.size + len(line), len(frame.data), frame.width, frame.height, frame.at)
+        entry = PictureIndexEntry(self.size + len(line), len(frame.data), frame.width, frame.height, frame.at)
         _write_all(self._index, _ENTRY.pack(*entry))
         self.size += len(line) + len(frame.data) + 1
         self.frames += 1
@@ -89,7 +89,7 @@ class PadrecWriter:
             os.close(descriptor)
 
 
-def read_index_entry(path: Path, number: int) -> PictureEntry:
+def read_index_entry(path: Path, number: int) -> PictureIndexEntry:
     """Read the index entry of one picture. Raises `NotFound`."""
     try:
         with path.with_suffix(INDEX_SUFFIX).open("rb") as file:
@@ -99,17 +99,17 @@ def read_index_entry(path: Path, number: int) -> PictureEntry:
         found = b""
     if len(found) < _ENTRY.size:
         raise NotFound(f"the recording has no picture {number}")
-    return PictureEntry(*_ENTRY.unpack(found))
+    return PictureIndexEntry(*_ENTRY.unpack(found))
 
 
-def read_index_entries(path: Path) -> list[PictureEntry]:
+def read_index_entries(path: Path) -> list[PictureIndexEntry]:
     """Read all index entries."""
     content = path.with_suffix(INDEX_SUFFIX).read_bytes()
     whole = len(content) - len(content) % _ENTRY.size
-    return [PictureEntry(*each) for each in _ENTRY.iter_unpack(content[:whole])]
+    return [PictureIndexEntry(*each) for each in _ENTRY.iter_unpack(content[:whole])]
 
 
-def read_picture(path: Path, entry: PictureEntry) -> bytes:
+def read_picture(path: Path, entry: PictureIndexEntry) -> bytes:
     """Read the JPEG of an index entry. Raises `NotFound`."""
     try:
         with path.open("rb") as file:
@@ -122,7 +122,7 @@ def read_picture(path: Path, entry: PictureEntry) -> bytes:
     return data
 
 
-def repair_padrec(path: Path) -> list[PictureEntry]:
+def repair_padrec(path: Path) -> list[PictureIndexEntry]:
     """Truncate an incomplete last picture, rebuild the index and return its entries."""
     with path.open("r+b") as file:
         found, end = [], 0
@@ -137,7 +137,7 @@ def repair_padrec(path: Path) -> list[PictureEntry]:
     return found
 
 
-def _scan(file: BinaryIO) -> Iterator[tuple[PictureEntry | None, int]]:
+def _scan(file: BinaryIO) -> Iterator[tuple[PictureIndexEntry | None, int]]:
     """Yield every complete picture with its end offset, after the end offset of the header line."""
     length = os.fstat(file.fileno()).st_size
     head = file.readline(MAX_LINE)
@@ -149,7 +149,7 @@ def _scan(file: BinaryIO) -> Iterator[tuple[PictureEntry | None, int]]:
         try:
             header = json.loads(line)
             size, offset = int(header["bytes"]), end + len(line)
-            entry = PictureEntry(offset, size, int(header["width"]), int(header["height"]), float(header["at"]))
+            entry = PictureIndexEntry(offset, size, int(header["width"]), int(header["height"]), float(header["at"]))
             _ENTRY.pack(*entry)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error):
             return

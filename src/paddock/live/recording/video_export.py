@@ -16,7 +16,7 @@ from typing import Literal
 
 from paddock.errors import InvalidInput, TooLarge, Unavailable
 from paddock.live.recording import matroska
-from paddock.live.recording.padrec_file import PictureEntry, read_index_entries, read_picture
+from paddock.live.recording.padrec_file import PictureIndexEntry, read_index_entries, read_picture
 
 VideoFormat = Literal["mp4", "gif", "mkv"]
 MEDIA_TYPES: dict[VideoFormat, str] = {"mp4": "video/mp4", "gif": "image/gif", "mkv": "video/x-matroska"}
@@ -55,7 +55,7 @@ async def export_video(recording: Path, until: float | None, format: VideoFormat
         ) from None
 
 
-def matroska_chunks(recording: Path, entries: Sequence[PictureEntry], until: float | None) -> Iterator[bytes]:
+def matroska_chunks(recording: Path, entries: Sequence[PictureIndexEntry], until: float | None) -> Iterator[bytes]:
     """Yield the Matroska file in chunks, with every picture as recorded."""
     yield matroska.matroska_header(max(entry.width for entry in entries), max(entry.height for entry in entries))
     began, last = entries[0].at, -1
@@ -69,7 +69,7 @@ def matroska_chunks(recording: Path, entries: Sequence[PictureEntry], until: flo
     yield matroska.matroska_picture(max(last + round(_LAST_PICTURE_TIME * 1000), end), data)
 
 
-def _write_matroska(recording: Path, entries: Sequence[PictureEntry], until: float | None, target: Path) -> None:
+def _write_matroska(recording: Path, entries: Sequence[PictureIndexEntry], until: float | None, target: Path) -> None:
     with target.open("xb") as file:
         for part in matroska_chunks(recording, entries, until):
             if file.tell() + len(part) > MAX_VIDEO_SIZE:
@@ -78,7 +78,7 @@ def _write_matroska(recording: Path, entries: Sequence[PictureEntry], until: flo
 
 
 async def _run_encoder(
-    recording: Path, entries: Sequence[PictureEntry], until: float | None, format: VideoFormat, target: Path
+    recording: Path, entries: Sequence[PictureIndexEntry], until: float | None, format: VideoFormat, target: Path
 ) -> None:
     command = _ffmpeg_command(format, entries)
     # The confined program writes outside the data directory, which it cannot even see.
@@ -171,7 +171,7 @@ def _confinement_command(directory: Path) -> list[str]:
     return [*words, "--proc", "/proc", "--dev", "/dev", "--bind", str(directory), OUTPUT_DIRECTORY, "--"]
 
 
-def _ffmpeg_command(format: VideoFormat, entries: Sequence[PictureEntry]) -> list[str]:
+def _ffmpeg_command(format: VideoFormat, entries: Sequence[PictureIndexEntry]) -> list[str]:
     wide, high = max(entry.width for entry in entries), max(entry.height for entry in entries)
     width = min(wide, MAX_WIDTHS[format])
     height = max(2, round(high * width / wide) // 2 * 2)

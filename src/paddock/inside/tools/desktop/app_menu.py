@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 500
 
 
-def list_menu_entries() -> Iterator[dict[str, Any]]:
+def list_app_menu_entries() -> Iterator[dict[str, Any]]:
     """Yield the visible entries of the application menu."""
     home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     data_directories = [home, *(os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share").split(":")]
@@ -59,10 +59,10 @@ def _entry(path: str) -> dict[str, Any] | None:
     return {**named, "argv": argv} if argv else None
 
 
-def find_menu_entry(app: str) -> dict[str, Any] | None:
+def find_app_menu_entry(app: str) -> dict[str, Any] | None:
     """Return the menu entry with this name or id."""
     wanted = app.lower()
-    for entry in list_menu_entries():
+    for entry in list_app_menu_entries():
         if wanted in (entry["id"].lower(), entry["name"].lower()):
             return entry
     return None

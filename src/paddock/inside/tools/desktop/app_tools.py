@@ -20,7 +20,7 @@ from ..workspace.process_list import (
     process_session_id,
 )
 from ..workspace.program_runner import HeadAndTailBuffer
-from .app_menu import find_menu_entry, list_menu_entries
+from .app_menu import find_app_menu_entry, list_app_menu_entries
 from .window_manager import XWindow, active_window_id, describe_window, list_x_windows
 from .x_display import DesktopUnavailable
 
@@ -105,7 +105,7 @@ def app_tools(context: ToolContext) -> list[CallableTool]:
 
 
 def start_app(context: ToolContext, app: str, arguments: list[str], wait: float) -> ToolCallResult:
-    entry = find_menu_entry(app)
+    entry = find_app_menu_entry(app)
     return launch_app(context, [*(entry["argv"] if entry else _parse_command(app)), *arguments], wait)
 
 
@@ -377,7 +377,8 @@ def list_apps(context: ToolContext) -> ToolCallResult:
 
 def list_installed_apps(context: ToolContext) -> ToolCallResult:
     apps = sorted(
-        ({k: v for k, v in entry.items() if k != "argv"} for entry in list_menu_entries()), key=lambda e: str(e["name"])
+        ({k: v for k, v in entry.items() if k != "argv"} for entry in list_app_menu_entries()),
+        key=lambda e: str(e["name"]),
     )
     lines = [f"{entry['name']}  ({entry['id']})  {entry['comment']}".rstrip() for entry in apps]
     return ToolCallResult("\n".join(lines) or "no installed programs", structured={"apps": apps})

@@ -47,7 +47,7 @@ def read_keymap(connection: XConnection) -> dict[int, tuple[int, bool]]:
     return known
 
 
-def key_symbol(name: str) -> int:
+def key_symbol_of_name(name: str) -> int:
     """Return the key symbol of a name or a character. Raises ToolError with similar names."""
     from Xlib import XK
 
@@ -55,7 +55,7 @@ def key_symbol(name: str) -> int:
     if known is not None:
         return int(XK.string_to_keysym(known) or _xkb_symbol(known))
     if len(name) == 1:
-        return character_symbol(name)
+        return key_symbol_of_character(name)
     found = XK.string_to_keysym(name) or XK.string_to_keysym(name.lower()) or XK.string_to_keysym(name.capitalize())
     if found:
         return int(found)
@@ -66,7 +66,7 @@ def key_symbol(name: str) -> int:
     raise ToolError(f"there is no key {name!r}; {hint}")
 
 
-def character_symbol(text: str) -> int:
+def key_symbol_of_character(text: str) -> int:
     """Return the key symbol of one character."""
     from Xlib import XK
 
@@ -83,7 +83,7 @@ def parse_key_combination(connection: XConnection, text: str) -> list[int]:
     codes: list[int] = []
     for name in names:
         # With a modifier, case is ignored: ctrl+T is not ctrl+shift+t.
-        symbol = key_symbol(name.lower() if modified and len(name) == 1 else name)
+        symbol = key_symbol_of_name(name.lower() if modified and len(name) == 1 else name)
         key = read_keymap(connection).get(symbol)
         if key is None:
             raise ToolError(f"the keyboard has no key for {name!r}; input_text writes any character")
@@ -111,7 +111,7 @@ def modifier_keycodes(connection: XConnection, modifiers: Sequence[str]) -> list
     for name in modifiers:
         if name.lower() not in MODIFIER_NAMES:
             raise ToolError(f"{name!r} is not a modifier; the modifiers are: {', '.join(MODIFIER_NAMES)}")
-        key = read_keymap(connection).get(key_symbol(name))
+        key = read_keymap(connection).get(key_symbol_of_name(name))
         if key is None:
             raise ToolError(f"the keyboard has no key for {name!r}")
         codes.append(key[0])

@@ -7,8 +7,8 @@ import time
 from ..tool_registry import CallableTool
 from ..tool_result import ToolCallResult, ToolError, quote_title
 from .key_codes import (
-    character_symbol,
     hold_keycodes,
+    key_symbol_of_character,
     modifier_keycodes,
     parse_key_combination,
     press_keycodes,
@@ -122,7 +122,7 @@ def is_typable(connection: XConnection, text: str) -> bool:
     if not text.isascii():
         return False
     known = read_keymap(connection)
-    return all(character_symbol(character) in known for character in set(text))
+    return all(key_symbol_of_character(character) in known for character in set(text))
 
 
 def _type_text(context: ToolContext, text: str) -> None:
@@ -133,7 +133,7 @@ def _type_text(context: ToolContext, text: str) -> None:
             known = read_keymap(connection)
             shift = modifier_keycodes(connection, ["shift"])
             for character in text[begin : begin + 100]:
-                code, shifted = known[character_symbol(character)]
+                code, shifted = known[key_symbol_of_character(character)]
                 with hold_keycodes(connection, shift if shifted else ()):
                     press_keycodes(connection, [code])
                     release_keycodes(connection, [code])
