@@ -161,7 +161,9 @@ def test_screen_elements_are_listed(phone: PhoneToolClient) -> None:
         ("<?xml version='1.0'?><!DOCTYPE a [<!ENTITY b 'c'>]><hierarchy>&b;</hierarchy>", "cannot be parsed"),
     ],
 )
-def test_device_output_is_untrusted(phone: PhoneToolClient, device: FakeAndroidDevice, dump: str, expected_error: str) -> None:
+def test_device_output_is_untrusted(
+    phone: PhoneToolClient, device: FakeAndroidDevice, dump: str, expected_error: str
+) -> None:
     device.write("ui.xml", dump)
     assert expected_error in phone.fails("mobile_ui_elements")
 

@@ -23,7 +23,9 @@ SIZE = (412, 915)
 @pytest.fixture(scope="module")
 def browser_sandbox() -> Iterator[BrowserSandbox]:
     with run_browser_sandbox("mobile", env={"PADDOCK_APPS": "/workspace/apps.json"}) as made:
-        made.sandbox.write("/workspace/apps.json", json.dumps({"Phone": PHONE, "Forms": f"{PAGES_URL}/form.html"}).encode())
+        made.sandbox.write(
+            "/workspace/apps.json", json.dumps({"Phone": PHONE, "Forms": f"{PAGES_URL}/form.html"}).encode()
+        )
         yield made
 
 
