@@ -169,7 +169,7 @@ def test_endless_stream_times_out(tmp_path: Path, body: bytes) -> None:
 
 
 def test_heavy_stream_does_not_block_others(tmp_path: Path) -> None:
-    """While a sandbox tells all it may, letter by letter, the others have their turns."""
+    """While a sandbox streams the maximum output in single characters, other tasks still run."""
     body = streamed(lines(*[{"output": "x"}] * MAX_OUTPUT_BYTES, {"result": RESULT}))
 
     async def act(writer: asyncio.StreamWriter) -> None:

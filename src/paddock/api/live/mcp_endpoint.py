@@ -52,7 +52,7 @@ def create_router(services: ApiServices) -> APIRouter:
         except HTTPException as error:
             if error.status_code not in _REFUSED_BODIES:
                 raise
-            refusal = mcp_messages.error_response(error.status_code, mcp_messages.INVALID_REQUEST, error.detail)
+            refusal = mcp_messages.mcp_error_response(error.status_code, mcp_messages.INVALID_REQUEST, error.detail)
             return Response(refusal.body, refusal.status, media_type="application/json")
         accept = request.headers.get("accept", "")
         answer = await cancel_on_disconnect(
