@@ -161,13 +161,13 @@ def test_flood_from_a_sandbox_affects_only_itself(server: Server, client: httpx.
 
 
 @pytest.mark.parametrize(
-    "request", [b"", b"POST /mcp HTTP/1.1\\r\\nContent-Length: 9\\r\\n\\r\\n{", b"GET /mcp HTTP/1.1\\r\\n\\r\\n"]
+    "sent_bytes", [b"", b"POST /mcp HTTP/1.1\\r\\nContent-Length: 9\\r\\n\\r\\n{", b"GET /mcp HTTP/1.1\\r\\n\\r\\n"]
 )
-def test_sandbox_with_open_mcp_connection_is_deleted(client: httpx.Client, request: bytes) -> None:
+def test_sandbox_with_open_mcp_connection_is_deleted(client: httpx.Client, sent_bytes: bytes) -> None:
     with sandbox_of(client, "code", image={"uri": "host"}) as sandbox:
         program = (
             "import socket, time; s = socket.create_connection(('127.0.0.1', 8765)); "
-            f"s.sendall(b'{request.decode()}'); open('/tmp/held', 'w'); time.sleep(100)"
+            f"s.sendall(b'{sent_bytes.decode()}'); open('/tmp/held', 'w'); time.sleep(100)"
         )
         run_in_sandbox(
             client, sandbox.id, f'python3 -c "{program}" >/dev/null 2>&1 & until [ -e /tmp/held ]; do sleep 0.01; done'
