@@ -60,10 +60,10 @@ from paddock.llm.metering.usage_ledger import UsageLedger
 from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.providers.factory import ProviderDependencies, make_provider
 from paddock.llm.wire.base import Handler, HttpRequest, ResponseWriter
-from paddock.llm.wire.descriptor_guard import DescriptorGuard
+from paddock.llm.wire.descriptor_guard import FileDescriptorGuard
 from paddock.llm.wire.http_client import HttpClient
 from paddock.llm.wire.http_server import HttpServer
-from paddock.mcp.address_policy import AddressPolicy
+from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.server_proxy import McpServerProxies
 from paddock.model.sandbox import SandboxLimits, SandboxState
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
@@ -75,7 +75,7 @@ from paddock.store.data_lock import DataDirectoryLock
 from paddock.store.database import Store
 from paddock.store.key_store import ApiKeyStore
 from paddock.store.login_store import LoginStore
-from paddock.store.model_exchanges.usage_series import SeriesStore
+from paddock.store.model_exchanges.usage_series import UsageSeriesStore
 from paddock.store.object_counts import ObjectCounts
 from paddock.telemetry.event_loop_monitor import EventLoopMonitor
 from paddock.telemetry.log_buffer import LogBuffer
@@ -117,7 +117,7 @@ class PaddockServer:
     def __init__(self, config: Config, log: LogBuffer | None = None) -> None:
         self.log = log or LogBuffer()
         self.config = config.model_copy(update={"llm": add_demo_model(config.llm)})
-        self.descriptors = DescriptorGuard()
+        self.descriptors = FileDescriptorGuard()
         self._held = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -204,7 +204,7 @@ class PaddockServer:
                 fleet=self.fleet,
                 keys=self.keys,
                 counts=ObjectCounts(self.store),
-                series=SeriesStore(self.store),
+                series=UsageSeriesStore(self.store),
                 ready=self.store.check,
                 log=self.log,
                 logins=BrowserLogins(self.keys, LoginStore(self.store)),
@@ -305,7 +305,7 @@ def create_mcp_proxies(config: Config) -> McpServerProxies:
         found = config.runs.secrets.get(name)
         return None if found is None else found.get_secret_value()
 
-    proxies = McpServerProxies(secret, AddressPolicy(config.mcp.allow, config.sandboxes.port_range))
+    proxies = McpServerProxies(secret, McpAddressPolicy(config.mcp.allow, config.sandboxes.port_range))
     proxies.address_policy.refuse_port(config.server.port)
     if config.llm.listen is not None:
         proxies.address_policy.refuse_port(int(config.llm.listen.rpartition(":")[2]))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paddock.llm.metering.usage_ledger import UsageLedger
     from paddock.runs.run_service import RunService
     from paddock.sandbox.images import ImageBuildJobs, ImageStore
-    from paddock.store.model_exchanges.usage_series import SeriesStore
+    from paddock.store.model_exchanges.usage_series import UsageSeriesStore
     from paddock.store.object_counts import ObjectCounts
 
 
@@ -42,7 +42,7 @@ class ApiServices:
     live: LiveServices
     sessions: SessionService
     counts: ObjectCounts
-    series: SeriesStore
+    series: UsageSeriesStore
     ready: Callable[[], Awaitable[None]]
     """Raises `Unavailable` while the database cannot be read and written."""
     log: LogBuffer = field(default_factory=LogBuffer)

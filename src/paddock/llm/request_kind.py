@@ -12,25 +12,25 @@ import msgspec
 from paddock.errors import InvalidInput
 from paddock.llm.wire.base import HttpRequest
 
-GENERATE = "generate"
-COUNT = "count_tokens"
-EMBED = "embed"
+GENERATE_OPERATION = "generate"
+COUNT_OPERATION = "count_tokens"
+EMBED_OPERATION = "embed"
 _FIXED = {
-    "/v1/chat/completions": ("openai-chat", GENERATE),
-    "/v1/responses": ("openai-responses", GENERATE),
-    "/v1/messages": ("anthropic", GENERATE),
-    "/v1/messages/count_tokens": ("anthropic", COUNT),
-    "/v1/embeddings": ("openai-chat", EMBED),
+    "/v1/chat/completions": ("openai-chat", GENERATE_OPERATION),
+    "/v1/responses": ("openai-responses", GENERATE_OPERATION),
+    "/v1/messages": ("anthropic", GENERATE_OPERATION),
+    "/v1/messages/count_tokens": ("anthropic", COUNT_OPERATION),
+    "/v1/embeddings": ("openai-chat", EMBED_OPERATION),
 }
 POST_PATHS = tuple(_FIXED)
 """Paths of model requests in all formats but Gemini's, which has the model in the path."""
 _GEMINI = re.compile(r"/(?:v1|v1beta|v1alpha)/models/([^?#]{1,1000}):([A-Za-z]{1,40})")
 _GEMINI_METHODS = {
-    "generateContent": GENERATE,
-    "streamGenerateContent": GENERATE,
-    "countTokens": COUNT,
-    "embedContent": EMBED,
-    "batchEmbedContents": EMBED,
+    "generateContent": GENERATE_OPERATION,
+    "streamGenerateContent": GENERATE_OPERATION,
+    "countTokens": COUNT_OPERATION,
+    "embedContent": EMBED_OPERATION,
+    "batchEmbedContents": EMBED_OPERATION,
 }
 UNSERVED_GEMINI_METHODS = {
     "predict": "image generation",
@@ -101,7 +101,7 @@ def is_model_path(path: str) -> bool:
     return unserved_gemini_method(path) is None
 
 
-def takes_post(path: str) -> bool:
+def is_post_model_path(path: str) -> bool:
     """Return whether a model path takes requests to a model; the others only list models."""
     return path in _FIXED or _GEMINI.fullmatch(path) is not None
 
@@ -121,7 +121,7 @@ def add_api_version(path: str) -> str:
     return path
 
 
-def suggest_path(path: str) -> str | None:
+def suggest_model_path(path: str) -> str | None:
     """Return the served path that a client with a wrong base URL means: one with too many slashes or prefixes."""
     if not (path.endswith("/") or "//" in path or path.startswith(_WRONG_STARTS)):
         return None
@@ -134,14 +134,14 @@ def suggest_path(path: str) -> str | None:
     return right if is_model_path(right) else None
 
 
-def error_format(path: str) -> str:
+def error_format_of_path(path: str) -> str:
     """Return the format in which to report errors for a path."""
     if path in _FIXED:
         return _FIXED[path][0]
     return "gemini" if path.startswith(("/v1beta/", "/v1alpha/")) or _GEMINI.fullmatch(path) else "openai-chat"
 
 
-def parse_list_request(request: HttpRequest) -> ModelListRequest | None:
+def parse_model_list_request(request: HttpRequest) -> ModelListRequest | None:
     found = _LIST.fullmatch(request.path)
     if found is None:
         return None
@@ -162,7 +162,7 @@ def parse_model_call(request: HttpRequest) -> ModelCall:
         raise InvalidInput("model: must be the name of a model, as a string")
     if head.stream is not None and not isinstance(head.stream, bool):
         raise InvalidInput("stream: must be true or false")
-    return ModelCall(*fixed, head.model, bool(head.stream) and fixed[1] == GENERATE)
+    return ModelCall(*fixed, head.model, bool(head.stream) and fixed[1] == GENERATE_OPERATION)
 
 
 def _parse_gemini_call(request: HttpRequest) -> ModelCall:
@@ -203,5 +203,5 @@ def read_api_key(request: HttpRequest) -> str | None:
     return dict(parse_qsl(request.query)).get("key") if "key=" in request.query else None
 
 
-def wants_upgrade(request: HttpRequest) -> bool:
+def is_upgrade_request(request: HttpRequest) -> bool:
     return request.first_values.get(b"upgrade", b"").lower() == b"websocket"

@@ -34,7 +34,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
 
 
-class AddressPolicy(AbstractResolver):
+class McpAddressPolicy(AbstractResolver):
     """DNS resolver for connections to MCP servers; raises `Forbidden` for addresses that are not allowed."""
 
     def __init__(self, allow: Iterable[str] = (), published: PortRange | None = None) -> None:

@@ -12,11 +12,11 @@ from pydantic import TypeAdapter, ValidationError
 from paddock.errors import InvalidInput
 from paddock.model.task import McpServer
 
-EXTENSION = "paddock.mcp"
+MCP_EXTENSION = "paddock.mcp"
 """The sandbox extension with the servers as JSON. Only Paddock itself sets it, for sandboxes of runs."""
-PORT = 8422
+MCP_PROXY_PORT = 8422
 """Port of the proxy in a sandbox, on 127.0.0.1."""
-ADDRESS = f"http://127.0.0.1:{PORT}"
+MCP_PROXY_ADDRESS = f"http://127.0.0.1:{MCP_PROXY_PORT}"
 SecretLookup: TypeAlias = Callable[[str], str | None]
 """Returns a secret by name, or None."""
 _SERVERS = TypeAdapter(tuple[McpServer, ...])
@@ -27,38 +27,38 @@ _RESERVED_HEADERS = frozenset(
 )
 
 
-def servers_extension(servers: Iterable[McpServer]) -> dict[str, str]:
+def mcp_servers_extension(servers: Iterable[McpServer]) -> dict[str, str]:
     """Return the extension that declares a task's remote MCP servers.
 
     Headers may contain `${NAME}`, a reference to a secret, which is stored unresolved.
     """
     remote = tuple(server for server in servers if server.url)
-    return {EXTENSION: _SERVERS.dump_json(remote, exclude_defaults=True).decode()} if remote else {}
+    return {MCP_EXTENSION: _SERVERS.dump_json(remote, exclude_defaults=True).decode()} if remote else {}
 
 
-def server_address(name: str) -> str:
+def mcp_server_url(name: str) -> str:
     """Return the URL of a server as seen in the sandbox."""
-    return f"{ADDRESS}/{name}"
+    return f"{MCP_PROXY_ADDRESS}/{name}"
 
 
 def read_declared_servers(extensions: Mapping[str, str]) -> dict[str, McpServer]:
     """Parse the declared servers of a sandbox by name. Raises `InvalidInput`."""
-    text = extensions.get(EXTENSION)
+    text = extensions.get(MCP_EXTENSION)
     if text is None:
         return {}
     try:
         servers = _SERVERS.validate_json(text)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in (EXTENSION, *problem["loc"]))
+        where = ".".join(str(part) for part in (MCP_EXTENSION, *problem["loc"]))
         message = problem["msg"].removeprefix("Value error, ")
         raise InvalidInput(f"extensions.{where}: {message[:1].lower()}{message[1:]}") from None
     for server in servers:
-        check_server(server)
+        check_mcp_server(server)
     return {server.name: server for server in servers}
 
 
-def check_server(server: McpServer, lookup: SecretLookup | None = None) -> None:
+def check_mcp_server(server: McpServer, lookup: SecretLookup | None = None) -> None:
     """Raise `InvalidInput` for an invalid address or header, or an unknown secret."""
     try:
         parts = urlsplit(server.url or "")
@@ -82,7 +82,7 @@ def check_server(server: McpServer, lookup: SecretLookup | None = None) -> None:
         if not _TOKEN.fullmatch(header) or header.lower() in _RESERVED_HEADERS:
             raise InvalidInput(f"mcp.{server.name}.headers: {header[:100]!r} cannot be set as a header")
         if lookup is not None:
-            fill_secrets(server.name, header, value, lookup)
+            fill_header_secrets(server.name, header, value, lookup)
 
 
 def referenced_secrets(servers: Iterable[McpServer]) -> set[str]:
@@ -91,7 +91,7 @@ def referenced_secrets(servers: Iterable[McpServer]) -> set[str]:
     return {match[1] for value in values for match in _REFERENCE.finditer(value) if match[1]}
 
 
-def fill_secrets(server: str, header: str, value: str, lookup: SecretLookup) -> str:
+def fill_header_secrets(server: str, header: str, value: str, lookup: SecretLookup) -> str:
     """Replace secret references in a header value. Raises `InvalidInput`, without secrets in its message."""
 
     def replace(match: re.Match[str]) -> str:

@@ -22,20 +22,20 @@ from paddock.errors import Forbidden, InvalidInput, NotFound, PaddockError, TooL
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.uplink_http_server import UplinkHttpServer
 from paddock.fleet.uplink_sockets import is_from_web_page, publish_uplink_socket
-from paddock.mcp.address_policy import AddressPolicy
+from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.declared_servers import (
-    ADDRESS,
-    EXTENSION,
-    PORT,
+    MCP_EXTENSION,
+    MCP_PROXY_ADDRESS,
+    MCP_PROXY_PORT,
     SecretLookup,
-    check_server,
-    fill_secrets,
+    check_mcp_server,
+    fill_header_secrets,
     read_declared_servers,
 )
 from paddock.model.sandbox import Sandbox, UplinkService
 from paddock.model.task import McpServer
 
-NAME = "mcp"
+MCP_UPLINK_NAME = "mcp"
 MAX_REQUEST_SIZE = 16 * 2**20
 CONNECT_TIMEOUT = 10.0
 READ_TIMEOUT = 3600.0
@@ -44,7 +44,7 @@ SEND_TIMEOUT = 120.0
 """Seconds for which a program may stop reading a response."""
 KEEPALIVE_TIMEOUT = 4.0
 """Seconds an idle connection is kept: shorter than servers do, to avoid reusing a closing one."""
-METHODS = ("GET", "POST", "DELETE")
+PROXIED_METHODS = ("GET", "POST", "DELETE")
 _SAFE_SUBPATH = re.compile(r"(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%(?!2[eEfF]|5[cC]|00)[0-9A-Fa-f]{2})*)*")
 """Paths that all servers interpret alike: no escaped dots or slashes."""
 _HOP_HEADERS = frozenset(
@@ -59,22 +59,29 @@ log = structlog.get_logger()
 class McpServerProxies:
     """Lifecycle hook: serve each sandbox a proxy to its declared MCP servers."""
 
-    def __init__(self, lookup: SecretLookup = lambda name: None, address_policy: AddressPolicy | None = None) -> None:
+    def __init__(
+        self, lookup: SecretLookup = lambda name: None, address_policy: McpAddressPolicy | None = None
+    ) -> None:
         self._lookup = lookup
-        self.address_policy = address_policy or AddressPolicy()
+        self.address_policy = address_policy or McpAddressPolicy()
         self._served: dict[str, _McpServerProxy] = {}
         self._session: ClientSession | None = None
 
     @property
     def uplink_services(self) -> tuple[UplinkService, ...]:
-        return (UplinkService(name=NAME, port=PORT),)
+        return (UplinkService(name=MCP_UPLINK_NAME, port=MCP_PROXY_PORT),)
 
     def check_request(self, request: SandboxRequest) -> None:
         """Raise `InvalidInput` for invalid servers, missing secrets, and use of this service's name or port."""
-        if any(service.name == NAME or service.port == PORT for service in request.uplink_services):
-            raise InvalidInput(f"the uplink service {NAME} and port {PORT} are reserved for MCP servers; use others")
+        if any(
+            service.name == MCP_UPLINK_NAME or service.port == MCP_PROXY_PORT for service in request.uplink_services
+        ):
+            raise InvalidInput(
+                f"the uplink service {MCP_UPLINK_NAME} and port {MCP_PROXY_PORT} are reserved for MCP servers; "
+                "use others"
+            )
         for server in read_declared_servers(request.extensions).values():
-            check_server(server, self._lookup)
+            check_mcp_server(server, self._lookup)
             parts = urlsplit(server.url or "")
             try:
                 self.address_policy.check_address(
@@ -84,7 +91,7 @@ class McpServerProxies:
                 raise InvalidInput(f"mcp.{server.name}: {error.message}") from None
 
     async def environment(self, sandbox: Sandbox) -> Mapping[str, str]:
-        return {"PADDOCK_MCP_URL": ADDRESS} if EXTENSION in sandbox.extensions else {}
+        return {"PADDOCK_MCP_URL": MCP_PROXY_ADDRESS} if MCP_EXTENSION in sandbox.extensions else {}
 
     async def on_started(self, sandbox: Sandbox, uplinks: Path) -> None:
         """Serve the sandbox's socket, replacing one that an earlier server left behind."""
@@ -95,7 +102,7 @@ class McpServerProxies:
             self._session = _open_http_session(self.address_policy)
         bridge = _McpServerProxy(servers, self._session, self.address_policy, self._lookup)
         try:
-            async with publish_uplink_socket(uplinks, NAME) as bound:
+            async with publish_uplink_socket(uplinks, MCP_UPLINK_NAME) as bound:
                 await bridge.listen(bound)
         except BaseException:
             await bridge.close()
@@ -133,10 +140,10 @@ class _McpServerProxy(UplinkHttpServer):
         self,
         servers: Mapping[str, McpServer],
         session: ClientSession,
-        address_policy: AddressPolicy,
+        address_policy: McpAddressPolicy,
         lookup: SecretLookup,
     ) -> None:
-        super().__init__(NAME, decompress=False)  # Compressed bodies pass unchanged.
+        super().__init__(MCP_UPLINK_NAME, decompress=False)  # Compressed bodies pass unchanged.
         self._servers = servers
         self._session = session
         self._address_policy = address_policy
@@ -180,7 +187,8 @@ class _McpServerProxy(UplinkHttpServer):
 
     def _headers(self, server: McpServer, request: web.BaseRequest) -> CIMultiDict[str]:
         configured = {
-            name.lower(): fill_secrets(server.name, name, value, self._lookup) for name, value in server.headers.items()
+            name.lower(): fill_header_secrets(server.name, name, value, self._lookup)
+            for name, value in server.headers.items()
         }
         named = {each.strip().lower() for each in request.headers.get("Connection", "").split(",")}
         passed = CIMultiDict(
@@ -194,8 +202,10 @@ class _McpServerProxy(UplinkHttpServer):
     async def _forward(
         self, request: web.BaseRequest, name: str, target: URL, headers: CIMultiDict[str]
     ) -> web.StreamResponse:
-        if request.method not in METHODS:
-            return _error_response(405, f"MCP uses the methods {', '.join(METHODS)}.", {"Allow": ", ".join(METHODS)})
+        if request.method not in PROXIED_METHODS:
+            return _error_response(
+                405, f"MCP uses the methods {', '.join(PROXIED_METHODS)}.", {"Allow": ", ".join(PROXIED_METHODS)}
+            )
         if (request.content_length or 0) > MAX_REQUEST_SIZE:
             raise _too_large_error()
         if request.content_length is not None:
@@ -267,7 +277,7 @@ def _failure_reason(error: ClientError) -> str:
     return str(getattr(cause, "strerror", None) or type(error).__name__)
 
 
-def _open_http_session(address_policy: AddressPolicy) -> ClientSession:
+def _open_http_session(address_policy: McpAddressPolicy) -> ClientSession:
     return ClientSession(
         connector=TCPConnector(
             resolver=address_policy, limit=0, keepalive_timeout=KEEPALIVE_TIMEOUT, use_dns_cache=False

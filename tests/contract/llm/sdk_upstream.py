@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from paddock.llm.formats.answer_events import events_from_answer
+from paddock.llm.formats.answer_events import stream_events_from_answer
 from paddock.llm.formats.base import WireFormat
 from paddock.llm.formats.neutral import ModelAnswer, ModelFailure, ModelRequest
 from paddock.llm.formats.registry import FORMATS
@@ -73,7 +73,7 @@ class Upstream:
             provider.new_stream_reader(),
             client.new_stream_writer(request),
         )
-        events = reader.feed(b"".join(map(upstream.write, events_from_answer(answer)))) + reader.close()
+        events = reader.feed(b"".join(map(upstream.write, stream_events_from_answer(answer)))) + reader.close()
         return 200, b"".join(map(writer.write, events))
 
 

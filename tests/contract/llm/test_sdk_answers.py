@@ -14,10 +14,11 @@ from google.genai import errors, types
 from openai.types.responses import ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from paddock.llm.formats.answer_events import events_from_answer
+from paddock.llm.formats.answer_events import stream_events_from_answer
 from paddock.llm.formats.embeddings import EMBEDDING_FORMATS, EmbeddingAnswer
-from paddock.llm.formats.model_list import ListedModel, write_model_entry, write_model_list
+from paddock.llm.formats.model_list import ModelListEntry, write_model_entry, write_model_list
 from paddock.llm.formats.neutral import (
+    AnswerStreamFailed,
     FinishReason,
     MessagePart,
     ModelAnswer,
@@ -29,7 +30,6 @@ from paddock.llm.formats.neutral import (
     ModelToolCall,
     ProviderSignature,
     StreamEvent,
-    StreamFailed,
     TokenUsage,
 )
 from paddock.llm.formats.registry import FORMATS
@@ -210,8 +210,8 @@ def test_errors_are_parsed_by_the_sdk(client: Client, up: Upstream, provider: st
 
 
 def test_a_stream_that_fails_midway_raises(up: Upstream) -> None:
-    events: list[StreamEvent] = events_from_answer(ANSWERS["text"])[:-1]
-    events.append(StreamFailed(ModelFailure(529, "too much to do", "overloaded_error")))
+    events: list[StreamEvent] = stream_events_from_answer(ANSWERS["text"])[:-1]
+    events.append(AnswerStreamFailed(ModelFailure(529, "too much to do", "overloaded_error")))
 
     def said(form: str) -> bytes:
         writer = FORMATS[form].new_stream_writer(ModelRequest("m", [], stream=True))
@@ -270,7 +270,7 @@ def test_structured_outputs_are_parsed(up: Upstream) -> None:
 def test_every_event_is_one_the_sdk_knows(name: str) -> None:
     known: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
     writer = FORMATS["openai-responses"].new_stream_writer(ModelRequest("m", [], stream=True))
-    data = b"".join(map(writer.write, events_from_answer(ANSWERS[name]))).decode()
+    data = b"".join(map(writer.write, stream_events_from_answer(ANSWERS[name]))).decode()
     events = [json.loads(line.removeprefix("data: ")) for line in data.splitlines() if line.startswith("data: ")]
     for event in events:
         known.validate_python(event)
@@ -283,7 +283,7 @@ def test_every_event_is_one_the_sdk_knows(name: str) -> None:
 
 
 def test_models_tokens_and_embeddings(up: Upstream) -> None:
-    models = [ListedModel("a", context=1000, output=100), ListedModel("b", created=1_700_000_000, name="Bee")]
+    models = [ModelListEntry("a", context=1000, output=100), ModelListEntry("b", created=1_700_000_000, name="Bee")]
     vectors = EmbeddingAnswer("e", [[0.5, -1.0], [0.25, 2.0]], 6)
     openai_embed, gemini_embed = EMBEDDING_FORMATS["openai-chat"], EMBEDDING_FORMATS["gemini"]
     packed = openai_embed.read_request(b'{"model":"e","input":["x","y"],"encoding_format":"base64"}')

@@ -14,11 +14,11 @@ import pytest
 from paddock.errors import InvalidInput, TooLarge
 from paddock.llm.offload import worker_pool as pools
 from paddock.llm.offload.worker_pool import WorkerPool, WorkersBusy
-from paddock.llm.offload.worker_tasks import RequestPlan, build_request
-from paddock.llm.request_kind import GENERATE, ModelCall
+from paddock.llm.offload.worker_tasks import RequestBuildPlan, build_provider_request
+from paddock.llm.request_kind import GENERATE_OPERATION, ModelCall
 
-CALL = ModelCall("openai-chat", GENERATE, "m", False)
-PLAN = RequestPlan(CALL, "anthropic", "other", translates=True, exchange="x-1")
+CALL = ModelCall("openai-chat", GENERATE_OPERATION, "m", False)
+PLAN = RequestBuildPlan(CALL, "anthropic", "other", translates=True, exchange="x-1")
 
 
 def body(count: int) -> bytes:
@@ -45,7 +45,7 @@ def test_worker_gives_the_same_result_as_the_server() -> None:
     async def scenario() -> None:
         workers = WorkerPool(1)
         try:
-            here = build_request(PLAN, body(50))
+            here = build_provider_request(PLAN, body(50))
             made, said = await workers.run_task("make", PLAN, body(50))
             assert said == here.body
             assert here.request is not None
@@ -92,7 +92,7 @@ def test_cancelled_request_does_not_affect_others() -> None:
             leaving.cancel()
             await asyncio.gather(leaving, return_exceptions=True)
             _, said = await workers.run_task("make", PLAN, body(1))
-            assert said == build_request(PLAN, body(1)).body
+            assert said == build_provider_request(PLAN, body(1)).body
         finally:
             await workers.close()
         assert children() == []

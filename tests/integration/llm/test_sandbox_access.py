@@ -22,7 +22,7 @@ from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.reconciler import Reconciler
-from paddock.llm.gateway.sandbox_access import UPLINK_PORT, SandboxModelAccess
+from paddock.llm.gateway.sandbox_access import LLM_UPLINK_PORT, SandboxModelAccess
 from paddock.llm.metering.key_authentication import KeyAuthenticator
 from paddock.llm.wire.base import HttpRequest, ResponseWriter
 from paddock.llm.wire.http_server import HttpServer
@@ -135,7 +135,7 @@ async def test_sandbox_uses_the_proxy_through_its_environment(data: Path) -> Non
         assert await machine.ask(sandbox) == known_as(sandbox)
         lines = (await machine.run(sandbox, "printenv")).splitlines()
         env = dict(line.split("=", 1) for line in lines if "=" in line)
-        secret, address = env["PADDOCK_LLM_KEY"], f"http://127.0.0.1:{UPLINK_PORT}"
+        secret, address = env["PADDOCK_LLM_KEY"], f"http://127.0.0.1:{LLM_UPLINK_PORT}"
         assert secret.startswith("pdk_")
         assert (
             env.items()
@@ -343,7 +343,7 @@ async def test_extensions_configure_access(data: Path) -> None:
             with pytest.raises(InvalidInput, match=problem):
                 await fleet.create(ME, SandboxRequest(extensions={name: value}))
         with pytest.raises(InvalidInput, match="those of the LLM proxy"):
-            await fleet.create(ME, SandboxRequest(uplink_services=(UplinkService(name="mine", port=UPLINK_PORT),)))
+            await fleet.create(ME, SandboxRequest(uplink_services=(UplinkService(name="mine", port=LLM_UPLINK_PORT),)))
         assert (await fleet.list(ME))[1] == 2
 
 

@@ -10,7 +10,7 @@ import pytest
 from paddock.app import build_server
 from paddock.config.schema import Config
 from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
-from paddock.mcp.declared_servers import server_address, servers_extension
+from paddock.mcp.declared_servers import mcp_server_url, mcp_servers_extension
 from paddock.model.task import McpServer
 from paddock.sandbox.daemon.client import SandboxCommand
 
@@ -46,11 +46,11 @@ async def test_claude_uses_a_tool_of_a_server_outside_its_sandbox(data: Path) ->
             calc = McpServer(name="calc", url=servers.calculator, headers={"Authorization": "Bearer ${TOKEN}"})
             paddock.gateway.routes.run_scripts.add("run-1", SCRIPT, "me")
             paddock.gateway.run_traffic.start_counting("run-1", "me")
-            wishes = {"paddock.llm.run": "run-1", "paddock.llm.models": "script-run-1", **servers_extension([calc])}
+            wishes = {"paddock.llm.run": "run-1", "paddock.llm.models": "script-run-1", **mcp_servers_extension([calc])}
             volume = VolumeRequest(name="clis", host_path=str(INSTALLED), target="/clis", read_only=True)
             sandbox = await paddock.fleet.create("me", SandboxRequest(extensions=wishes, volumes=(volume,)))
             inside = await paddock.fleet.running_client("me", sandbox.id)
-            servers_file = json.dumps({"mcpServers": {"calc": {"type": "http", "url": server_address("calc")}}})
+            servers_file = json.dumps({"mcpServers": {"calc": {"type": "http", "url": mcp_server_url("calc")}}})
             words = [
                 "/clis/claude-code-linux-x64/claude", "-p", "Add 2 and 40 with the tool.", "--output-format",
                 "stream-json", "--verbose", "--dangerously-skip-permissions", "--model", "script-run-1",

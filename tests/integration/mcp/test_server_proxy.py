@@ -18,8 +18,8 @@ from paddock.fleet.fleet import Fleet
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.reconciler import Reconciler
 from paddock.fleet.uplink_http_server import MAX_CONNECTIONS
-from paddock.mcp.address_policy import AddressPolicy
-from paddock.mcp.declared_servers import EXTENSION, servers_extension
+from paddock.mcp.address_policy import McpAddressPolicy
+from paddock.mcp.declared_servers import MCP_EXTENSION, mcp_servers_extension
 from paddock.mcp.server_proxy import MAX_REQUEST_SIZE, McpServerProxies
 from paddock.model.sandbox import Sandbox, UplinkService
 from paddock.model.task import McpServer
@@ -91,7 +91,7 @@ class Running:
     backend: LocalBackend
 
     async def sandbox(self, *servers: McpServer) -> Sandbox:
-        return await self.fleet.create(ME, SandboxRequest(extensions=servers_extension(servers)))
+        return await self.fleet.create(ME, SandboxRequest(extensions=mcp_servers_extension(servers)))
 
     async def run(self, sandbox: Sandbox, *words: str) -> str:
         inside = await self.fleet.running_client(sandbox.tenant, sandbox.id)
@@ -120,7 +120,7 @@ async def running(data: Path, secrets: dict[str, str] | None = None) -> AsyncIte
     store = await Store.open(data / "paddock.db")
     events = await EventLog.open(store)
     bridges = McpServerProxies(
-        (secrets or {}).get, AddressPolicy(("127.0.0.1", "localhost"), config.sandboxes.port_range)
+        (secrets or {}).get, McpAddressPolicy(("127.0.0.1", "localhost"), config.sandboxes.port_range)
     )
     images = ImageStore(data / "images")
     fleet = Fleet(backend=backend, images=images, store=store, events=events, config=config, hooks=[bridges])
@@ -387,7 +387,7 @@ async def test_invalid_declarations_are_rejected_before_creation(data: Path) -> 
             ('[{"name": "x", "url": "http://h/", "headers": {"Host": "x"}}]', "'Host' cannot be set as a header"),
         ):
             with pytest.raises(InvalidInput, match=problem.replace("$", "\\$")):
-                await machine.fleet.create(ME, SandboxRequest(extensions={EXTENSION: extensions}))
+                await machine.fleet.create(ME, SandboxRequest(extensions={MCP_EXTENSION: extensions}))
         with pytest.raises(InvalidInput, match="reserved for MCP servers"):
             await machine.fleet.create(ME, SandboxRequest(uplink_services=(UplinkService(name="mine", port=8422),)))
         assert (await machine.fleet.list(ME))[1] == 0

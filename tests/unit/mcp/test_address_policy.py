@@ -7,7 +7,7 @@ import pytest
 from paddock.config.mcp import McpConfig, parse_allowed_target
 from paddock.config.units import PortRange
 from paddock.errors import Forbidden
-from paddock.mcp.address_policy import AddressPolicy
+from paddock.mcp.address_policy import McpAddressPolicy
 
 pytestmark = pytest.mark.anyio
 EVERYTHING = ("0.0.0.0/0", "::/0")
@@ -32,7 +32,7 @@ EVERYTHING = ("0.0.0.0/0", "::/0")
 )
 def test_metadata_services_multicast_and_unspecified_are_always_refused(host: str) -> None:
     with pytest.raises(Forbidden, match="may not have the address"):
-        AddressPolicy(EVERYTHING).check_address(host, 80)
+        McpAddressPolicy(EVERYTHING).check_address(host, 80)
 
 
 PRIVATE = [
@@ -62,24 +62,24 @@ PRIVATE = [
 @pytest.mark.parametrize("host", PRIVATE)
 def test_private_and_local_addresses_need_the_setting(host: str) -> None:
     with pytest.raises(Forbidden, match=r"not a public address.* setting mcp.allow"):
-        AddressPolicy().check_address(host, 80)
-    AddressPolicy(EVERYTHING).check_address(host, 80)
+        McpAddressPolicy().check_address(host, 80)
+    McpAddressPolicy(EVERYTHING).check_address(host, 80)
 
 
 @pytest.mark.parametrize("host", ["fe80::1", "fe80::1%eth0", "169.254.7.7"])
 def test_link_local_addresses_are_allowed_only_by_name_of_their_network(host: str) -> None:
     with pytest.raises(Forbidden, match="not a public address"):
-        AddressPolicy(EVERYTHING).check_address(host, 80)
-    AddressPolicy(("fe80::/10", "169.254.7.0/24")).check_address(host, 80)
+        McpAddressPolicy(EVERYTHING).check_address(host, 80)
+    McpAddressPolicy(("fe80::/10", "169.254.7.0/24")).check_address(host, 80)
 
 
 @pytest.mark.parametrize("host", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946", "64:ff9b::5db8:d822", "a.b"])
 def test_public_addresses_need_no_setting(host: str) -> None:
-    AddressPolicy().check_address(host, 80)
+    McpAddressPolicy().check_address(host, 80)
 
 
 def test_an_entry_may_name_one_port() -> None:
-    reach = AddressPolicy(("10.1.0.0/16:9000", "[fd12::1]:9000"))
+    reach = McpAddressPolicy(("10.1.0.0/16:9000", "[fd12::1]:9000"))
     reach.check_address("10.1.2.3", 9000)
     reach.check_address("fd12::1", 9000)
     for host, port in (("10.1.2.3", 9001), ("10.2.0.1", 9000), ("fd12::2", 9000)):
@@ -88,7 +88,7 @@ def test_an_entry_may_name_one_port() -> None:
 
 
 async def test_an_allowed_name_may_lead_to_a_private_address() -> None:
-    reach = AddressPolicy(("localhost:9000",))
+    reach = McpAddressPolicy(("localhost:9000",))
     assert (await reach.resolve("localhost", 9000))[0]["host"] == "127.0.0.1"
     with pytest.raises(Forbidden, match=r"localhost leads to 127.0.0.1:9001, .*mcp.allow: \['localhost'\]"):
         await reach.resolve("localhost", 9001)
@@ -98,7 +98,7 @@ async def test_an_allowed_name_may_lead_to_a_private_address() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost"])
 def test_ports_of_paddock_and_of_sandboxes_are_refused_even_if_listed(host: str) -> None:
-    reach = AddressPolicy((*EVERYTHING, "localhost"), PortRange(20000, 20010))
+    reach = McpAddressPolicy((*EVERYTHING, "localhost"), PortRange(20000, 20010))
     reach.refuse_port(8420)
     reach.check_address(host, 8421)
     with pytest.raises(Forbidden, match="is Paddock itself"):
@@ -111,7 +111,7 @@ def test_ports_of_paddock_and_of_sandboxes_are_refused_even_if_listed(host: str)
 
 @pytest.mark.parametrize("name", ["localhost", "127.1", "2130706433", "0x7f000001"])
 async def test_host_names_are_checked_by_their_addresses(name: str) -> None:
-    reach = AddressPolicy(EVERYTHING)
+    reach = McpAddressPolicy(EVERYTHING)
     reach.refuse_port(8420)
     assert (await reach.resolve(name, 8421))[0]["host"] == "127.0.0.1"
     with pytest.raises(Forbidden, match="is Paddock itself"):

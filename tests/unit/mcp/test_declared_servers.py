@@ -8,12 +8,12 @@ import pytest
 
 from paddock.errors import InvalidInput
 from paddock.mcp.declared_servers import (
-    EXTENSION,
-    check_server,
-    fill_secrets,
+    MCP_EXTENSION,
+    check_mcp_server,
+    fill_header_secrets,
+    mcp_server_url,
+    mcp_servers_extension,
     read_declared_servers,
-    server_address,
-    servers_extension,
 )
 from paddock.model.task import McpServer
 
@@ -21,20 +21,20 @@ from paddock.model.task import McpServer
 def test_only_remote_servers_are_declared() -> None:
     far = McpServer(name="far", url="https://tools.example.org/mcp", headers={"Authorization": "Bearer ${TOKEN}"})
     near = McpServer(name="near", command=("serve",))
-    extensions = servers_extension([far, near])
-    assert json.loads(extensions[EXTENSION]) == [
+    extensions = mcp_servers_extension([far, near])
+    assert json.loads(extensions[MCP_EXTENSION]) == [
         {"name": "far", "url": "https://tools.example.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
     ]
     assert read_declared_servers(extensions) == {"far": far}
-    assert not servers_extension([near]) and not read_declared_servers({})
-    assert server_address("far") == "http://127.0.0.1:8422/far"
+    assert not mcp_servers_extension([near]) and not read_declared_servers({})
+    assert mcp_server_url("far") == "http://127.0.0.1:8422/far"
 
 
 def test_secret_references_are_replaced() -> None:
     secrets = {"ONE": "1", "TWO": "${ONE}", "LINES": "a\r\nb"}
 
     def filled(value: str) -> str:
-        return fill_secrets("x", "h", value, secrets.get)
+        return fill_header_secrets("x", "h", value, secrets.get)
 
     assert [filled(value) for value in ("plain", "a ${ONE} b", "${TWO}", "$${ONE}", "$ONE", "1$")] == [
         "plain", "a 1 b", "${ONE}", "${ONE}", "$ONE", "1$",
@@ -53,10 +53,10 @@ def test_secret_references_are_replaced() -> None:
 @pytest.mark.parametrize("header", ["Host", "content-length", "Transfer-Encoding", "a b", "", "x:y", "é"])
 def test_headers_that_cannot_be_set_are_refused(header: str) -> None:
     with pytest.raises(InvalidInput, match=r"mcp\.x\.headers"):
-        check_server(McpServer.model_construct(name="x", url="http://h/", headers={header: "v"}))
+        check_mcp_server(McpServer.model_construct(name="x", url="http://h/", headers={header: "v"}))
 
 
 @pytest.mark.parametrize("host", ["①②⑦.⓪.⓪.①", "127。0。0。1", "bücher.example", "127.0.0.1\u200b"])
 def test_hosts_are_written_in_ascii(host: str) -> None:
     with pytest.raises(InvalidInput, match="ASCII"):
-        check_server(McpServer.model_construct(name="x", url=f"http://{host}/", headers={}))
+        check_mcp_server(McpServer.model_construct(name="x", url=f"http://{host}/", headers={}))

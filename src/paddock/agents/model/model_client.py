@@ -11,24 +11,24 @@ from typing import Any
 
 from paddock.agents.engines.base import ToolSpec
 from paddock.errors import PaddockError
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
     ModelFailure,
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartStarted,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
 )
 from paddock.llm.formats.openai_chat.stream_reader import ChatStreamReader
 from paddock.llm.formats.provider_errors import parse_provider_error
-from paddock.llm.gateway.upstream import PROVIDER_KEY_REFUSED
+from paddock.llm.gateway.retries_and_fallbacks import PROVIDER_KEY_REFUSED
 from paddock.llm.wire.base import UpstreamError, UpstreamTimeouts, UpstreamUnreachable
-from paddock.llm.wire.http_client import ConnectionResponse, HttpClient, UpstreamAddress
-from paddock.llm.wire.upstream_connection import UpstreamConnection
+from paddock.llm.wire.http_client import HttpClient, HttpClientResponse, UpstreamAddress
+from paddock.llm.wire.http_client_connection import HttpClientConnection
 
 _PROXY_ADDRESS = UpstreamAddress(tls=False, host="paddock", port=80)
 _TARGET = b"/v1/chat/completions"
@@ -104,14 +104,14 @@ class LlmProxyClient(HttpClient):
                 if response.status != 200:
                     raise _to_model_error(parse_provider_error(response.status, await response.read()))
                 async for event in _read_events(response):
-                    if isinstance(event, StreamFailed):
+                    if isinstance(event, AnswerStreamFailed):
                         raise _to_model_error(event.failure)
                     yield event
             finally:
                 response.close()
         except UpstreamError as error:
             raise ModelError(f"the model's reply broke off: {error}") from error
-        except BrokenStream as error:
+        except BrokenModelStream as error:
             raise ModelError(f"the model's reply cannot be read: {error}") from error
 
     def tool_json(self, tool: ToolSpec) -> str:
@@ -123,12 +123,12 @@ class LlmProxyClient(HttpClient):
             cached = self._json_by_tool[id(tool)] = tool, _json(tool_definition(tool))
         return cached[1]
 
-    async def _connect(self, origin: UpstreamAddress, timeout: float) -> UpstreamConnection:
+    async def _connect(self, origin: UpstreamAddress, timeout: float) -> HttpClientConnection:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
                 _, connection = await loop.create_unix_connection(
-                    lambda: UpstreamConnection(self, origin.connection_key, _IDLE_AGE, loop), str(self._path)
+                    lambda: HttpClientConnection(self, origin.connection_key, _IDLE_AGE, loop), str(self._path)
                 )
         except (OSError, TimeoutError) as error:
             raise UpstreamUnreachable(f"the server's LLM proxy does not answer: {error}") from None
@@ -138,12 +138,12 @@ class LlmProxyClient(HttpClient):
         return connection
 
 
-async def _read_events(response: ConnectionResponse) -> AsyncIterator[StreamEvent]:
+async def _read_events(response: HttpClientResponse) -> AsyncIterator[StreamEvent]:
     reader = ChatStreamReader()
     while data := await response.read_piece():
         for event in reader.feed(data):
             yield _without_surrogates(event)
-            if isinstance(event, StreamFinished | StreamFailed):
+            if isinstance(event, AnswerStreamFinished | AnswerStreamFailed):
                 # Read the body to its end, so that the connection can be reused.
                 with suppress(UpstreamError):
                     await response.read()
@@ -155,12 +155,16 @@ async def _read_events(response: ConnectionResponse) -> AsyncIterator[StreamEven
 def _without_surrogates(event: StreamEvent) -> StreamEvent:
     """Replace lone surrogates, which files and databases cannot hold."""
     match event:
-        case PartDelta() if not _is_valid_unicode(event.text):
-            return PartDelta(event.index, _replace_surrogates(event.text))
-        case PartStarted(part=ModelToolCall() as part) if not _is_valid_unicode(part.name):
-            return PartStarted(event.index, ModelToolCall(part.id, _replace_surrogates(part.name), part.arguments))
-        case PartStarted(part=ModelText() | ModelThinking() as text_part) if not _is_valid_unicode(text_part.text):
-            return PartStarted(event.index, type(text_part)(_replace_surrogates(text_part.text)))
+        case AnswerPartDelta() if not _is_valid_unicode(event.text):
+            return AnswerPartDelta(event.index, _replace_surrogates(event.text))
+        case AnswerPartStarted(part=ModelToolCall() as part) if not _is_valid_unicode(part.name):
+            return AnswerPartStarted(
+                event.index, ModelToolCall(part.id, _replace_surrogates(part.name), part.arguments)
+            )
+        case AnswerPartStarted(part=ModelText() | ModelThinking() as text_part) if not _is_valid_unicode(
+            text_part.text
+        ):
+            return AnswerPartStarted(event.index, type(text_part)(_replace_surrogates(text_part.text)))
     return event
 
 

@@ -34,13 +34,13 @@ from paddock.config.schema import Config
 from paddock.errors import NotFound
 from paddock.events.event_log import EventLog
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartStarted,
+    AnswerStreamFinished,
     ModelRefusal,
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartStarted,
-    StreamFinished,
     TokenUsage,
 )
 from paddock.llm.formats.openai_chat.answer import write_chat_finish_reason
@@ -251,13 +251,13 @@ class SessionModelClient:
         token_usage: TokenUsage | None = None
         async with aclosing(self._open_client.stream_reply(key, session.model, messages_to_send)) as events:
             async for event in events:
-                if isinstance(event, PartStarted):
+                if isinstance(event, AnswerPartStarted):
                     kinds[event.index] = isinstance(event.part, ModelText)
                     if isinstance(event.part, ModelText):
                         texts.append(event.part.text)
-                elif isinstance(event, PartDelta) and kinds.get(event.index):
+                elif isinstance(event, AnswerPartDelta) and kinds.get(event.index):
                     texts.append(event.text)
-                elif isinstance(event, StreamFinished):
+                elif isinstance(event, AnswerStreamFinished):
                     token_usage = event.usage
         text = "".join(texts)
         return text, self._add_cost(
@@ -326,21 +326,21 @@ class _ReplyBuilder:
         """Write an event to the message; return the piece for the engine, if any. Raises `ModelError`."""
         self._check_bounds(event)
         match event:
-            case PartStarted(index=index, part=ModelToolCall() as part):
+            case AnswerPartStarted(index=index, part=ModelToolCall() as part):
                 call_id = f"call_{secrets.token_hex(12)}"
                 self._calls[index] = (call_id, part.name, [])
                 self.message.begin_call(call_id, part.name)
                 if part.arguments:
                     self._add_arguments(index, part.arguments)
-            case PartStarted(index=index, part=ModelText() | ModelThinking() | ModelRefusal() as part):
+            case AnswerPartStarted(index=index, part=ModelText() | ModelThinking() | ModelRefusal() as part):
                 self._kinds[index] = type(part)
                 self._refused = self._refused or isinstance(part, ModelRefusal)
                 return self._add_text(type(part), part.text)
-            case PartDelta(index=index, text=text) if index in self._calls:
+            case AnswerPartDelta(index=index, text=text) if index in self._calls:
                 self._add_arguments(index, text)
-            case PartDelta(index=index, text=text) if index in self._kinds:
+            case AnswerPartDelta(index=index, text=text) if index in self._kinds:
                 return self._add_text(self._kinds[index], text)
-            case StreamFinished():
+            case AnswerStreamFinished():
                 self.finish = write_chat_finish_reason(event.finish, refusal=self._refused)
                 self.token_usage = event.usage
         return None
@@ -348,11 +348,11 @@ class _ReplyBuilder:
     def _check_bounds(self, event: object) -> None:
         """Raise `ModelError` for replies without end or with too many calls."""
         match event:
-            case PartStarted(part=ModelToolCall() as part):
+            case AnswerPartStarted(part=ModelToolCall() as part):
                 self._length += len(part.name) + len(part.arguments)
-            case PartStarted(part=ModelText() | ModelThinking() | ModelRefusal() as part):
+            case AnswerPartStarted(part=ModelText() | ModelThinking() | ModelRefusal() as part):
                 self._length += len(part.text)
-            case PartDelta(text=text):
+            case AnswerPartDelta(text=text):
                 self._length += len(text)
         if self._length > MAX_REPLY_CHARACTERS:
             raise ModelError(f"the model's reply is longer than {MAX_REPLY_CHARACTERS} characters")

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope
 from paddock.api.http.authorization import PRINCIPAL_SCOPE_KEY, read_header, require_principal
 from paddock.errors import TooLarge
 from paddock.llm.offload.json_value_counter import JsonValueCounter
-from paddock.llm.wire.garbage_collection import collect_after_large_body
+from paddock.llm.wire.garbage_collection import schedule_garbage_collection
 from paddock.llm.wire.memory_budget import MemoryReservation, TenantMemoryBudgets
 from paddock.model.keys import Principal
 from paddock.model.keys import Scope as KeyScope
@@ -113,7 +113,7 @@ class BodyLimits:
         finally:
             if memory is not None:
                 memory.release()
-            collect_after_large_body(body.size)
+            schedule_garbage_collection(body.size)
 
     def _find_limit(self, scope: Scope) -> BodyLimit:
         method, path = scope["method"], scope["path"]

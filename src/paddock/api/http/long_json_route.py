@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from paddock.errors import TooLarge
-from paddock.llm.offload.json_decoding import decode_json
+from paddock.llm.offload.json_decoding import decode_json_in_worker
 from paddock.llm.offload.worker_pool import WorkerPool, WorkersBusy
 from paddock.llm.offload.worker_tasks import InvalidJson
 
@@ -54,7 +54,7 @@ class _LongJsonRequest(Request):
                 if len(body) < _VERY_LONG_BODY:
                     self._parsed = msgspec.json.decode(body)
                 else:
-                    self._parsed = await decode_json(self.workers, body)
+                    self._parsed = await decode_json_in_worker(self.workers, body)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidJson) as error:
                 raise json.JSONDecodeError(str(error), "", 0) from None
             except TooLarge as error:

@@ -19,8 +19,8 @@ from paddock.api.http.allowed_hosts import AllowedHosts
 from paddock.api.http.outer_middleware import REQUEST_ID_PATTERN
 from paddock.llm.request_kind import POST_PATHS
 from paddock.llm.wire.base import Handler, HttpRequest, ResponseWriter
-from paddock.llm.wire.client_connection import ClientConnection, ServerContext
-from paddock.llm.wire.http_heads import error_body
+from paddock.llm.wire.http_heads import http_error_body
+from paddock.llm.wire.http_server_connection import HttpListenerContext, HttpServerConnection
 from paddock.llm.wire.memory_budget import UNCOUNTED_BYTES
 from paddock.llm.wire.response_writer import HttpResponseWriter
 from paddock.telemetry.prometheus import RequestMetrics
@@ -43,12 +43,14 @@ def is_fast_path_model_request(data: bytes) -> bool:
     return length is not None and end + 4 + int(length[1]) == len(data) and not _EXCLUDED_HEADERS.search(head)
 
 
-class FastPathConnection(ClientConnection):
+class FastPathConnection(HttpServerConnection):
     """A main-port connection handled by the LLM proxy while its requests are for models."""
 
     __slots__ = ("_give_back",)
 
-    def __init__(self, server: ServerContext, loop: asyncio.AbstractEventLoop, give_back: ReturnConnection) -> None:
+    def __init__(
+        self, server: HttpListenerContext, loop: asyncio.AbstractEventLoop, give_back: ReturnConnection
+    ) -> None:
         super().__init__(server, loop)
         self._give_back = give_back
 
@@ -84,7 +86,7 @@ class ModelFastPathHandler:
                 await self._handler(request, reply)
             else:
                 name = host.decode("latin-1")[:200]
-                body = error_body(421, f"this server does not answer to the name {name}; see server.allowed_hosts")
+                body = http_error_body(421, f"this server does not answer to the name {name}; see server.allowed_hosts")
                 await reply.send(421, [(b"content-type", b"application/json")], body)
         finally:
             taken = time.perf_counter() - started

@@ -19,9 +19,14 @@ from websockets.http11 import Request
 
 from paddock.api.http.model_fast_path import FastPathConnection, is_fast_path_model_request
 from paddock.api.http.outer_middleware import PROXIED_SCOPE_KEY
-from paddock.llm.wire.client_connection import LINGER_SECONDS, MeasureCallback, ServerContext, call_directly
-from paddock.llm.wire.descriptor_guard import Admission, DescriptorGuard, IdleConnection
-from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, MAX_HEADERS, header_size, status_line
+from paddock.llm.wire.descriptor_guard import ConnectionAdmission, FileDescriptorGuard, IdleConnection
+from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, MAX_HEADERS, headers_size, http_status_line
+from paddock.llm.wire.http_server_connection import (
+    LINGER_SECONDS,
+    HttpListenerContext,
+    MeasureCallback,
+    call_unmeasured,
+)
 
 TAKEOVER_EXTENSION = "paddock.take"
 """Key of the `SocketTakeover` in the extensions of a WebSocket's scope."""
@@ -95,9 +100,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     """
 
     flow: PausableInput
-    measure: MeasureCallback = staticmethod(call_directly)
-    model_server: ServerContext | None = None
-    guard: DescriptorGuard | None = None
+    measure: MeasureCallback = staticmethod(call_unmeasured)
+    model_server: HttpListenerContext | None = None
+    guard: FileDescriptorGuard | None = None
     _idle_since: float | None = None
     """Loop time of the end of the last response, or of the connection's start."""
     _head_timer: asyncio.TimerHandle | None = None
@@ -125,7 +130,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     """Bytes that the body of the request still has, if it has a content length."""
 
     @classmethod
-    def with_model_server(cls, server: ServerContext, guard: DescriptorGuard) -> type[LimitedHttpProtocol]:
+    def with_model_server(cls, server: HttpListenerContext, guard: FileDescriptorGuard) -> type[LimitedHttpProtocol]:
         """Return a subclass that lets this server answer model requests. `guard` admits new connections."""
         fields = {"model_server": server, "guard": guard, "measure": staticmethod(server.measure)}
         return type("LimitedHttpProtocol", (cls,), fields)
@@ -241,11 +246,11 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = PausableInput(transport)
         # Not idle yet: it must not be closed in favour of itself.
-        admission = Admission.ADMITTED if self.guard is None else self.guard.admit(transport)
+        admission = ConnectionAdmission.ADMITTED if self.guard is None else self.guard.admit(transport)
         self._idle_since = self.loop.time()
-        if admission is Admission.ADMITTED:
+        if admission is ConnectionAdmission.ADMITTED:
             self._start_head_timer()
-        elif admission is Admission.REFUSED:
+        elif admission is ConnectionAdmission.REFUSED:
             self._send_error(503, "the server has too many open connections; try again later")
         else:
             transport.abort()
@@ -270,7 +275,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
             return  # A trailer.
-        self._count_head_bytes(header_size([(name, value)]))
+        self._count_head_bytes(headers_size([(name, value)]))
         super().on_header(name, value)
         if len(self.headers) > MAX_HEADERS:
             raise self._parser_error(431, f"the request has more than {MAX_HEADERS} headers")
@@ -376,7 +381,7 @@ def _error_bytes(status: int, message: str) -> bytes:
     code = _CODES[status]
     body = json.dumps({"code": code, "message": message}).encode()
     head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    return b"%b\r\n%b%b" % (status_line(status), head.encode(), body)
+    return b"%b\r\n%b%b" % (http_status_line(status), head.encode(), body)
 
 
 def list_idle_connections(connections: Iterable[object]) -> Iterator[IdleConnection]:
@@ -427,7 +432,7 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
     whose frames take long to parse has to wait meanwhile.
     """
 
-    measure: MeasureCallback = staticmethod(call_directly)
+    measure: MeasureCallback = staticmethod(call_unmeasured)
     taken = False
     _unparsed = b""
     """Received bytes that are not parsed yet; reading is paused meanwhile."""

@@ -175,11 +175,13 @@ async def _collect_filters(
     )
 
 
-FilterQuery = Annotated[ExchangeFilters, Depends(_collect_filters)]
-Cursor = Annotated[str | None, Query(pattern=r"^ex-[0-9a-f]{26}$", description="`next` of the page before.")]
-Limit = Annotated[int, Query(ge=1, le=500)]
-After = Annotated[int | None, Query(ge=0, le=MAX_RESUME_POSITION, description="Only exchanges after this number.")]
-LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="As `after`, and counts before it.")]
+ExchangeFilterQuery = Annotated[ExchangeFilters, Depends(_collect_filters)]
+CursorQuery = Annotated[str | None, Query(pattern=r"^ex-[0-9a-f]{26}$", description="`next` of the page before.")]
+LimitQuery = Annotated[int, Query(ge=1, le=500)]
+AfterQuery = Annotated[int | None, Query(ge=0, le=MAX_RESUME_POSITION, description="Only exchanges after this number.")]
+LastEventIdHeader = Annotated[
+    str | None, Header(alias="Last-Event-ID", description="As `after`, and counts before it.")
+]
 _EXCHANGE_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"model": ExchangeResponse, "description": "The exchange, or with `raw` the original bytes."}
 }
@@ -197,7 +199,7 @@ def create_router(services: ApiServices) -> APIRouter:
 
     @router.get("/exchanges", responses=openapi_errors(), response_model_exclude_none=True)
     async def list_exchanges(
-        principal: LlmReader, filters: FilterQuery, cursor: Cursor = None, limit: Limit = 50
+        principal: LlmReader, filters: ExchangeFilterQuery, cursor: CursorQuery = None, limit: LimitQuery = 50
     ) -> ExchangePageResponse:
         """List exchanges with models, newest first. New messages become searchable after a moment."""
         found, following = await archive.list_exchanges(principal.tenant, filters, cursor=cursor, limit=limit)
@@ -210,7 +212,7 @@ def create_router(services: ApiServices) -> APIRouter:
     )
     async def export_exchanges(
         principal: LlmReader,
-        filters: FilterQuery,
+        filters: ExchangeFilterQuery,
         form: Literal["openai", "anthropic"] = "openai",
         unanswered: Annotated[bool, Query(description="Include unanswered conversations.")] = False,
     ) -> Response:
@@ -226,9 +228,9 @@ def create_router(services: ApiServices) -> APIRouter:
     )
     async def follow_exchanges(
         principal: LlmReader,
-        after: After = None,
+        after: AfterQuery = None,
         sandbox: str | None = None,
-        last_event_id: LastEventId = None,
+        last_event_id: LastEventIdHeader = None,
     ) -> Response:
         """Stream exchanges as they are written, from now on or after a number. `id:` is the exchange's number."""
         position = parse_resume_position(last_event_id, after, "number of an exchange")

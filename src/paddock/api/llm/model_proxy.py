@@ -15,12 +15,12 @@ from paddock.llm.formats.provider_errors import error_kind_for_status
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.gateway.gateway import ModelGateway
 from paddock.llm.gateway.unserved_paths import (
+    detect_client_format,
     find_unserved_api,
-    format_of_request,
     is_unserved_path,
     unserved_api_message,
 )
-from paddock.llm.request_kind import add_api_version, is_model_path, suggest_path
+from paddock.llm.request_kind import add_api_version, is_model_path, suggest_model_path
 from paddock.llm.wire.base import Headers, HttpRequest, ResponseWriter
 from paddock.llm.wire.memory_budget import MemoryReservation, TenantMemoryBudgets
 
@@ -28,9 +28,9 @@ BODY_STALL_TIMEOUT = 60.0
 """Seconds a client may pause within a body."""
 SEND_STALL_TIMEOUT = 120.0
 """Seconds a client may leave its response unread."""
-COPIED_AT_ONCE = 4 * 2**20
+COPY_CHUNK_BYTES = 4 * 2**20
 """Bytes whose copy takes so long that other requests go first afterwards."""
-WATCH_DELAY = 0.05
+DISCONNECT_WATCH_DELAY = 0.05
 """Seconds before watching for a disconnect; most requests that reach no model are answered sooner."""
 
 
@@ -50,7 +50,7 @@ class ModelProxy:
         path: str = scope["path"]
         if path == "/":
             return scope.get("method") == "HEAD"
-        if is_model_path(path) or suggest_path(path) is not None or is_unserved_path(path):
+        if is_model_path(path) or suggest_model_path(path) is not None or is_unserved_path(path):
             return path.startswith(_VERSIONED) or _is_model_client(scope)
         return add_api_version(path) != path and _is_model_client(scope)
 
@@ -73,7 +73,7 @@ class ModelProxy:
             try:
                 await self._read_body(request, receive, held)
             except _BodyNotRead as error:
-                body = FORMATS[format_of_request(request)].write_failure(error.failure)
+                body = FORMATS[detect_client_format(request)].write_failure(error.failure)
                 head = [(b"content-type", b"application/json"), (b"connection", b"close")]
                 await reply.send(error.failure.status, head, body)
             except ConnectionResetError:
@@ -118,7 +118,7 @@ class ModelProxy:
                 raise _BodyNotRead(503, "too many large requests are under way; try again later")
             if not message.get("more_body"):
                 request.body = bytes(pieces)
-                if len(pieces) > COPIED_AT_ONCE:
+                if len(pieces) > COPY_CHUNK_BYTES:
                     await asyncio.sleep(0)  # Copying has taken long enough for one step.
                 return
             try:
@@ -172,7 +172,7 @@ class _DisconnectWatch:
         self._receive = receive
         self._owner = asyncio.current_task()
         self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(WATCH_DELAY, self._start)
+        self._timer = asyncio.get_running_loop().call_later(DISCONNECT_WATCH_DELAY, self._start)
 
     def _start(self) -> None:
         self._task = asyncio.create_task(self._watch())

@@ -95,7 +95,7 @@ def create_router(services: ApiServices) -> APIRouter:
                 failing=routes.is_failing(name),
                 key_refused_at=routes.key_health.refused_at(name),
                 unreached=catalog.is_unreachable(name),
-                list_problem=catalog.listing_problem(name),
+                list_problem=catalog.model_list_problem(name),
             )
             for name, provider in routes.providers.items()
         ]

@@ -14,10 +14,10 @@ from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput
 from paddock.llm.metering.usage_ledger import UsageRow
 from paddock.model.keys import Scope
-from paddock.store.model_exchanges.usage_store import NUMBERS, UsageTally
+from paddock.store.model_exchanges.usage_store import USAGE_NUMBERS, UsageTally
 
-Dimension = Literal["tenant", "day", "key", "model", "provider", "sandbox"]
-_DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
+UsageDimension = Literal["tenant", "day", "key", "model", "provider", "sandbox"]
+_DIMENSIONS: tuple[UsageDimension, ...] = get_args(UsageDimension)
 
 
 class UsageTotals(ResponseBody):
@@ -73,7 +73,7 @@ class UsageResponse(ResponseBody):
     total: UsageTotals
 
 
-GroupBy = Annotated[
+GroupByQuery = Annotated[
     str,
     Query(
         max_length=100,
@@ -81,9 +81,9 @@ GroupBy = Annotated[
         examples=["day,model"],
     ),
 ]
-Since = Annotated[date | None, Query(description="The first day, in UTC.", examples=["2026-01-01"])]
-Until = Annotated[date | None, Query(description="The last day, in UTC.", examples=["2026-01-31"])]
-ExactFilter = Annotated[str | None, Query(max_length=200, description="Only requests with this value.")]
+SinceDayQuery = Annotated[date | None, Query(description="The first day, in UTC.", examples=["2026-01-01"])]
+UntilDayQuery = Annotated[date | None, Query(description="The last day, in UTC.", examples=["2026-01-31"])]
+ExactFilterQuery = Annotated[str | None, Query(max_length=200, description="Only requests with this value.")]
 
 
 def create_router(services: ApiServices) -> APIRouter:
@@ -92,14 +92,14 @@ def create_router(services: ApiServices) -> APIRouter:
     @router.get("", responses=openapi_errors(), response_model_exclude_none=True)
     async def get_usage(
         principal: LlmReader,
-        by: GroupBy = "day",
-        since: Since = None,
-        until: Until = None,
-        tenant: ExactFilter = None,
-        key: ExactFilter = None,
-        model: ExactFilter = None,
-        provider: ExactFilter = None,
-        sandbox: ExactFilter = None,
+        by: GroupByQuery = "day",
+        since: SinceDayQuery = None,
+        until: UntilDayQuery = None,
+        tenant: ExactFilterQuery = None,
+        key: ExactFilterQuery = None,
+        model: ExactFilterQuery = None,
+        provider: ExactFilterQuery = None,
+        sandbox: ExactFilterQuery = None,
     ) -> UsageResponse:
         """Return requests, tokens and cost, summed. Other tenants require the scope `admin`."""
         visible_tenant = tenant if principal.allows(Scope.ADMIN) else principal.tenant
@@ -123,5 +123,5 @@ def _parse_dimensions(by: str) -> set[str]:
 
 
 def _totals_from_tally(tally: UsageTally) -> UsageTotals:
-    numbers = {name: getattr(tally, name) for name in NUMBERS}
+    numbers = {name: getattr(tally, name) for name in USAGE_NUMBERS}
     return UsageTotals(**numbers, cost_known=not tally.unpriced)

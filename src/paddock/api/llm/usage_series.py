@@ -11,16 +11,16 @@ from pydantic import AwareDatetime
 from paddock.api.http.authorization import LlmReader
 from paddock.api.http.body_models import ResponseBody, UtcDateTime
 from paddock.api.http.error_responses import openapi_errors
-from paddock.api.llm.usage import ExactFilter
+from paddock.api.llm.usage import ExactFilterQuery
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput
 from paddock.model.keys import Scope
-from paddock.store.model_exchanges.usage_series import SHARES
+from paddock.store.model_exchanges.usage_series import PERCENTILES
 
-Interval = Literal["hour", "day"]
-_SPAN_SECONDS: dict[Interval, int] = {"hour": 3600, "day": 86_400}
-_DEFAULT_SPANS: dict[Interval, timedelta] = {"hour": timedelta(hours=24), "day": timedelta(days=30)}
-MAX_POINTS = 1000
+SeriesInterval = Literal["hour", "day"]
+_SPAN_SECONDS: dict[SeriesInterval, int] = {"hour": 3600, "day": 86_400}
+_DEFAULT_SPANS: dict[SeriesInterval, timedelta] = {"hour": timedelta(hours=24), "day": timedelta(days=30)}
+MAX_SERIES_POINTS = 1000
 """Largest number of points in one response."""
 
 
@@ -50,7 +50,7 @@ class UsagePoint(ResponseBody):
 
 
 class UsageSeriesResponse(ResponseBody):
-    interval: Interval
+    interval: SeriesInterval
     since: AwareDatetime
     until: AwareDatetime
     archived: bool
@@ -59,7 +59,7 @@ class UsageSeriesResponse(ResponseBody):
     """One point for each span, including spans without requests."""
 
 
-OptionalMoment = Annotated[
+OptionalTimeQuery = Annotated[
     UtcDateTime | None, Query(description="With time zone; by default the last day, or the last 30 days.")
 ]
 
@@ -70,14 +70,14 @@ def create_router(services: ApiServices) -> APIRouter:
     @router.get("", responses=openapi_errors(), response_model_exclude_none=True)
     async def get_usage_series(
         principal: LlmReader,
-        interval: Interval = "hour",
-        since: OptionalMoment = None,
-        until: OptionalMoment = None,
-        tenant: ExactFilter = None,
-        key: ExactFilter = None,
-        model: ExactFilter = None,
-        provider: ExactFilter = None,
-        sandbox: ExactFilter = None,
+        interval: SeriesInterval = "hour",
+        since: OptionalTimeQuery = None,
+        until: OptionalTimeQuery = None,
+        tenant: ExactFilterQuery = None,
+        key: ExactFilterQuery = None,
+        model: ExactFilterQuery = None,
+        provider: ExactFilterQuery = None,
+        sandbox: ExactFilterQuery = None,
     ) -> UsageSeriesResponse:
         """Return requests, errors, tokens, cost and latency by hour or by day, in UTC.
 
@@ -99,10 +99,10 @@ def create_router(services: ApiServices) -> APIRouter:
                     numbers = {name: getattr(row.tally, name) for name in _NUMBERS}
                     points[round(at.timestamp())] = UsagePoint(at=at, **numbers)
         else:
-            for bucket in await services.series.buckets(visible_tenant, filters, begin, end, width):
+            for bucket in await services.series.read_usage_buckets(visible_tenant, filters, begin, end, width):
                 numbers = {name: getattr(bucket, name) for name in _NUMBERS}
                 points[bucket.begin] = UsagePoint(at=datetime.fromtimestamp(bucket.begin, UTC), **numbers)
-        delays_by_span = await services.series.delays(visible_tenant, filters, begin, end, width)
+        delays_by_span = await services.series.read_response_times(visible_tenant, filters, begin, end, width)
         for begin_of_span, delays in delays_by_span.items():
             measured = {
                 "latency": _latency_percentiles(delays.total),
@@ -124,7 +124,7 @@ def create_router(services: ApiServices) -> APIRouter:
 _NUMBERS = ("requests", "errors", "refused", "input", "output", "cost")
 
 
-def _align_to_spans(interval: Interval, since: datetime | None, until: datetime | None) -> tuple[int, int]:
+def _align_to_spans(interval: SeriesInterval, since: datetime | None, until: datetime | None) -> tuple[int, int]:
     """Return whole spans, from the one that contains `since` to the one that contains `until`."""
     width = _SPAN_SECONDS[interval]
     try:
@@ -136,10 +136,10 @@ def _align_to_spans(interval: Interval, since: datetime | None, until: datetime 
         raise InvalidInput("since and until: outside the supported calendar") from None
     if end <= begin:
         raise InvalidInput("until: lies before since")
-    if (end - begin) // width > MAX_POINTS:
-        raise InvalidInput(f"the range has more than {MAX_POINTS} {interval}s; choose a shorter one")
+    if (end - begin) // width > MAX_SERIES_POINTS:
+        raise InvalidInput(f"the range has more than {MAX_SERIES_POINTS} {interval}s; choose a shorter one")
     return begin, end
 
 
 def _latency_percentiles(values: tuple[float, ...]) -> LatencyPercentiles | None:
-    return LatencyPercentiles(p50=values[0], p90=values[1], p99=values[2]) if len(values) == len(SHARES) else None
+    return LatencyPercentiles(p50=values[0], p90=values[1], p99=values[2]) if len(values) == len(PERCENTILES) else None

@@ -16,7 +16,7 @@ from paddock.config.units import parse_cpu, parse_size
 from paddock.errors import InvalidInput, Unsupported
 from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.live import android_devices
-from paddock.llm.gateway.sandbox_extensions import LLM_EXTENSIONS
+from paddock.llm.gateway.llm_extension_names import LLM_EXTENSIONS
 from paddock.model.sandbox import KIND_EXTENSION, SandboxLimits
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

@@ -25,7 +25,7 @@ from paddock.api.http.websockets import receive_websocket_frames, run_websocket_
 from paddock.api.services import ApiServices
 from paddock.api.sessions.session_bodies import ResumeSessionRequest, SendMessageRequest, validate_document
 from paddock.errors import InvalidInput, PaddockError, TooLarge
-from paddock.llm.offload.json_decoding import decode_json
+from paddock.llm.offload.json_decoding import decode_json_in_worker
 from paddock.llm.offload.json_value_counter import has_more_values
 from paddock.llm.offload.worker_tasks import InvalidJson
 from paddock.model.keys import Principal, Scope
@@ -139,7 +139,9 @@ class SessionWebSocketConnection:
         data = text.encode(errors="replace")
         try:
             if len(data) > _LONG_FRAME:
-                document = await decode_json(self._services.gateway.workers, data, SERVER_MAX_BODY_LIMIT.values)
+                document = await decode_json_in_worker(
+                    self._services.gateway.workers, data, SERVER_MAX_BODY_LIMIT.values
+                )
             elif has_more_values(data, SERVER_MAX_BODY_LIMIT.values):
                 raise _InvalidFrame(f"the frame has more than {SERVER_MAX_BODY_LIMIT.values} values in it")
             else:

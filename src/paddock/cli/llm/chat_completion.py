@@ -65,7 +65,7 @@ async def ask_model(
     return answer
 
 
-async def find_recorded_exchange(client: ServerClient, exchange_id: str) -> dict[str, Any] | None:
+async def find_archived_exchange(client: ServerClient, exchange_id: str) -> dict[str, Any] | None:
     """Return the archived exchange of a request that has just ended; None if not archived or not permitted."""
     until = time.monotonic() + _ARCHIVE_SECONDS
     while True:

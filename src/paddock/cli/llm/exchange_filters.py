@@ -70,10 +70,10 @@ async def build_exchange_query(
 def _check_search(text: str) -> None:
     """Raise `UsageError` for an invalid search, with the server's message and the option's name."""
     from paddock.errors import InvalidInput
-    from paddock.llm.archive.search_text import build_search_query
+    from paddock.llm.archive.search_text import build_full_text_query
 
     try:
-        build_search_query(text)
+        build_full_text_query(text)
     except InvalidInput as error:
         raise UsageError(f"--search {text!r:.60}: {error.message.removeprefix('text: ')}") from None
 

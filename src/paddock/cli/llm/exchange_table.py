@@ -8,13 +8,23 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from paddock.cli.llm.exchange_text import format_clock_time, format_model, format_outcome, join_lines, short_sandbox_id
+from paddock.cli.llm.exchange_text import (
+    format_clock_time,
+    format_exchange_outcome,
+    format_requested_model,
+    join_text_lines,
+    short_sandbox_id,
+)
 from paddock.cli.output.errors import supports_colour
 from paddock.cli.output.formatting import format_cost, format_count, format_latency, parse_time, sanitize_text
 
-COLUMNS = ("NO", "TIME", "SANDBOX", "MODEL", "IN", "OUT", "COST", "TOOK", "OUTCOME")
+EXCHANGE_COLUMNS = ("NO", "TIME", "SANDBOX", "MODEL", "IN", "OUT", "COST", "TOOK", "OUTCOME")
 _RIGHT_ALIGNED = frozenset({"NO", "IN", "OUT", "COST", "TOOK"})
-_MODEL, _OUTCOME, _SANDBOX = COLUMNS.index("MODEL"), COLUMNS.index("OUTCOME"), COLUMNS.index("SANDBOX")
+_MODEL, _OUTCOME, _SANDBOX = (
+    EXCHANGE_COLUMNS.index("MODEL"),
+    EXCHANGE_COLUMNS.index("OUTCOME"),
+    EXCHANGE_COLUMNS.index("SANDBOX"),
+)
 _GAP = 2
 _MIN_OUTCOME_WIDTH = len("ok (script)")
 _DEFAULT_WIDTHS = {
@@ -31,7 +41,7 @@ _DEFAULT_WIDTHS = {
 """Initial widths for a live stream; columns only ever grow."""
 
 
-def exchange_cells(exchange: dict[str, Any], now: datetime | None = None) -> list[str]:
+def exchange_row_cells(exchange: dict[str, Any], now: datetime | None = None) -> list[str]:
     """Return the cells of an exchange's row."""
     usage = exchange.get("usage") or {}
     guess = "~" if exchange.get("estimated") else ""
@@ -39,12 +49,12 @@ def exchange_cells(exchange: dict[str, Any], now: datetime | None = None) -> lis
         str(exchange.get("number", "")),
         format_clock_time(parse_time(exchange.get("at")), now or datetime.now(UTC)),
         short_sandbox_id(exchange),
-        format_model(exchange),
+        format_requested_model(exchange),
         guess + format_count(usage.get("input")),
         guess + format_count(usage.get("output")),
         format_cost(exchange.get("cost")),
         format_latency(exchange.get("total")),
-        join_lines(format_outcome(exchange)),
+        join_text_lines(format_exchange_outcome(exchange)),
     ]
 
 
@@ -58,7 +68,9 @@ class ExchangeTableLayout:
         if rows is None:
             self.widths = list(_DEFAULT_WIDTHS.values())
         else:
-            self.widths = [max(cell_len(cell) for cell in column) for column in zip(COLUMNS, *rows, strict=True)]
+            self.widths = [
+                max(cell_len(cell) for cell in column) for column in zip(EXCHANGE_COLUMNS, *rows, strict=True)
+            ]
             if not any(row[_SANDBOX] for row in rows):
                 self.widths[_SANDBOX] = 0
         self.width = width or (shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
@@ -94,7 +106,7 @@ class ExchangeTableLayout:
         if self._grows:
             self._widen([cell_len(sanitize_text(cell)) for cell in row])
         shown: list[str] = []
-        for name, cell, width in zip(COLUMNS, row, self.widths, strict=True):
+        for name, cell, width in zip(EXCHANGE_COLUMNS, row, self.widths, strict=True):
             if not width:
                 continue
             text = sanitize_text(cell)

@@ -9,7 +9,7 @@ NON_MODEL_KINDS = ("script", "replay")
 """Provider kinds that answer without a model."""
 
 
-def format_tokens(exchange: dict[str, Any], *, part: bool = False) -> str:
+def format_token_counts(exchange: dict[str, Any], *, part: bool = False) -> str:
     """Describe the tokens of one exchange or of several; with `part`, only some may be estimated."""
     usage = exchange.get("usage") or {}
     guess = "~" if exchange.get("estimated") else ""
@@ -22,7 +22,7 @@ def format_tokens(exchange: dict[str, Any], *, part: bool = False) -> str:
     return f"{text}; {guessed}, not reported by the provider" if guess else text
 
 
-def format_model(exchange: dict[str, Any]) -> str:
+def format_requested_model(exchange: dict[str, Any]) -> str:
     """Return the requested model and, if different, the provider's: `fast → openai/gpt-5-mini`."""
     requested, provider = str(exchange.get("model") or "?"), exchange.get("provider")
     if not provider:
@@ -45,7 +45,7 @@ def format_answered_by(exchange: dict[str, Any]) -> str:
     return name
 
 
-def format_outcome(exchange: dict[str, Any]) -> str:
+def format_exchange_outcome(exchange: dict[str, Any]) -> str:
     """Describe the outcome: `ok`, `ok (script)`, `failed 502: connection refused`."""
     outcome = str(exchange.get("outcome", "")).replace("_", " ")
     kind = exchange.get("providerKind")
@@ -70,6 +70,6 @@ def short_sandbox_id(exchange: dict[str, Any]) -> str:
     return str(exchange.get("sandbox") or "").removeprefix("sb-")[:8]
 
 
-def join_lines(text: str) -> str:
+def join_text_lines(text: str) -> str:
     """Join the lines of a text into one."""
     return " ".join(text.split())

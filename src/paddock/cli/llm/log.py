@@ -54,7 +54,7 @@ async def list_exchanges(
 
     IN and OUT are the tokens of prompt and answer; ~ marks estimates.
     """
-    from paddock.cli.llm.exchange_table import COLUMNS, ExchangeTableLayout, exchange_cells
+    from paddock.cli.llm.exchange_table import EXCHANGE_COLUMNS, ExchangeTableLayout, exchange_row_cells
 
     async with cli.open_read_client() as client:
         query = await exchange_filters.build_exchange_query(
@@ -77,9 +77,9 @@ async def list_exchanges(
         if cli.out.is_interactive:
             cli.out.print_line("No matching requests." if query else _NO_EXCHANGES)
         return None
-    rows = [exchange_cells(exchange) for exchange in shown]
+    rows = [exchange_row_cells(exchange) for exchange in shown]
     layout = ExchangeTableLayout(rows)
-    _print_lines([layout.format_row(COLUMNS, bold=True), *(layout.format_row(row) for row in rows)])
+    _print_lines([layout.format_row(EXCHANGE_COLUMNS, bold=True), *(layout.format_row(row) for row in rows)])
     if len(found) > len(shown) and cli.out.is_interactive:
         cli.out.print_line(
             f"\nMore requests exist; use --limit N or --all. Show one: paddock llm show {shown[0]['number']}"
@@ -99,13 +99,13 @@ async def follow_exchanges(
 
     With --json, prints one document per line; to resume later, pass the last `number` to --after.
     """
-    from paddock.cli.llm.exchange_table import COLUMNS, ExchangeTableLayout, exchange_cells
+    from paddock.cli.llm.exchange_table import EXCHANGE_COLUMNS, ExchangeTableLayout, exchange_row_cells
 
     layout = ExchangeTableLayout(None)
     async with cli.open_client() as client:
         filters = {"sandbox": await exchange_filters.find_sandbox_id(client, sandbox)} if sandbox else {}
         if cli.out.is_interactive:
-            _print_lines([layout.format_row(COLUMNS, bold=True)])
+            _print_lines([layout.format_row(EXCHANGE_COLUMNS, bold=True)])
         last_seen = time.monotonic()
         while True:
             query = filters | ({"after": str(after)} if after is not None else {})
@@ -117,7 +117,7 @@ async def follow_exchanges(
                         for exchange in documents:
                             after = int(exchange.get("number", after or 0))
                             if model is None or model in (exchange.get("model"), exchange.get("providerModel")):
-                                _print_exchange(cli, layout, exchange_cells(exchange), exchange)
+                                _print_exchange(cli, layout, exchange_row_cells(exchange), exchange)
                 raise ConnectionLost("the server ended the stream")
             except (ConnectionLost, NoServerError):
                 if time.monotonic() - last_seen > _RECONNECT_SECONDS:

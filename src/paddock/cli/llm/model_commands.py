@@ -91,7 +91,7 @@ async def list_models(cli: CliContext) -> None:
 
 def _list_configured_models(cli: CliContext) -> None:
     """List models, patterns and providers of the configuration, without asking any provider."""
-    found = configured_models(cli.lenient_config.config.llm)
+    found = describe_configured_models(cli.lenient_config.config.llm)
     if cli.as_json:
         return cli.out.print_json(found)
     listed = [*found["models"], *found["patterns"]]
@@ -113,7 +113,7 @@ def _list_configured_models(cli: CliContext) -> None:
     return None
 
 
-def configured_models(settings: LlmConfig) -> dict[str, Any]:
+def describe_configured_models(settings: LlmConfig) -> dict[str, Any]:
     """Return models, patterns and providers of the configuration, in the format of `GET /v1/llm`."""
     from paddock.llm.demo import add_demo_model
 
@@ -179,7 +179,7 @@ async def ask_test_question(
     The request goes through the running server, like those of programs. If the model does not answer, the exit code is
     1 and the provider's reason is printed.
     """
-    from paddock.cli.llm.chat_completion import ask_model, find_recorded_exchange
+    from paddock.cli.llm.chat_completion import ask_model, find_archived_exchange
 
     live = stream and not cli.as_json
     async with cli.open_client() as client:
@@ -190,7 +190,7 @@ async def ask_test_question(
                 cli.out.print_text(piece)
 
             answer = await ask_model(client, name, prompt, stream=stream, show=show if live else None)
-        exchange = await find_recorded_exchange(client, answer.exchange) if answer.exchange else None
+        exchange = await find_archived_exchange(client, answer.exchange) if answer.exchange else None
     if cli.as_json:
         document = {"model": name, "answer": answer.text, "firstByte": answer.first_byte, "total": answer.total}
         usage = answer.usage or (exchange or {}).get("usage")
@@ -228,7 +228,7 @@ def _model_row(model: dict[str, Any], provider: dict[str, Any], falls_back: bool
 
 
 def _answer_facts(answer: CompletionResult, exchange: dict[str, Any] | None) -> list[tuple[str, str]]:
-    from paddock.cli.llm.exchange_text import format_answered_by, format_tokens
+    from paddock.cli.llm.exchange_text import format_answered_by, format_token_counts
     from paddock.cli.output.formatting import format_cost, format_latency
 
     facts: list[tuple[str, str]] = []
@@ -242,7 +242,7 @@ def _answer_facts(answer: CompletionResult, exchange: dict[str, Any] | None) -> 
     facts.append(("total", format_latency(answer.total)))
     known = exchange or {"usage": answer.usage}
     if known.get("usage"):
-        facts.append(("tokens", format_tokens(known)))
+        facts.append(("tokens", format_token_counts(known)))
     if exchange:
         facts.append(("cost", format_cost(exchange.get("cost")) or "unknown; no price is configured"))
         facts.append(("exchange", f"{exchange['number']}  {exchange['id']}"))

@@ -79,7 +79,7 @@ async def replay_recording(
     async with AsyncExitStack() as held:
         endpoint = await held.enter_async_context(serve_recording(settings, port, on_failure=print_warning))
         directory = held.enter_context(tempfile.TemporaryDirectory(prefix="paddock-replay-"))
-        environment = client_environment(endpoint.url, endpoint.key) | write_agent_cli_settings(Path(directory))
+        environment = model_endpoint_environment(endpoint.url, endpoint.key) | write_agent_cli_settings(Path(directory))
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
         try:
@@ -97,7 +97,7 @@ async def replay_recording(
     return code
 
 
-def client_environment(url: str, key: str) -> dict[str, str]:
+def model_endpoint_environment(url: str, key: str) -> dict[str, str]:
     """Return the environment variables that point model clients to the endpoint."""
     return {
         "PADDOCK_LLM_URL": url,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from paddock.llm.gateway.gateway import ModelGateway
     from paddock.model.exchanges import ExchangeSummary
 
-HOST = "127.0.0.1"
+REPLAY_HOST = "127.0.0.1"
 RECORDING_PROVIDER = "recording"
 _LIVE_PROVIDER = "live"
 _TENANT = "default"
@@ -120,10 +120,10 @@ async def serve_recording(
         held.push_async_callback(_finish_reporting, gateway, watch)
         held.push_async_callback(door.close, _CLOSE_SECONDS)
         try:
-            listener = open_listener(HOST, port)
+            listener = open_listener(REPLAY_HOST, port)
         except Unavailable:
-            raise CliError(f"port {port} on {HOST} is in use", hint="choose another with --port") from None
-        url = listener_url(listener, HOST)
+            raise CliError(f"port {port} on {REPLAY_HOST} is in use", hint="choose another with --port") from None
+        url = listener_url(listener, REPLAY_HOST)
         await door.listen(listener)
         _, secret = await keys.create("replay", _TENANT, [Scope.LLM_USE], None)
         yield ReplayEndpoint(url, secret, gateway)

@@ -88,7 +88,7 @@ async def list_conversations(cli: CliContext, sandbox: SandboxArgument) -> None:
     for a title.
     """
     from paddock.cli.llm.exchange_filters import find_sandbox_id
-    from paddock.cli.llm.exchange_text import join_lines
+    from paddock.cli.llm.exchange_text import join_text_lines
     from paddock.cli.output.formatting import format_cost, format_count
 
     async with cli.open_read_client() as client:
@@ -108,7 +108,7 @@ async def list_conversations(cli: CliContext, sandbox: SandboxArgument) -> None:
             format_count(each["usage"]["input"]),
             format_count(each["usage"]["output"]),
             format_cost(each.get("cost")),
-            join_lines(_first_user_text(each["messages"])),
+            join_text_lines(_first_user_text(each["messages"])),
         ]
         for each in found
     ]
@@ -119,7 +119,7 @@ async def list_conversations(cli: CliContext, sandbox: SandboxArgument) -> None:
 
 
 def _exchange_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
-    from paddock.cli.llm.exchange_text import format_answered_by, format_outcome, format_tokens
+    from paddock.cli.llm.exchange_text import format_answered_by, format_exchange_outcome, format_token_counts
     from paddock.cli.output.formatting import format_cost, format_latency
 
     asked = f"{found['model']}, in {found['format']}" + (", streamed" if found["stream"] else "")
@@ -138,11 +138,11 @@ def _exchange_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("time", _format_time(found["at"], seconds=True)),
         ("requested", asked),
         ("answered by" if found["outcome"] in ("ok", "cut") else "provider", answered),
-        ("outcome", format_outcome(found)),
+        ("outcome", format_exchange_outcome(found)),
     ]
     facts += [(name, str(found[name])) for name in ("sandbox", "run", "session", "user", "client") if found.get(name)]
     if found.get("usage"):
-        facts.append(("tokens", format_tokens(found)))
+        facts.append(("tokens", format_token_counts(found)))
         facts.append(("cost", format_cost(found.get("cost")) or "unknown; no price is configured"))
     facts.append(("took", took))
     if found.get("tools"):
@@ -153,7 +153,7 @@ def _exchange_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _conversation_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
-    from paddock.cli.llm.exchange_text import format_tokens
+    from paddock.cli.llm.exchange_text import format_token_counts
     from paddock.cli.output.formatting import format_cost
 
     turns = found["turns"]
@@ -165,7 +165,7 @@ def _conversation_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("time", began if began == ended else f"{began} to {ended}"),
         ("models", ", ".join(found["models"])),
-        ("tokens", format_tokens(found, part=True)),
+        ("tokens", format_token_counts(found, part=True)),
     ]
     if found.get("cost") is not None:
         facts.append(("cost", ("~" if found.get("estimated") and found["cost"] else "") + format_cost(found["cost"])))

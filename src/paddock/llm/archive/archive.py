@@ -15,13 +15,17 @@ from paddock.config.llm import ArchiveConfig
 from paddock.errors import NotFound, Unavailable
 from paddock.llm.archive.compression import Compressor
 from paddock.llm.archive.conversation_export import ExportForm, export_conversation_lines
-from paddock.llm.archive.conversation_threads import ConversationThread, group_into_threads
-from paddock.llm.archive.exchange_documents import write_conversation_content, write_exchange_content
-from paddock.llm.archive.exchange_encoding import ArchivedAnswer, decode_answer, decode_exchange
+from paddock.llm.archive.conversation_threads import ConversationThread, group_exchanges_into_threads
+from paddock.llm.archive.exchange_documents import conversation_content_json, exchange_content_json
+from paddock.llm.archive.exchange_encoding import ArchivedAnswer, decode_archived_answer, decode_archived_exchange
 from paddock.llm.archive.remote_writer import RemoteExchangeWriter
 from paddock.llm.archive.search_indexer import extract_search_text
-from paddock.llm.archive.search_text import build_search_query
-from paddock.llm.archive.thread_messages import ThreadSources, add_thread_messages, read_thread_sources
+from paddock.llm.archive.search_text import build_full_text_query
+from paddock.llm.archive.thread_messages import (
+    ThreadSourceExchanges,
+    load_thread_messages,
+    read_thread_source_exchanges,
+)
 from paddock.llm.archive.writer_api import ExchangeWriter, InProcessExchangeWriter
 from paddock.llm.exchange import Exchange
 from paddock.llm.offload.worker_pool import WorkerPool
@@ -158,7 +162,7 @@ class ExchangeArchive:
         """Return an exchange with its content. Raises `NotFound`."""
         await self._wait_for_writes()
         stored = await self._exchanges.get(tenant, exchange_id)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, decode_exchange, stored)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, decode_archived_exchange, stored)
 
     async def write_exchange(self, tenant: str, exchange_id: str) -> tuple[ExchangeSummary, Sequence[bytes]]:
         """Return an exchange's summary, and its content as a JSON object in pieces.
@@ -168,7 +172,7 @@ class ExchangeArchive:
         await self._wait_for_writes()
         stored = await self._exchanges.get(tenant, exchange_id)
         size = stored.summary.request_size + stored.summary.response_size
-        return stored.summary, await self._run_encoder(size, write_exchange_content, stored)
+        return stored.summary, await self._run_encoder(size, exchange_content_json, stored)
 
     async def iter_answers(
         self, tenant: str, key_id: str, exchange_ids: Sequence[str]
@@ -179,10 +183,10 @@ class ExchangeArchive:
         loop = asyncio.get_running_loop()
         start = 0
         while start < len(exchange_ids):
-            found, count = await self._exchanges.answers(tenant, key_id, exchange_ids[start:], _ANSWER_BATCH_BYTES)
+            found, count = await self._exchanges.read_answers(tenant, key_id, exchange_ids[start:], _ANSWER_BATCH_BYTES)
             start += count
             for each in found:
-                yield await loop.run_in_executor(self._threads, decode_answer, each)
+                yield await loop.run_in_executor(self._threads, decode_archived_answer, each)
 
     async def list_exchanges(
         self, tenant: str, filters: ExchangeFilters = ALL_EXCHANGES, *, cursor: str | None = None, limit: int = 100
@@ -216,7 +220,7 @@ class ExchangeArchive:
         """Return the conversations of a sandbox: main first, then sub-agents, branches and side calls."""
         threads = []
         async for thread, sources in self._iter_conversations(tenant, sandbox_id):
-            await asyncio.to_thread(add_thread_messages, thread, sources)
+            await asyncio.to_thread(load_thread_messages, thread, sources)
             threads.append(thread)
         return threads
 
@@ -225,21 +229,21 @@ class ExchangeArchive:
     ) -> Sequence[tuple[ConversationThread, Sequence[bytes]]]:
         """Return the conversations of a sandbox, and the content of each as a JSON object. Raises `WorkersBusy`."""
         return [
-            (thread, await self._run_encoder(sources.size, write_conversation_content, thread, sources))
+            (thread, await self._run_encoder(sources.size, conversation_content_json, thread, sources))
             async for thread, sources in self._iter_conversations(tenant, sandbox_id)
         ]
 
     async def _iter_conversations(
         self, tenant: str, sandbox_id: str
-    ) -> AsyncIterator[tuple[ConversationThread, ThreadSources]]:
+    ) -> AsyncIterator[tuple[ConversationThread, ThreadSourceExchanges]]:
         await self._wait_for_writes()
         filters = ExchangeFilters(sandbox=sandbox_id)
-        tree = await self._exchanges.tree(tenant, filters, limit=MAX_CONVERSATION_EXCHANGES)
-        threads = await asyncio.get_running_loop().run_in_executor(self._threads, group_into_threads, tree)
+        tree = await self._exchanges.read_turn_tree(tenant, filters, limit=MAX_CONVERSATION_EXCHANGES)
+        threads = await asyncio.get_running_loop().run_in_executor(self._threads, group_exchanges_into_threads, tree)
         known = {thread.id: thread for thread in threads}
         for thread in threads:
             try:
-                yield thread, await read_thread_sources(self._exchanges, tenant, thread, known)
+                yield thread, await read_thread_source_exchanges(self._exchanges, tenant, thread, known)
             except NotFound:
                 continue  # Deleted in the meantime.
 
@@ -253,13 +257,15 @@ class ExchangeArchive:
         whose = ExchangeFilters(sandbox=summary.sandbox, key=None if summary.sandbox else summary.key_id)
         for age in (_LOOK_BACK_SECONDS, 0.0):
             filters = replace(whose, since=summary.at - age)
-            tree = await self._exchanges.tree(tenant, filters, limit=MAX_CONVERSATION_EXCHANGES)
-            threads = await asyncio.get_running_loop().run_in_executor(self._threads, group_into_threads, tree)
+            tree = await self._exchanges.read_turn_tree(tenant, filters, limit=MAX_CONVERSATION_EXCHANGES)
+            threads = await asyncio.get_running_loop().run_in_executor(
+                self._threads, group_exchanges_into_threads, tree
+            )
             for thread in threads:
                 if any(each.id == exchange_id for each in thread.exchanges):
                     known = {each.id: each for each in threads}
-                    sources = await read_thread_sources(self._exchanges, tenant, thread, known)
-                    return thread, await self._run_encoder(sources.size, write_conversation_content, thread, sources)
+                    sources = await read_thread_source_exchanges(self._exchanges, tenant, thread, known)
+                    return thread, await self._run_encoder(sources.size, conversation_content_json, thread, sources)
         raise NotFound(f"There is no exchange {exchange_id[:80]!r}.")
 
     async def _wait_for_writes(self) -> None:
@@ -309,7 +315,7 @@ class ExchangeArchive:
         """Delete all matching exchanges, and return their number."""
         removed = 0
         match = _search_match(filters)
-        while numbers := await self._exchanges.ids(tenant, filters, match, _DELETED_AT_ONCE):
+        while numbers := await self._exchanges.list_numbers(tenant, filters, match, _DELETED_AT_ONCE):
             removed += await self._writer.delete(numbers)
         return removed
 
@@ -344,7 +350,7 @@ class ExchangeArchive:
         keep = self._settings.keep
         while keep is not None:
             try:
-                for tenant in await self._exchanges.tenants():
+                for tenant in await self._exchanges.list_tenants():
                     removed = await self.delete_matching(tenant, ExchangeFilters(until=time.time() - keep))
                     if removed:
                         log.info("deleted expired exchanges", tenant=tenant, count=removed)
@@ -354,4 +360,4 @@ class ExchangeArchive:
 
 
 def _search_match(filters: ExchangeFilters) -> str | None:
-    return None if filters.text is None else build_search_query(filters.text)
+    return None if filters.text is None else build_full_text_query(filters.text)

@@ -15,12 +15,16 @@ from pydantic.alias_generators import to_camel
 
 from paddock.config.llm import ArchiveConfig
 from paddock.errors import NotFound, PaddockError
-from paddock.llm.archive.conversation_threads import ConversationThread, group_into_threads
+from paddock.llm.archive.conversation_threads import ConversationThread, group_exchanges_into_threads
 from paddock.llm.archive.secret_redaction import SecretRedactor
-from paddock.llm.archive.thread_messages import ThreadSources, add_thread_messages, read_thread_sources
+from paddock.llm.archive.thread_messages import (
+    ThreadSourceExchanges,
+    load_thread_messages,
+    read_thread_source_exchanges,
+)
 from paddock.llm.formats.neutral import MessagePart, MessageRole, ModelMessage, ModelRequest, ModelThinking
 from paddock.llm.formats.registry import FORMATS
-from paddock.llm.formats.thought_signatures import ANTHROPIC, CHAT, is_foreign_signature
+from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, CHAT_FAMILY, is_foreign_signature
 from paddock.model.exchanges import ExchangeFilters
 from paddock.store.model_exchanges.exchange_store import ExchangeStore
 
@@ -29,7 +33,7 @@ RunEncoder: TypeAlias = Callable[..., Awaitable[Sequence[bytes]]]
 EXCHANGES_AT_ONCE = 2000
 """Exchanges of one sandbox or key that are joined at a time; longer conversations are exported in parts."""
 _FORMATS = {"openai": "openai-chat", "anthropic": "anthropic"}
-_FAMILIES = {"openai": CHAT, "anthropic": ANTHROPIC}
+_FAMILIES = {"openai": CHAT_FAMILY, "anthropic": ANTHROPIC_FAMILY}
 _FIELDS = ("system", "messages", "tools")
 
 
@@ -51,17 +55,17 @@ async def export_conversation_lines(
     # A group is loaded only after all earlier conversations are exported, because there may be many.
     unread: list[tuple[str, int, str | None, str, str | None]] = [
         (first, place, sandbox, key, None)
-        for place, (first, sandbox, key) in enumerate(await exchanges.groups(tenant, filters, match))
+        for place, (first, sandbox, key) in enumerate(await exchanges.list_sandboxes_and_keys(tenant, filters, match))
     ]
     ready: list[tuple[str, int, ConversationThread, Mapping[str, ConversationThread]]] = []
     while unread or ready:
         if unread and (not ready or unread[0][0] <= ready[0][0]):
             _, place, sandbox, key, after = heappop(unread)
             group = replace(filters, sandbox=sandbox, key=key)
-            tree = await exchanges.tree(tenant, group, match=match, after=after, limit=EXCHANGES_AT_ONCE)
+            tree = await exchanges.read_turn_tree(tenant, group, match=match, after=after, limit=EXCHANGES_AT_ONCE)
             # For a key outside sandboxes the tree includes the exchanges of its sandboxes: filter them out.
             places = [each for each in tree.positions if each.summary.sandbox == sandbox]
-            found = await asyncio.to_thread(group_into_threads, replace(tree, positions=places))
+            found = await asyncio.to_thread(group_exchanges_into_threads, replace(tree, positions=places))
             known = {thread.id: thread for thread in found}
             for thread in found:
                 heappush(ready, (thread.id, place, thread, known))
@@ -73,7 +77,7 @@ async def export_conversation_lines(
         if not thread.turns and not unanswered:
             continue
         try:
-            sources = await read_thread_sources(exchanges, tenant, thread, threads)
+            sources = await read_thread_source_exchanges(exchanges, tenant, thread, threads)
         except NotFound:
             continue  # Deleted in the meantime.
         line = await run(sources.size, write_conversation_line, thread, sources, form, unanswered, secrets)
@@ -84,13 +88,13 @@ async def export_conversation_lines(
 
 def write_conversation_line(
     thread: ConversationThread,
-    sources: ThreadSources,
+    sources: ThreadSourceExchanges,
     form: ExportForm,
     unanswered: bool,
     secrets: tuple[str, ...] = (),
 ) -> bytes:
     """Return a conversation as a line of JSON; nothing for an unanswered one, unless requested."""
-    add_thread_messages(thread, sources)
+    load_thread_messages(thread, sources)
     if thread.messages and not unanswered and all(each.role is not MessageRole.ASSISTANT for each in thread.messages):
         return b""
     first = thread.exchanges[0]
@@ -104,7 +108,7 @@ def write_conversation_line(
         "user": first.user,
         "conversation": thread.conversation,
         "models": thread.models,
-        **conversation_body(thread, form),
+        **exported_conversation_body(thread, form),
         "exchanges": [each.id for each in thread.exchanges],
         "usage": {to_camel(name): value for name, value in asdict(thread.usage).items()},
         "estimated": thread.estimated,
@@ -121,7 +125,7 @@ def _redactor(secrets: tuple[str, ...]) -> SecretRedactor:
     return SecretRedactor(ArchiveConfig(redact_keys=False), secrets)
 
 
-def conversation_body(thread: ConversationThread, form: ExportForm) -> dict[str, Any]:
+def exported_conversation_body(thread: ConversationThread, form: ExportForm) -> dict[str, Any]:
     """Return the messages, and system prompt and tools if the form has separate fields for them."""
     messages = [
         ModelMessage(each.role, [_exportable_part(part, form) for part in each.parts]) for each in thread.messages

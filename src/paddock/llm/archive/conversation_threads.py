@@ -18,13 +18,13 @@ import msgspec
 
 from paddock.llm.archive.compression import decompress
 from paddock.llm.archive.exchange_encoding import usage_from_summary
-from paddock.llm.archive.exchange_parsing import parse_answer, parse_request, restore_model_messages
+from paddock.llm.archive.exchange_parsing import parse_archived_answer, parse_archived_request, restore_model_messages
 from paddock.llm.exchange import Exchange, ExchangeOutcome
 from paddock.llm.formats.neutral import MessageRole, ModelAnswer, ModelMessage, TokenUsage, ToolDefinition
 from paddock.model.exchanges import ConversationTree, ExchangePosition, ExchangeSummary
 
-ThreadKind = Literal["main", "subagent", "branch", "side"]
-_ORDER: tuple[ThreadKind, ...] = ("main", "subagent", "branch", "side")
+ConversationKind = Literal["main", "subagent", "branch", "side"]
+_ORDER: tuple[ConversationKind, ...] = ("main", "subagent", "branch", "side")
 _MAX_SIDE_MESSAGES = 3
 """Maximum number of messages of a side call."""
 _NEAR_SECONDS = 30.0
@@ -47,7 +47,7 @@ class ConversationThread:
 
     id: str
     """The id of its first exchange."""
-    kind: ThreadKind = "main"
+    kind: ConversationKind = "main"
     parent: str | None = None
     """For a branch, the conversation it branched off from."""
     conversation: str | None = None
@@ -57,7 +57,7 @@ class ConversationThread:
     latest: ExchangeSummary | None = None
     """The exchange with the longest history."""
     messages: list[ModelMessage] = field(default_factory=list)
-    """All messages, the last answer included. Set by `fill_messages`."""
+    """All messages, the last answer included. Set by `set_thread_messages`."""
     tools: list[ToolDefinition] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -68,7 +68,7 @@ class ConversationThread:
     @property
     def turns(self) -> int:
         """The number of answered exchanges."""
-        return sum(is_answered(each) for each in self.exchanges)
+        return sum(is_answered_exchange(each) for each in self.exchanges)
 
     @property
     def estimated(self) -> bool:
@@ -123,12 +123,12 @@ class _OpenThread:
         return own.key_id == first.key_id and _client_product(own) == _client_product(first)
 
 
-def is_answered(summary: ExchangeSummary) -> bool:
+def is_answered_exchange(summary: ExchangeSummary) -> bool:
     """Return whether there was an answer, even a partial one."""
     return summary.outcome not in _UNANSWERED
 
 
-def group_into_threads(tree: ConversationTree) -> list[ConversationThread]:
+def group_exchanges_into_threads(tree: ConversationTree) -> list[ConversationThread]:
     """Group exchanges into conversations, the main one first. Their messages are not loaded."""
     tops, depths = _prefix_digests(tree)
     prompts: dict[int, tuple[frozenset[bytes], bool]] = {}
@@ -160,27 +160,31 @@ def group_into_threads(tree: ConversationTree) -> list[ConversationThread]:
     return sorted(threads, key=lambda thread: (_ORDER.index(thread.kind), thread.id))
 
 
-def list_answer_sources(thread: ConversationThread, threads: Mapping[str, ConversationThread]) -> list[ExchangeSummary]:
+def list_answer_exchanges(
+    thread: ConversationThread, threads: Mapping[str, ConversationThread]
+) -> list[ExchangeSummary]:
     """Return the exchanges with the answers of a conversation and its parents, oldest first."""
     line = [thread]
     while (parent := threads.get(line[-1].parent or "")) is not None and parent not in line:
         line.append(parent)
-    return sorted((each for one in line for each in one.exchanges if is_answered(each)), key=lambda each: each.id)
+    return sorted(
+        (each for one in line for each in one.exchanges if is_answered_exchange(each)), key=lambda each: each.id
+    )
 
 
-def fill_messages(thread: ConversationThread, exchange: Exchange, answers: Sequence[ModelAnswer] = ()) -> None:
+def set_thread_messages(thread: ConversationThread, exchange: Exchange, answers: Sequence[ModelAnswer] = ()) -> None:
     """Set the messages from the conversation's latest exchange.
 
     Clients drop parts of earlier answers, such as thoughts, when they send them back; `answers` are the original ones,
     oldest first, from which these parts are restored.
     """
-    request = parse_request(exchange)
+    request = parse_archived_request(exchange)
     if request is None:
         thread.notes.append("the request cannot be shown as messages; see the raw request")
         return
     thread.messages = restore_model_messages(request.messages, answers)
     thread.tools = request.tools
-    answer = parse_answer(exchange)
+    answer = parse_archived_answer(exchange)
     if answer is not None:
         thread.notes += answer.notes
         if answer.parts:

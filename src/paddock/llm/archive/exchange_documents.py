@@ -10,9 +10,9 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from paddock.llm.archive.conversation_threads import ConversationThread
-from paddock.llm.archive.exchange_encoding import decode_exchange
-from paddock.llm.archive.exchange_parsing import parse_answer, parse_request
-from paddock.llm.archive.thread_messages import ThreadSources, add_thread_messages
+from paddock.llm.archive.exchange_encoding import decode_archived_exchange
+from paddock.llm.archive.exchange_parsing import parse_archived_answer, parse_archived_request
+from paddock.llm.archive.thread_messages import ThreadSourceExchanges, load_thread_messages
 from paddock.llm.formats.neutral import (
     MessagePart,
     ModelAnswer,
@@ -37,11 +37,11 @@ _PART_TYPES: Mapping[type[Any], str] = {
 }
 
 
-def write_exchange_content(stored: StoredExchange) -> bytes:
+def exchange_content_json(stored: StoredExchange) -> bytes:
     """Return the fields of an exchange that are in its request and its response, as a JSON object."""
-    exchange = decode_exchange(stored)
+    exchange = decode_archived_exchange(stored)
     document: dict[str, Any] = {}
-    request, answer = parse_request(exchange), parse_answer(exchange)
+    request, answer = parse_archived_request(exchange), parse_archived_answer(exchange)
     if isinstance(request, ModelRequest):
         document["messages"] = [_message_document(message) for message in request.messages]
         document["tools"] = [tool.name for tool in request.tools]
@@ -57,9 +57,9 @@ def write_exchange_content(stored: StoredExchange) -> bytes:
     return _to_json(document)
 
 
-def write_conversation_content(thread: ConversationThread, sources: ThreadSources) -> bytes:
+def conversation_content_json(thread: ConversationThread, sources: ThreadSourceExchanges) -> bytes:
     """Return the messages of a conversation and the notes on them, as a JSON object."""
-    add_thread_messages(thread, sources)
+    load_thread_messages(thread, sources)
     return _to_json({"messages": [_message_document(message) for message in thread.messages], "notes": thread.notes})
 
 

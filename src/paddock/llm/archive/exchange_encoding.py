@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from paddock.llm.archive.compression import Compressor, decode_pieces, decompress, encode_pieces
+from paddock.llm.archive.compression import Compressor, decode_response_pieces, decompress, encode_response_pieces
 from paddock.llm.archive.message_preview import make_message_preview
-from paddock.llm.archive.request_splitting import join_request, literal_bytes, map_literals, split_request
+from paddock.llm.archive.request_splitting import (
+    join_request_body,
+    literal_request_bytes,
+    map_literal_bytes,
+    split_request_body,
+)
 from paddock.llm.archive.secret_redaction import SecretRedactor
 from paddock.llm.exchange import Exchange, ExchangeOutcome, ModelCaller
 from paddock.llm.formats.neutral import TokenUsage
@@ -40,7 +45,7 @@ class ExchangeEncoder:
 
     def encode(self, exchange: Exchange) -> NewExchange:
         caller, usage, clean = exchange.caller, exchange.usage, self._clean
-        parts = split_request(exchange.request, exchange.operation)
+        parts = split_request_body(exchange.request, exchange.operation)
         prompt = [(sha256(raw).digest()[:16], raw) for raw in parts.prompt]
         thread = [(sha256(raw).digest()[:16], raw) for raw in parts.thread]
         unseen = [message for message in (*prompt, *thread) if message[0] not in clean]
@@ -50,11 +55,11 @@ class ExchangeEncoder:
         texts = [exchange.model, exchange.client, exchange.conversation, exchange.error, exchange.provider_model]
         words = "\n".join([*filter(None, texts), *exchange.notes])
         skeleton = parts.skeleton
-        between = [] if skeleton in self._digests else literal_bytes(parts)
+        between = [] if skeleton in self._digests else literal_request_bytes(parts)
         everything = b"\n".join([words.encode(errors="replace"), answer, *between, *[raw for _, raw in unseen]])
         doubtful = self._redactor.may_contain_secrets(everything)
         if doubtful:
-            map_literals(parts, self._redactor.redact_json if parts.json else self._redactor.redact_bytes)
+            map_literal_bytes(parts, self._redactor.redact_json if parts.json else self._redactor.redact_bytes)
             skeleton = parts.skeleton
             if response:
                 response = self._redactor.redact_response(response, exchange.stream)
@@ -113,7 +118,7 @@ class ExchangeEncoder:
             row,
             [owner, *[self._message_piece(*message, doubtful) for message in prompt], self._shared_piece(skeleton)],
             [owner, *[self._message_piece(*message, doubtful) for message in thread]],
-            self._compress(encode_pieces(response)) if response else b"",
+            self._compress(encode_response_pieces(response)) if response else b"",
         )
 
     def _message_piece(self, digest: bytes, raw: bytes, doubtful: bool) -> SharedExchangeContent:
@@ -149,13 +154,13 @@ class ExchangeEncoder:
 _NO_USAGE = (-1, -1, -1, -1, -1)
 
 
-def decode_exchange(stored: StoredExchange) -> Exchange:
+def decode_archived_exchange(stored: StoredExchange) -> Exchange:
     """Decode a stored exchange."""
     *prompt, skeleton = [decompress(packed) for packed in stored.prompt[1:]]
     return exchange_from_summary(
         stored.summary,
-        join_request(skeleton, prompt, [decompress(packed) for packed in stored.thread[1:]]),
-        decode_pieces(decompress(stored.response)) if stored.response else [],
+        join_request_body(skeleton, prompt, [decompress(packed) for packed in stored.thread[1:]]),
+        decode_response_pieces(decompress(stored.response)) if stored.response else [],
     )
 
 
@@ -170,9 +175,9 @@ class ArchivedAnswer:
     """Whether secrets were removed, so that the body is not what the client received."""
 
 
-def decode_answer(stored: StoredExchangeAnswer) -> ArchivedAnswer:
+def decode_archived_answer(stored: StoredExchangeAnswer) -> ArchivedAnswer:
     """Decode the answer of a stored exchange."""
-    pieces = decode_pieces(decompress(stored.response)) if stored.response else []
+    pieces = decode_response_pieces(decompress(stored.response)) if stored.response else []
     body = b"".join([piece for _, piece in pieces])
     return ArchivedAnswer(stored.id, stored.stream, body, redacted=len(body) != stored.response_size)
 

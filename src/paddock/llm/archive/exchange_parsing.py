@@ -10,8 +10,9 @@ from itertools import groupby
 from paddock.errors import PaddockError
 from paddock.llm.exchange import Exchange
 from paddock.llm.formats.answer_events import AnswerCollector
-from paddock.llm.formats.base import BrokenStream, WireFormat
+from paddock.llm.formats.base import BrokenModelStream, WireFormat
 from paddock.llm.formats.neutral import (
+    AnswerStreamFinished,
     FinishReason,
     MessagePart,
     MessageRole,
@@ -22,14 +23,13 @@ from paddock.llm.formats.neutral import (
     ModelText,
     ModelThinking,
     ModelToolCall,
-    StreamFinished,
 )
 from paddock.llm.formats.registry import FORMATS
 
 ANSWER_CUT_NOTE = "the answer broke off"
 
 
-def parse_answer(exchange: Exchange) -> ModelAnswer | None:
+def parse_archived_answer(exchange: Exchange) -> ModelAnswer | None:
     """Parse the answer; `None` for an error or invalid bytes. A partial answer is returned with a note.
 
     The bytes are those sent to the client, so they are in its format.
@@ -46,9 +46,9 @@ def parse_answer(exchange: Exchange) -> ModelAnswer | None:
         if not collector.complete:
             collector = _collect_answer(form, pieces)
         if not collector.complete:
-            collector.add(StreamFinished(FinishReason.STOP))
+            collector.add(AnswerStreamFinished(FinishReason.STOP))
             collector.answer.notes.append(ANSWER_CUT_NOTE)
-    except (BrokenStream, PaddockError, ValueError, KeyError, TypeError, RecursionError):
+    except (BrokenModelStream, PaddockError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return collector.answer
 
@@ -62,12 +62,12 @@ def _collect_answer(form: WireFormat, pieces: Iterable[bytes]) -> AnswerCollecto
                 collector.add(event)
         for event in reader.close():
             collector.add(event)
-    except BrokenStream:
+    except BrokenModelStream:
         pass
     return collector
 
 
-def parse_request(exchange: Exchange) -> ModelRequest | None:
+def parse_archived_request(exchange: Exchange) -> ModelRequest | None:
     """Parse the request; `None` if it asks for no answer or is invalid."""
     form = FORMATS.get(exchange.format)
     if form is None or exchange.operation not in ("generate", "count_tokens"):

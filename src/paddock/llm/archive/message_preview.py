@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-MAX_CHARACTERS = 200
+MAX_PREVIEW_CHARACTERS = 200
 """Maximum length of a preview."""
 _LOOKED_AT = 4
 """Messages from the end that are considered; earlier ones are not new."""
@@ -49,6 +49,8 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
 
 
 def _shortened(text: str) -> str:
-    line = " ".join(text[: MAX_CHARACTERS * 4].split())
-    line = line if len(line) <= MAX_CHARACTERS else f"{line[: MAX_CHARACTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
+    line = " ".join(text[: MAX_PREVIEW_CHARACTERS * 4].split())
+    line = (
+        line if len(line) <= MAX_PREVIEW_CHARACTERS else f"{line[: MAX_PREVIEW_CHARACTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
+    )
     return line if line.isascii() else line.encode(errors="replace").decode()

@@ -16,20 +16,20 @@ import structlog
 
 from paddock.config.llm import ArchiveConfig
 from paddock.errors import Unavailable
-from paddock.llm.archive.worker_messages import (
-    CommandDone,
-    DeleteExchanges,
-    FlushWrites,
-    IndexAll,
-    StartWriter,
-    WriteExchanges,
-    WriterStatus,
-    encode_message,
-    encode_write,
-    read_report,
-)
-from paddock.llm.archive.write_queue import MAX_BATCH, queued_size
+from paddock.llm.archive.write_queue import MAX_BATCH, queued_exchange_size
 from paddock.llm.archive.writer_api import ExchangeWriter
+from paddock.llm.archive.writer_process_messages import (
+    CommandDoneReport,
+    DeleteExchangesCommand,
+    FlushWritesCommand,
+    IndexAllCommand,
+    StartWriterCommand,
+    WriteExchangesCommand,
+    WriterStatusReport,
+    encode_write_command,
+    encode_writer_message,
+    read_writer_report,
+)
 from paddock.llm.exchange import Exchange
 
 BATCH_SECONDS = 0.05
@@ -74,7 +74,7 @@ class RemoteExchangeWriter(ExchangeWriter):
     ) -> None:
         self.lost_count = 0
         self.waiting_bytes = 0
-        self._start_message = StartWriter(database, settings.model_dump_json().encode(), list(secrets))
+        self._start_message = StartWriterCommand(database, settings.model_dump_json().encode(), list(secrets))
         self._max_waiting = settings.max_waiting
         self._on_written = written
         self._waiting: dict[str, int] = {}
@@ -98,7 +98,7 @@ class RemoteExchangeWriter(ExchangeWriter):
         self._next_log = 0.0
 
     def enqueue(self, exchange: Exchange) -> None:
-        size = queued_size(exchange)
+        size = queued_exchange_size(exchange)
         tenant = exchange.caller.tenant
         waiting = self._waiting.get(tenant, 0)
         # A tenant may use at most half of the queue, so that one busy tenant cannot cause losses for others.
@@ -135,16 +135,16 @@ class RemoteExchangeWriter(ExchangeWriter):
     async def write_now(self, exchange: Exchange) -> None:
         if self._closing:
             raise Unavailable("The archive is closed; the server is stopping.")
-        size = queued_size(exchange)
+        size = queued_exchange_size(exchange)
         if self.waiting_bytes + size > self._max_waiting:
             raise Unavailable("More waits to be archived than archive.max_waiting allows; try again later.")
         self.waiting_bytes += size
-        await self._request(WriteExchanges(next(self._numbers), [exchange], now=True), size)
+        await self._request(WriteExchangesCommand(next(self._numbers), [exchange], now=True), size)
 
     async def flush(self) -> None:
         self._send_batch()
         if self._pending:
-            await self._request(FlushWrites(next(self._numbers)))
+            await self._request(FlushWritesCommand(next(self._numbers)))
 
     def ensure_writable(self) -> None:
         if self._write_problem is not None:
@@ -152,11 +152,11 @@ class RemoteExchangeWriter(ExchangeWriter):
 
     async def wait_until_searchable(self) -> None:
         self._send_batch()
-        await self._request(IndexAll(next(self._numbers)))
+        await self._request(IndexAllCommand(next(self._numbers)))
 
     async def delete(self, numbers: Sequence[int]) -> int:
         self._send_batch()
-        return await self._request(DeleteExchanges(next(self._numbers), list(numbers)))
+        return await self._request(DeleteExchangesCommand(next(self._numbers), list(numbers)))
 
     async def close(self) -> None:
         """Write all queued exchanges and stop. Exchanges that cannot be written now are lost and counted."""
@@ -183,34 +183,42 @@ class RemoteExchangeWriter(ExchangeWriter):
             batch, self._batch = self._batch, []
             shares, self._batch_shares = self._batch_shares, {}
             self._send_command(
-                WriteExchanges(next(self._numbers), batch, now=False), sum(shares.values()), None, shares
+                WriteExchangesCommand(next(self._numbers), batch, now=False), sum(shares.values()), None, shares
             )
 
-    async def _request(self, command: WriteExchanges | FlushWrites | IndexAll | DeleteExchanges, size: int = 0) -> int:
+    async def _request(
+        self,
+        command: WriteExchangesCommand | FlushWritesCommand | IndexAllCommand | DeleteExchangesCommand,
+        size: int = 0,
+    ) -> int:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._send_command(command, size, future)
         return await future
 
     def _send_command(
         self,
-        command: WriteExchanges | FlushWrites | IndexAll | DeleteExchanges,
+        command: WriteExchangesCommand | FlushWritesCommand | IndexAllCommand | DeleteExchangesCommand,
         size: int,
         future: asyncio.Future[int] | None,
         shares: dict[str, int] | None = None,
     ) -> None:
-        kept = len(command.exchanges) if isinstance(command, WriteExchanges) else 0
+        kept = len(command.exchanges) if isinstance(command, WriteExchangesCommand) else 0
         try:
-            message = encode_write(command) if isinstance(command, WriteExchanges) else (encode_message(command),)
+            message = (
+                encode_write_command(command)
+                if isinstance(command, WriteExchangesCommand)
+                else (encode_writer_message(command),)
+            )
         except Exception as error:
-            if isinstance(command, WriteExchanges) and kept > 1:
+            if isinstance(command, WriteExchangesCommand) and kept > 1:
                 # An exchange that cannot be encoded must not take the others of its batch with it.
                 for exchange in command.exchanges:
-                    single_size = queued_size(exchange)
-                    single = WriteExchanges(next(self._numbers), [exchange], now=False)
+                    single_size = queued_exchange_size(exchange)
+                    single = WriteExchangesCommand(next(self._numbers), [exchange], now=False)
                     self._send_command(single, single_size, None, {exchange.caller.tenant: single_size})
             else:
                 self._pending[command.number] = _PendingCommand((), size, future, kept, shares)
-                self._complete(CommandDone(command.number, f"The exchange cannot be archived: {error!r}."))
+                self._complete(CommandDoneReport(command.number, f"The exchange cannot be archived: {error!r}."))
             return
         self._pending[command.number] = _PendingCommand(message, size, future, kept, shares)
         if self._writer is not None:
@@ -232,7 +240,9 @@ class RemoteExchangeWriter(ExchangeWriter):
                 self._log_error("could not start archive writer process", error.strerror or repr(error))
             if self._closing and (code == 0 or not self._pending):
                 for number in list(self._pending):
-                    self._complete(CommandDone(number, "The server stopped before the exchange could be written."))
+                    self._complete(
+                        CommandDoneReport(number, "The server stopped before the exchange could be written.")
+                    )
                 self._ended.set()
                 return
             self._write_problem = "The archive's writer process died; it is being restarted."
@@ -267,7 +277,7 @@ class RemoteExchangeWriter(ExchangeWriter):
             await process.wait()
             raise
         try:
-            writer.write(encode_message(self._start_message))
+            writer.write(encode_writer_message(self._start_message))
             while self._unsent:
                 for part in self._unsent.popleft():
                     writer.write(part)
@@ -277,8 +287,8 @@ class RemoteExchangeWriter(ExchangeWriter):
             if self._closing:
                 writer.write_eof()
             while True:
-                answer = await read_report(reader)
-                if isinstance(answer, WriterStatus):
+                answer = await read_writer_report(reader)
+                if isinstance(answer, WriterStatusReport):
                     self.lost_count += answer.lost - self._reported_lost
                     self._reported_lost = answer.lost
                     self._write_problem = answer.trouble
@@ -294,7 +304,7 @@ class RemoteExchangeWriter(ExchangeWriter):
             await process.wait()
         return process.returncode or 0
 
-    def _complete(self, answer: CommandDone) -> None:
+    def _complete(self, answer: CommandDoneReport) -> None:
         sent = self._pending.pop(answer.number, None)
         if sent is None:
             return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paddock.errors import NotFound
 from paddock.llm.archive.archive import ExchangeArchive
-from paddock.llm.replay.recording_files import RecordedExchange, is_recordable, recorded_from_exchange
+from paddock.llm.replay.recording_files import RecordedExchange, is_recordable, to_recorded_exchange
 from paddock.model.exchanges import ExchangeFilters
 
 
@@ -34,4 +34,4 @@ class ArchiveRecordingSource:
             exchange = await self._archive.get(tenant, id)
         except NotFound:
             return None
-        return recorded_from_exchange(exchange) if is_recordable(exchange) else None
+        return to_recorded_exchange(exchange) if is_recordable(exchange) else None

@@ -46,7 +46,7 @@ _KEYS = {name: (f'"{name}":'.encode(), re.compile(rb'"%b"[ \t\r\n]*:[ \t\r\n]*' 
 
 
 @dataclass(slots=True)
-class RequestParts:
+class RequestBodyParts:
     """A request in parts. `skeleton` describes how to join them."""
 
     prompt: list[bytes] = field(default_factory=list)
@@ -63,13 +63,13 @@ class RequestParts:
         return _to_msgpack(self.steps)
 
 
-def split_request(body: bytes, operation: str = "generate") -> RequestParts:
+def split_request_body(body: bytes, operation: str = "generate") -> RequestBodyParts:
     """Split a request. Never fails."""
     try:
         fields = _body.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return RequestParts(steps=[(_LITERAL, 0, [body])], json=_is_json(body))
-    parts = RequestParts()
+        return RequestBodyParts(steps=[(_LITERAL, 0, [body])], json=_is_json(body))
+    parts = RequestBodyParts()
     cursor = 0
     found = [] if operation == "embed" else _find_fields(body, fields)
     for start, end, name in found:
@@ -94,7 +94,7 @@ def split_request(body: bytes, operation: str = "generate") -> RequestParts:
     return parts
 
 
-def join_request(skeleton: bytes, prompt: Sequence[bytes], thread: Sequence[bytes]) -> bytes:
+def join_request_body(skeleton: bytes, prompt: Sequence[bytes], thread: Sequence[bytes]) -> bytes:
     """Join the parts of a request."""
     told, messages = iter(prompt), iter(thread)
     result: list[bytes] = []
@@ -113,14 +113,14 @@ def join_request(skeleton: bytes, prompt: Sequence[bytes], thread: Sequence[byte
     return b"".join(result)
 
 
-def map_literals(parts: RequestParts, change: Callable[[bytes], bytes]) -> None:
+def map_literal_bytes(parts: RequestBodyParts, change: Callable[[bytes], bytes]) -> None:
     """Apply a change to the bytes of a request that are neither messages nor instructions."""
     parts.steps = [
         (kind, count, [change(content[0])] if kind == _LITERAL else content) for kind, count, content in parts.steps
     ]
 
 
-def literal_bytes(parts: RequestParts) -> list[bytes]:
+def literal_request_bytes(parts: RequestBodyParts) -> list[bytes]:
     """Return the bytes of a request that are neither messages nor instructions."""
     return [content[0] for kind, _, content in parts.steps if kind == _LITERAL]
 
@@ -178,7 +178,7 @@ def _find_elements(body: bytes, start: int, end: int) -> list[tuple[int, int]] |
     return places
 
 
-def _split_conversation(parts: RequestParts, body: bytes, cursor: int, elements: list[tuple[int, int]]) -> int:
+def _split_conversation(parts: RequestBodyParts, body: bytes, cursor: int, elements: list[tuple[int, int]]) -> int:
     """Add a conversation. Leading instructions go to the prompt, so that a clock in them does not change every turn."""
     told = 0
     while told < len(elements) and _INSTRUCTION.match(body, elements[told][0]):
@@ -193,7 +193,7 @@ def _split_conversation(parts: RequestParts, body: bytes, cursor: int, elements:
     return elements[-1][1]
 
 
-def _add_elements(parts: RequestParts, body: bytes, elements: list[tuple[int, int]], kind: int) -> None:
+def _add_elements(parts: RequestBodyParts, body: bytes, elements: list[tuple[int, int]], kind: int) -> None:
     into = parts.thread if kind == _THREAD else parts.prompt
     if len(elements) == 1:
         start, end = elements[0]
@@ -210,7 +210,7 @@ def _add_elements(parts: RequestParts, body: bytes, elements: list[tuple[int, in
         parts.steps.append((kind, len(elements), between[:1] if same else between))
 
 
-def _add_literal(parts: RequestParts, content: bytes) -> None:
+def _add_literal(parts: RequestBodyParts, content: bytes) -> None:
     if content:
         parts.steps.append((_LITERAL, 0, [content]))
 

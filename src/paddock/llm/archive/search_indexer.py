@@ -10,12 +10,12 @@ from concurrent.futures import Executor
 import structlog
 
 from paddock.errors import Unavailable
-from paddock.llm.archive.compression import decode_pieces, decompress
+from paddock.llm.archive.compression import decode_response_pieces, decompress
 from paddock.llm.archive.exchange_encoding import exchange_from_summary
-from paddock.llm.archive.exchange_parsing import parse_answer
+from paddock.llm.archive.exchange_parsing import parse_archived_answer
 from paddock.llm.archive.search_text import extract_exchange_text
 from paddock.store.model_exchanges.exchange_search import ExchangeSearchStore, UnindexedExchange
-from paddock.store.model_exchanges.exchange_store import summary_from_row
+from paddock.store.model_exchanges.exchange_store import exchange_summary_from_row
 
 _PAGE = 64
 _SHARE, _BUSY_SHARE = 1, 15
@@ -46,7 +46,7 @@ class SearchIndexer:
     async def index_batch(self) -> bool:
         """Index one batch, and return whether there may be more."""
         async with self._one_at_a_time:
-            unread = await self._words.unread(_PAGE)
+            unread = await self._words.list_unindexed(_PAGE)
             if not unread:
                 return False
             loop = asyncio.get_running_loop()
@@ -86,12 +86,14 @@ def extract_search_text(unread: UnindexedExchange) -> str:
     """Return the new text of an exchange: messages not sent before, and the answer. Never fails."""
     try:
         row = unread.row
-        response = decode_pieces(decompress(row.response)) if row.response else []
+        response = decode_response_pieces(decompress(row.response)) if row.response else []
         messages = [decompress(packed) for packed in unread.messages]
         # The first item is the preceding message, or the owner's record if the conversation begins here.
         begins = bool(messages) and not messages[0].startswith(b"{")
         return extract_exchange_text(
-            messages[1:], parse_answer(exchange_from_summary(summary_from_row(row), b"", response)), replies=begins
+            messages[1:],
+            parse_archived_answer(exchange_from_summary(exchange_summary_from_row(row), b"", response)),
+            replies=begins,
         )
     except Exception:  # One bad exchange must not stop indexing of the others.
         log.exception("could not index exchange", number=unread.number)

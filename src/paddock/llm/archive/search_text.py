@@ -45,16 +45,16 @@ def extract_exchange_text(messages: Iterable[bytes], answer: ModelAnswer | None,
                 texts.append(part.text)
             elif isinstance(part, ModelToolCall):
                 texts += [part.name, part.arguments]
-    return indexable_text("\n".join(texts))
+    return to_indexable_text("\n".join(texts))
 
 
-def indexable_text(text: str) -> str:
+def to_indexable_text(text: str) -> str:
     """Return text as it is indexed. Scripts without spaces between words are indexed by character."""
     text = _NO_WORDS.sub(" ", text[:MAX_INDEXED_CHARACTERS]).encode(errors="replace").decode()
     return text if text.isascii() else _IDEOGRAPH.sub(r" \1 ", text)
 
 
-def build_search_query(text: str) -> str:
+def build_full_text_query(text: str) -> str:
     """Translate a user's query into an FTS5 expression: all of its words, "phrases" and prefixes*.
 
     Raises `InvalidInput`; a returned expression is always valid.
@@ -68,7 +68,7 @@ def build_search_query(text: str) -> str:
         phrase, star, word = match[1], match[2], match[3]
         if word is not None:
             phrase, star = word.rstrip("*"), "*" if word.endswith("*") else ""
-        phrase = indexable_text(phrase).replace("\0", " ").strip()
+        phrase = to_indexable_text(phrase).replace("\0", " ").strip()
         if any(letter.isalnum() for letter in phrase):
             terms.append(f'"{phrase}"{star}')
     if not terms:

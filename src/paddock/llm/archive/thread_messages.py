@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from paddock.llm.archive.compression import decode_pieces, decompress
-from paddock.llm.archive.conversation_threads import ConversationThread, fill_messages, list_answer_sources
-from paddock.llm.archive.exchange_encoding import decode_exchange, exchange_from_summary
-from paddock.llm.archive.exchange_parsing import parse_answer
+from paddock.llm.archive.compression import decode_response_pieces, decompress
+from paddock.llm.archive.conversation_threads import ConversationThread, list_answer_exchanges, set_thread_messages
+from paddock.llm.archive.exchange_encoding import decode_archived_exchange, exchange_from_summary
+from paddock.llm.archive.exchange_parsing import parse_archived_answer
 from paddock.llm.formats.neutral import ModelAnswer
 from paddock.model.exchanges import ExchangeSummary, StoredExchange
 from paddock.store.model_exchanges.exchange_store import ExchangeStore
@@ -20,7 +20,7 @@ _MAX_ANSWER_BYTES = 64 * 2**20
 
 
 @dataclass(slots=True)
-class ThreadSources:
+class ThreadSourceExchanges:
     """The stored exchanges that a conversation's messages are made from."""
 
     latest: StoredExchange
@@ -35,19 +35,19 @@ class ThreadSources:
         return latest.request_size + latest.response_size + sum(each.response_size for each in self.earlier)
 
 
-async def read_thread_sources(
+async def read_thread_source_exchanges(
     exchanges: ExchangeStore, tenant: str, thread: ConversationThread, threads: Mapping[str, ConversationThread]
-) -> ThreadSources:
+) -> ThreadSourceExchanges:
     """Read what a conversation's messages are made from; `threads` are the related ones by id.
 
     Raises `NotFound` if it was deleted in the meantime.
     """
     assert thread.latest is not None
-    earlier = [each for each in list_answer_sources(thread, threads) if each.id < thread.latest.id]
-    sources = ThreadSources(await exchanges.get(tenant, thread.latest.id), earlier)
+    earlier = [each for each in list_answer_exchanges(thread, threads) if each.id < thread.latest.id]
+    sources = ThreadSourceExchanges(await exchanges.get(tenant, thread.latest.id), earlier)
     size = 0
     for start in range(0, len(earlier), _BATCH):
-        found = await exchanges.responses(tenant, [each.number for each in earlier[start : start + _BATCH]])
+        found = await exchanges.read_responses(tenant, [each.number for each in earlier[start : start + _BATCH]])
         sources.answers |= found
         size += sum(map(len, found.values()))
         if size > _MAX_ANSWER_BYTES:
@@ -56,9 +56,11 @@ async def read_thread_sources(
     return sources
 
 
-def add_thread_messages(thread: ConversationThread, sources: ThreadSources) -> None:
+def load_thread_messages(thread: ConversationThread, sources: ThreadSourceExchanges) -> None:
     """Set the messages, tools and notes of a conversation."""
-    fill_messages(thread, decode_exchange(sources.latest), _parse_answers(sources.earlier, sources.answers))
+    set_thread_messages(
+        thread, decode_archived_exchange(sources.latest), _parse_answers(sources.earlier, sources.answers)
+    )
 
 
 def _parse_answers(summaries: Sequence[ExchangeSummary], packed: Mapping[int, bytes]) -> list[ModelAnswer]:
@@ -66,7 +68,9 @@ def _parse_answers(summaries: Sequence[ExchangeSummary], packed: Mapping[int, by
     for summary in summaries:
         response = packed.get(summary.number)
         if response:
-            answer = parse_answer(exchange_from_summary(summary, b"", decode_pieces(decompress(response))))
+            answer = parse_archived_answer(
+                exchange_from_summary(summary, b"", decode_response_pieces(decompress(response)))
+            )
             if answer is not None:
                 found.append(answer)
     return found

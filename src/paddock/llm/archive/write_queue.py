@@ -71,7 +71,7 @@ class WriteQueue:
     def enqueue(self, exchange: Exchange) -> None:
         """Queue an exchange. Never waits, never raises; if the queue is full, it is dropped and counted."""
         try:
-            size = queued_size(exchange)
+            size = queued_exchange_size(exchange)
             if not self._closing and self.waiting_bytes + size <= self._settings.max_waiting:
                 self._add(_QueueEntry(exchange, size))
                 return
@@ -84,7 +84,7 @@ class WriteQueue:
         """Write an exchange, and return when it is on disk. Raises `Unavailable` if it was not written."""
         if self._closing:
             raise Unavailable("The archive is closed; the server is stopping.")
-        size = queued_size(exchange)
+        size = queued_exchange_size(exchange)
         if self.waiting_bytes + size > self._settings.max_waiting:
             raise Unavailable("More waits to be archived than archive.max_waiting allows; try again later.")
         await self._wait_for_write(exchange, size)
@@ -162,7 +162,7 @@ class WriteQueue:
             batch.append(entry)
             size += entry.size
         if not batch:
-            await self._exchanges.probe()
+            await self._exchanges.check_writable()
         else:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._threads, self._encode_batch, batch)
@@ -243,6 +243,6 @@ class WriteQueue:
             log.error(what, reason=reason, lost=self.lost_count, waiting=len(self._queue))
 
 
-def queued_size(exchange: Exchange) -> int:
+def queued_exchange_size(exchange: Exchange) -> int:
     """Return the bytes that an exchange counts in the queue."""
     return _OVERHEAD + len(exchange.request) + sum([len(piece) for _, piece in exchange.response])

@@ -79,7 +79,7 @@ class InProcessExchangeWriter(ExchangeWriter):
         self._threads = ThreadPoolExecutor(2, "archive")
         self._exchanges = ExchangeStore(store, lambda raw: Compressor().compress(raw), extract_search_text)
         self._news = Event()
-        preparer = ExchangeEncoder(SecretRedactor(settings, secrets), self._exchanges.knows)
+        preparer = ExchangeEncoder(SecretRedactor(settings, secrets), self._exchanges.was_stored_recently)
         self._writer = WriteQueue(self._exchanges, preparer, settings, self._threads, self._written)
         self._indexer = SearchIndexer(ExchangeSearchStore(store), self._threads, lambda: self._news, self._busy)
 

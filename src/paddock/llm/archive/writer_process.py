@@ -16,19 +16,19 @@ import structlog
 
 from paddock.config.llm import ArchiveConfig
 from paddock.errors import PaddockError, Unavailable
-from paddock.llm.archive.worker_messages import (
-    CommandDone,
-    DeleteExchanges,
-    IndexAll,
-    StartWriter,
-    WriteExchanges,
+from paddock.llm.archive.writer_api import InProcessExchangeWriter
+from paddock.llm.archive.writer_process_messages import (
+    CommandDoneReport,
+    DeleteExchangesCommand,
+    IndexAllCommand,
+    StartWriterCommand,
+    WriteExchangesCommand,
     WriterCommand,
     WriterReport,
-    WriterStatus,
-    encode_message,
-    read_command,
+    WriterStatusReport,
+    encode_writer_message,
+    read_writer_command,
 )
-from paddock.llm.archive.writer_api import InProcessExchangeWriter
 from paddock.store.database import Store
 
 READ_AHEAD_BYTES = 2**20
@@ -38,18 +38,18 @@ RETRY_SECONDS = 0.2
 """Seconds after which a failed write is retried."""
 SHUTDOWN_SECONDS = 5.0
 """Seconds to wait for a full disk when the server is gone."""
-NICE = 10
+WRITER_NICENESS = 10
 log = structlog.get_logger()
 
 
-class WriterProcess:
+class ArchiveWriterProcess:
     """Executes commands of the server, several at a time."""
 
     def __init__(self, archive_writer: InProcessExchangeWriter, writer: asyncio.StreamWriter) -> None:
         self._archive_writer = archive_writer
         self._writer = writer
         self._tasks: set[asyncio.Task[None]] = set()
-        self._status = WriterStatus(0, None)
+        self._status = WriterStatusReport(0, None)
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         """Execute commands until the server is gone, then finish the pending ones."""
@@ -58,9 +58,9 @@ class WriterProcess:
             while True:
                 if self._archive_writer.waiting_bytes > MAX_HELD_BYTES and self._archive_writer.write_problem is None:
                     await self._drain()
-                command = await read_command(reader)
+                command = await read_writer_command(reader)
                 # Enqueue before yielding, so that a later command such as a flush includes it.
-                if isinstance(command, WriteExchanges) and not command.now:
+                if isinstance(command, WriteExchangesCommand) and not command.now:
                     for exchange in command.exchanges:
                         self._archive_writer.enqueue(exchange)
                 task = asyncio.create_task(self._handle(command))
@@ -87,23 +87,23 @@ class WriterProcess:
         try:
             result = await self._execute(command)
         except PaddockError as error:
-            self._send(CommandDone(number, error.message))
+            self._send(CommandDoneReport(number, error.message))
         except Exception as error:
             log.exception("archive command failed")
-            self._send(CommandDone(number, f"The archive failed: {type(error).__name__}."))
+            self._send(CommandDoneReport(number, f"The archive failed: {type(error).__name__}."))
         else:
-            self._send(CommandDone(number, None, result))
+            self._send(CommandDoneReport(number, None, result))
 
     async def _execute(self, command: WriterCommand) -> int:
         archive_writer = self._archive_writer
-        if isinstance(command, WriteExchanges):
+        if isinstance(command, WriteExchangesCommand):
             if command.now:
                 await archive_writer.write_now(command.exchanges[0])
             else:
                 await self._wait_until_written()
-        elif isinstance(command, DeleteExchanges):
+        elif isinstance(command, DeleteExchangesCommand):
             return await archive_writer.delete(command.numbers)
-        elif isinstance(command, IndexAll):
+        elif isinstance(command, IndexAllCommand):
             await archive_writer.wait_until_searchable()
         else:
             await archive_writer.flush()
@@ -125,28 +125,28 @@ class WriterProcess:
             self._report_status()
 
     def _report_status(self) -> None:
-        status = WriterStatus(self._archive_writer.lost_count, self._archive_writer.write_problem)
+        status = WriterStatusReport(self._archive_writer.lost_count, self._archive_writer.write_problem)
         if status != self._status:
             self._status = status
             self._send(status)
 
     def _send(self, report: WriterReport) -> None:
         if not self._writer.is_closing():
-            self._writer.write(encode_message(report))
+            self._writer.write(encode_writer_message(report))
 
 
-async def run_writer(sock: socket.socket) -> None:
+async def run_archive_writer(sock: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=sock, limit=READ_AHEAD_BYTES)
-    command = await read_command(reader)
-    if not isinstance(command, StartWriter):
+    command = await read_writer_command(reader)
+    if not isinstance(command, StartWriterCommand):
         raise TypeError("the first message must be StartWriter")
     settings = ArchiveConfig.model_validate_json(command.settings)
     if settings.durability != "strict":
-        os.nice(NICE)
+        os.nice(WRITER_NICENESS)
     async with await Store.open(command.database) as store:
         archive_writer = await InProcessExchangeWriter.open(store, settings, command.secrets, lambda: None)
         try:
-            await WriterProcess(archive_writer, writer).serve(reader)
+            await ArchiveWriterProcess(archive_writer, writer).serve(reader)
         finally:
             await archive_writer.close()
     writer.close()
@@ -166,7 +166,7 @@ def main() -> None:
         ],
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
-    asyncio.run(run_writer(socket.socket(fileno=int(sys.argv[1]))))
+    asyncio.run(run_archive_writer(socket.socket(fileno=int(sys.argv[1]))))
 
 
 if __name__ == "__main__":

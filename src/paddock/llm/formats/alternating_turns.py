@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.llm.formats.neutral import MessagePart, MessageRole, ModelMessage, ModelRefusal, ModelText, ModelToolResult
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
 
 def to_alternating_turns(messages: list[ModelMessage], notes: list[str]) -> tuple[list[ModelText], list[ModelMessage]]:
@@ -60,7 +60,7 @@ def _merge_system_turns(turns: list[ModelMessage], notes: list[str]) -> list[Mod
 
 def system_parts_as_user_parts(parts: list[MessagePart], notes: list[str]) -> list[MessagePart]:
     """Convert a system message in the middle of a conversation to parts of the user's turn."""
-    add_note(notes, "a system message in the middle of the conversation became part of the user's turn")
+    add_translation_note(notes, "a system message in the middle of the conversation became part of the user's turn")
     return [
         ModelText(f"<system>\n{part.text}\n</system>", part.cached) if isinstance(part, ModelText) else part
         for part in parts

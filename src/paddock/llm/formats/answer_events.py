@@ -6,6 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartEnded,
+    AnswerPartSigned,
+    AnswerPartStarted,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     FinishReason,
     MessagePart,
     ModelAnswer,
@@ -13,43 +19,37 @@ from paddock.llm.formats.neutral import (
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartEnded,
-    PartSigned,
-    PartStarted,
     StreamEvent,
-    StreamFinished,
-    StreamStarted,
 )
 
 
-def events_from_answer(answer: ModelAnswer) -> list[StreamEvent]:
+def stream_events_from_answer(answer: ModelAnswer) -> list[StreamEvent]:
     """Return the events of a stream with this answer."""
-    events: list[StreamEvent] = [StreamStarted(answer.id, answer.model)]
+    events: list[StreamEvent] = [AnswerStreamStarted(answer.id, answer.model)]
     for index, part in enumerate(answer.parts):
         text, signature = "", None
         match part:
             case ModelText():
-                events.append(PartStarted(index, replace(part, text="")))
+                events.append(AnswerPartStarted(index, replace(part, text="")))
                 text = part.text
             case ModelRefusal():
-                events.append(PartStarted(index, ModelRefusal("")))
+                events.append(AnswerPartStarted(index, ModelRefusal("")))
                 text = part.text
             case ModelThinking():
-                events.append(PartStarted(index, ModelThinking(redacted=part.redacted)))
+                events.append(AnswerPartStarted(index, ModelThinking(redacted=part.redacted)))
                 text, signature = part.text, part.signature
             case ModelToolCall():
                 # A call's signature comes with its start: formats without a field for it send it in advance.
-                events.append(PartStarted(index, replace(part, arguments="")))
+                events.append(AnswerPartStarted(index, replace(part, arguments="")))
                 text = part.arguments
             case _:
-                events.append(PartStarted(index, part))
+                events.append(AnswerPartStarted(index, part))
         if text:
-            events.append(PartDelta(index, text))
+            events.append(AnswerPartDelta(index, text))
         if signature is not None:
-            events.append(PartSigned(index, signature))
-        events.append(PartEnded(index))
-    events.append(StreamFinished(answer.finish, answer.usage, answer.stop_sequence))
+            events.append(AnswerPartSigned(index, signature))
+        events.append(AnswerPartEnded(index))
+    events.append(AnswerStreamFinished(answer.finish, answer.usage, answer.stop_sequence))
     return events
 
 
@@ -64,19 +64,19 @@ class AnswerCollector:
 
     def add(self, event: StreamEvent) -> None:
         match event:
-            case StreamStarted():
+            case AnswerStreamStarted():
                 self.answer.id, self.answer.model = event.id, event.model
                 self.answer.usage = event.usage
-            case PartStarted():
+            case AnswerPartStarted():
                 self._parts[event.index] = replace(event.part)
                 self._pieces[event.index] = []
-            case PartDelta():
+            case AnswerPartDelta():
                 self._pieces[event.index].append(event.text)
-            case PartSigned():
+            case AnswerPartSigned():
                 part = self._parts[event.index]
                 if isinstance(part, ModelThinking | ModelToolCall):
                     part.signature = event.signature
-            case StreamFinished():
+            case AnswerStreamFinished():
                 self.answer.finish = event.finish
                 self.answer.stop_sequence = event.stop_sequence
                 self.answer.usage = event.usage or self.answer.usage

@@ -20,23 +20,23 @@ class UntranslatableRequest(InvalidInput):
     code = "UNTRANSLATABLE"
 
 
-class BrokenStream(Exception):
+class BrokenModelStream(Exception):
     """A provider's stream or answer is incomplete or malformed; the client must see an error."""
 
 
-class StreamReader(ABC):
+class ModelStreamReader(ABC):
     """Parser of a provider's byte stream, split at any position, into stream events."""
 
     @abstractmethod
     def feed(self, data: bytes) -> list[StreamEvent]:
-        """Parse more bytes. Raises `BrokenStream` for malformed data and for events larger than 16 MiB."""
+        """Parse more bytes. Raises `BrokenModelStream` for malformed data and for events larger than 16 MiB."""
 
     @abstractmethod
     def close(self) -> list[StreamEvent]:
-        """Finish at the end of the bytes. Raises `BrokenStream` unless the stream finished or failed properly."""
+        """Finish at the end of the bytes. Raises `BrokenModelStream` unless the stream finished or failed properly."""
 
 
-class StreamWriter(ABC):
+class ModelStreamWriter(ABC):
     """Encoder of stream events as the client's byte stream."""
 
     @abstractmethod
@@ -66,17 +66,17 @@ class WireFormat(ABC):
 
     @abstractmethod
     def read_answer(self, body: bytes) -> ModelAnswer:
-        """Parse a provider's complete answer. Raises `BrokenStream` for malformed data."""
+        """Parse a provider's complete answer. Raises `BrokenModelStream` for malformed data."""
 
     @abstractmethod
     def write_answer(self, answer: ModelAnswer, request: ModelRequest | None = None) -> bytes:
         """Encode a complete answer; `request` restores the client's own tool names."""
 
     @abstractmethod
-    def new_stream_reader(self) -> StreamReader: ...
+    def new_stream_reader(self) -> ModelStreamReader: ...
 
     @abstractmethod
-    def new_stream_writer(self, request: ModelRequest) -> StreamWriter:
+    def new_stream_writer(self, request: ModelRequest) -> ModelStreamWriter:
         """Return a stream writer with the options of the client's request, such as whether to include usage."""
 
     def read_failure(self, status: int, body: bytes) -> ModelFailure:
@@ -94,8 +94,8 @@ class WireFormat(ABC):
         raise UntranslatableRequest(f"the format {self.name} cannot request token counts; use another format")
 
     def read_token_count(self, body: bytes) -> int:
-        """Parse the answer to a token-counting request. Raises `BrokenStream` for malformed data."""
-        raise BrokenStream(f"the format {self.name} cannot report token counts")
+        """Parse the answer to a token-counting request. Raises `BrokenModelStream` for malformed data."""
+        raise BrokenModelStream(f"the format {self.name} cannot report token counts")
 
     def write_token_count(self, tokens: int) -> bytes:
         """Encode the answer to a token-counting request. May raise `UntranslatableRequest`."""

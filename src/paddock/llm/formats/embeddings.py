@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddock.llm.formats.base import BrokenStream, UntranslatableRequest
+from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.gemini.content_parts import camel_case_keys
 from paddock.llm.formats.json_fields import JsonFields, encode_json, parse_answer_body, parse_request_body
 from paddock.llm.formats.provider_errors import find_error_in_json
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class EmbeddingFormat(ABC):
 
     @abstractmethod
     def read_answer(self, body: bytes) -> EmbeddingAnswer:
-        """Parse a provider's answer. Raises `BrokenStream` for malformed data."""
+        """Parse a provider's answer. Raises `BrokenModelStream` for malformed data."""
 
     @abstractmethod
     def write_answer(self, answer: EmbeddingAnswer, request: EmbeddingRequest) -> bytes:
@@ -88,14 +88,14 @@ class OpenAIEmbeddings(EmbeddingFormat):
         }
         for name, value in (("taskType", request.task), ("title", request.title)):
             if value is not None:
-                add_note(request.notes, f"{name}: OpenAI's embeddings have no such field")
+                add_translation_note(request.notes, f"{name}: OpenAI's embeddings have no such field")
         return encode_json({name: value for name, value in values.items() if value is not None})
 
     def read_answer(self, body: bytes) -> EmbeddingAnswer:
         fields = parse_answer_body(body)
         if "data" not in fields:
             failure = find_error_in_json(fields.value)
-            raise BrokenStream(failure.message if failure is not None else "data is missing")
+            raise BrokenModelStream(failure.message if failure is not None else "data is missing")
         items = list(fields.objects("data"))
         items.sort(key=lambda item: item.token_count("index"))
         usage = fields.optional_object("usage")
@@ -144,7 +144,7 @@ class GeminiEmbeddings(EmbeddingFormat):
     def write_request(self, request: EmbeddingRequest) -> bytes:
         model = f"models/{request.model.removeprefix('models/')}"
         if request.user is not None:
-            add_note(request.notes, "user: Gemini's embeddings have no such field")
+            add_translation_note(request.notes, "user: Gemini's embeddings have no such field")
         items: list[dict[str, Any]] = []
         for text in request.inputs:
             if not isinstance(text, str):
@@ -169,7 +169,7 @@ class GeminiEmbeddings(EmbeddingFormat):
             vectors = [_read_vector(item, "values") for item in fields.objects("embeddings")]
         else:
             failure = find_error_in_json(fields.value)
-            raise BrokenStream(failure.message if failure is not None else "embeddings are missing")
+            raise BrokenModelStream(failure.message if failure is not None else "embeddings are missing")
         usage = fields.optional_object("usageMetadata")
         return EmbeddingAnswer("", vectors, usage.token_count("promptTokenCount") if usage is not None else None)
 
@@ -236,4 +236,4 @@ def _pack_vector(vector: list[float]) -> str:
     try:
         return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
     except (struct.error, OverflowError):
-        raise BrokenStream("the provider's numbers are too large to pack") from None
+        raise BrokenModelStream("the provider's numbers are too large to pack") from None

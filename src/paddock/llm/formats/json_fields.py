@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenModelStream
 
 _encode = msgspec.json.Encoder().encode
 
@@ -145,8 +145,8 @@ def parse_request_body(body: bytes) -> JsonFields:
 
 
 def parse_answer_body(body: bytes | str) -> JsonFields:
-    """Parse an answer body or the data of one event. Raises `BrokenStream` unless it is a JSON object."""
-    return JsonFields(_parse_json(body, BrokenStream), "", BrokenStream)
+    """Parse an answer body or the data of one event. Raises `BrokenModelStream` unless it is a JSON object."""
+    return JsonFields(_parse_json(body, BrokenModelStream), "", BrokenModelStream)
 
 
 def _parse_json(body: bytes | str, wrong: ErrorFactory) -> Any:

@@ -11,7 +11,7 @@ from paddock.llm.formats.json_fields import encode_json
 
 
 @dataclass(frozen=True, slots=True)
-class ListedModel:
+class ModelListEntry:
     """A model in a model list."""
 
     id: str
@@ -26,7 +26,7 @@ class ListedModel:
     """Maximum number of answer tokens."""
 
 
-def write_model_list(form: str, models: Sequence[ListedModel]) -> bytes:
+def write_model_list(form: str, models: Sequence[ModelListEntry]) -> bytes:
     """Encode a model list in the format with this name."""
     if form == "gemini":
         return encode_json({"models": [_gemini_entry(model) for model in models]})
@@ -37,20 +37,20 @@ def write_model_list(form: str, models: Sequence[ListedModel]) -> bytes:
     return encode_json({"object": "list", "data": [_openai_entry(model) for model in models]})
 
 
-def write_model_entry(form: str, model: ListedModel) -> bytes:
+def write_model_entry(form: str, model: ModelListEntry) -> bytes:
     """Encode a single model in the format with this name."""
-    shapes: dict[str, Callable[[ListedModel], dict[str, Any]]] = {
+    shapes: dict[str, Callable[[ModelListEntry], dict[str, Any]]] = {
         "gemini": _gemini_entry,
         "anthropic": _anthropic_entry,
     }
     return encode_json(shapes.get(form, _openai_entry)(model))
 
 
-def _openai_entry(model: ListedModel) -> dict[str, Any]:
+def _openai_entry(model: ModelListEntry) -> dict[str, Any]:
     return {"id": model.id, "object": "model", "created": model.created, "owned_by": model.owner}
 
 
-def _anthropic_entry(model: ListedModel) -> dict[str, Any]:
+def _anthropic_entry(model: ModelListEntry) -> dict[str, Any]:
     return {
         "type": "model",
         "id": model.id,
@@ -62,7 +62,7 @@ def _anthropic_entry(model: ListedModel) -> dict[str, Any]:
     }
 
 
-def _gemini_entry(model: ListedModel) -> dict[str, Any]:
+def _gemini_entry(model: ModelListEntry) -> dict[str, Any]:
     written: dict[str, Any] = {
         "name": f"models/{model.id}",
         "displayName": model.name or model.id,

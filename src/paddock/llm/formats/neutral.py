@@ -210,7 +210,7 @@ class ModelFailure:
 
 
 @dataclass(slots=True)
-class StreamStarted:
+class AnswerStreamStarted:
     """The first event of a stream."""
 
     id: str
@@ -219,7 +219,7 @@ class StreamStarted:
 
 
 @dataclass(slots=True)
-class PartStarted:
+class AnswerPartStarted:
     """A part begins; its text, arguments or signature follow in pieces. Only tool calls may overlap."""
 
     index: int
@@ -227,7 +227,7 @@ class PartStarted:
 
 
 @dataclass(slots=True)
-class PartDelta:
+class AnswerPartDelta:
     """More text of a part, or more of a call's arguments."""
 
     index: int
@@ -235,7 +235,7 @@ class PartDelta:
 
 
 @dataclass(slots=True)
-class PartSigned:
+class AnswerPartSigned:
     """The signature of a thought or call, sent after its text."""
 
     index: int
@@ -243,12 +243,12 @@ class PartSigned:
 
 
 @dataclass(slots=True)
-class PartEnded:
+class AnswerPartEnded:
     index: int
 
 
 @dataclass(slots=True)
-class StreamFinished:
+class AnswerStreamFinished:
     """The last event of a complete stream."""
 
     finish: FinishReason
@@ -257,12 +257,18 @@ class StreamFinished:
 
 
 @dataclass(slots=True)
-class StreamFailed:
+class AnswerStreamFailed:
     """The last event of a stream that failed."""
 
     failure: ModelFailure
 
 
 StreamEvent: TypeAlias = (
-    StreamStarted | PartStarted | PartDelta | PartSigned | PartEnded | StreamFinished | StreamFailed
+    AnswerStreamStarted
+    | AnswerPartStarted
+    | AnswerPartDelta
+    | AnswerPartSigned
+    | AnswerPartEnded
+    | AnswerStreamFinished
+    | AnswerStreamFailed
 )

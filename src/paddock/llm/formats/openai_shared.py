@@ -11,7 +11,7 @@ from uuid import uuid4
 from paddock.llm.formats.base import UntranslatableRequest
 from paddock.llm.formats.json_fields import JsonFields
 from paddock.llm.formats.neutral import ModelFailure, ModelMedia, ModelRequest, ReasoningEffort, TokenUsage
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
 _CODE_BY_ERROR_KIND = {
     "authentication_error": "invalid_api_key",
@@ -30,7 +30,7 @@ _XHIGH_EFFORT_MODELS = re.compile(r"(.*/)?gpt-(5\.\d|[6-9])")
 _AUDIO_MEDIA_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
 
 
-def random_id(prefix: str) -> str:
+def new_prefixed_id(prefix: str) -> str:
     return prefix + uuid4().hex
 
 
@@ -53,7 +53,7 @@ def openai_error_object(failure: ModelFailure) -> dict[str, Any]:
     return {"message": failure.message, "type": kind, "param": None, "code": openai_error_code(failure)}
 
 
-def read_effort(fields: JsonFields, name: str) -> ReasoningEffort | None:
+def read_reasoning_effort(fields: JsonFields, name: str) -> ReasoningEffort | None:
     word = fields.optional_text(name)
     if word is None:
         return None
@@ -63,7 +63,7 @@ def read_effort(fields: JsonFields, name: str) -> ReasoningEffort | None:
         raise fields.error(f"should be one of {', '.join(ReasoningEffort)}", name) from None
 
 
-def requested_effort(request: ModelRequest) -> ReasoningEffort | None:
+def requested_reasoning_effort(request: ModelRequest) -> ReasoningEffort | None:
     """Return the requested effort, or the nearest one to a requested token budget."""
     if request.effort is not None or request.thinking_budget is None:
         return request.effort
@@ -74,14 +74,14 @@ def requested_effort(request: ModelRequest) -> ReasoningEffort | None:
     return ReasoningEffort.MEDIUM if request.thinking_budget <= 16384 else ReasoningEffort.HIGH
 
 
-def supported_effort(request: ModelRequest) -> str | None:
+def supported_reasoning_effort(request: ModelRequest) -> str | None:
     """Return the nearest supported effort; `None` if none was requested or none is supported."""
-    effort = requested_effort(request)
+    effort = requested_reasoning_effort(request)
     if effort is None:
         return None
     if _NON_REASONING_MODELS.match(request.model):
         if effort is not ReasoningEffort.NONE:
-            add_note(request.notes, "the reasoning effort was left out: this model does not reason")
+            add_translation_note(request.notes, "the reasoning effort was left out: this model does not reason")
         return None
     written = effort
     if not _XHIGH_EFFORT_MODELS.match(request.model):
@@ -96,11 +96,11 @@ def supported_effort(request: ModelRequest) -> str | None:
     elif effort is ReasoningEffort.MINIMAL:
         written = ReasoningEffort.LOW
     if written is not effort:
-        add_note(request.notes, f"effort `{effort}` became `{written}`, the nearest this model takes")
+        add_translation_note(request.notes, f"effort `{effort}` became `{written}`, the nearest this model takes")
     return written.value
 
 
-def sampling_settings(request: ModelRequest) -> dict[str, float]:
+def supported_sampling_settings(request: ModelRequest) -> dict[str, float]:
     """Return the sampling settings that the model accepts; reasoning models accept only the defaults."""
     wanted = {"temperature": request.temperature, "top_p": request.top_p}
     values = {name: value for name, value in wanted.items() if value is not None}
@@ -108,16 +108,18 @@ def sampling_settings(request: ModelRequest) -> dict[str, float]:
     if (
         thinks
         and _XHIGH_EFFORT_MODELS.match(request.model)
-        and requested_effort(request) in (None, ReasoningEffort.NONE)
+        and requested_reasoning_effort(request) in (None, ReasoningEffort.NONE)
     ):
         thinks = None
     if thinks and any(value != 1 for value in values.values()):
-        add_note(request.notes, "`temperature` and `top_p` were left out: this model refuses them when it reasons")
+        add_translation_note(
+            request.notes, "`temperature` and `top_p` were left out: this model refuses them when it reasons"
+        )
         return {}
     return values
 
 
-def read_usage(fields: JsonFields | None, *, prompt: str, completion: str) -> TokenUsage | None:
+def read_openai_usage(fields: JsonFields | None, *, prompt: str, completion: str) -> TokenUsage | None:
     """Parse usage; the fields are called `prompt_tokens` in one format and `input_tokens` in the other."""
     if fields is None:
         return None
@@ -136,7 +138,7 @@ def _read_details(fields: JsonFields, name: str) -> JsonFields:
     return JsonFields(value if isinstance(value, dict) else {})
 
 
-def write_usage(usage: TokenUsage, *, prompt: str, completion: str) -> dict[str, Any]:
+def write_openai_usage(usage: TokenUsage, *, prompt: str, completion: str) -> dict[str, Any]:
     details = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
     return {
         prompt: usage.input,
@@ -147,7 +149,7 @@ def write_usage(usage: TokenUsage, *, prompt: str, completion: str) -> dict[str,
     }
 
 
-def read_media(
+def read_openai_media(
     kind: Literal["image", "document", "audio"], url: str, name: str | None = None, detail: str | None = None
 ) -> ModelMedia:
     """Create media from a data URL, or from an ordinary URL."""
@@ -160,7 +162,7 @@ def read_media(
     return ModelMedia(kind, match.group(1) or None, data=data, name=name, detail=detail)
 
 
-def media_url(media: ModelMedia, default_type: str) -> str:
+def openai_media_url(media: ModelMedia, default_type: str) -> str:
     if media.data is not None:
         return f"data:{media.media_type or default_type};base64,{media.data}"
     if media.url is not None:
@@ -168,9 +170,9 @@ def media_url(media: ModelMedia, default_type: str) -> str:
     raise UntranslatableRequest(f"a part of kind {media.kind} has neither data nor a URL")
 
 
-def read_audio(fields: JsonFields) -> ModelMedia:
+def read_openai_audio(fields: JsonFields) -> ModelMedia:
     sound = fields.object("input_audio")
-    media = read_media("audio", sound.text("data"))
+    media = read_openai_media("audio", sound.text("data"))
     form = sound.optional_text("format")
     if media.data is None and media.url is not None and not media.url.startswith(("http://", "https://")):
         media.data, media.url = media.url, None
@@ -179,7 +181,7 @@ def read_audio(fields: JsonFields) -> ModelMedia:
     return media
 
 
-def write_audio(media: ModelMedia) -> dict[str, Any]:
+def write_openai_audio(media: ModelMedia) -> dict[str, Any]:
     if media.data is None:
         raise UntranslatableRequest("audio can only be sent inline to this provider, not by URL")
     form = (media.media_type or "audio/wav").partition("/")[2].removeprefix("x-")

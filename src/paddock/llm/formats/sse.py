@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.llm.formats.base import BrokenStream, StreamReader
+from paddock.llm.formats.base import BrokenModelStream, ModelStreamReader
 from paddock.llm.formats.json_fields import encode_json
-from paddock.llm.formats.neutral import PartDelta, StreamEvent
+from paddock.llm.formats.neutral import AnswerPartDelta, StreamEvent
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 
@@ -36,7 +36,7 @@ class ServerSentEventReader:
         self._first = True
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
-        """Return the events that these bytes complete. Raises `BrokenStream` if one exceeds the limit."""
+        """Return the events that these bytes complete. Raises `BrokenModelStream` if one exceeds the limit."""
         events: list[ServerSentEvent] = []
         start = 0
         if self._after_cr and data:
@@ -126,7 +126,7 @@ class ServerSentEventReader:
     def _append(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._limit:
-            raise BrokenStream(f"an event of the stream is larger than {self._limit} bytes")
+            raise BrokenModelStream(f"an event of the stream is larger than {self._limit} bytes")
         self._line += piece
 
     def _process_line(self, line: bytes) -> ServerSentEvent | None:
@@ -141,7 +141,7 @@ class ServerSentEventReader:
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
-            raise BrokenStream("the stream is not UTF-8") from error
+            raise BrokenModelStream("the stream is not UTF-8") from error
         field, _, value = text.partition(":")
         value = value.removeprefix(" ")
         if field == "data":
@@ -166,7 +166,7 @@ def _find_or_end(data: bytes, byte: bytes, start: int) -> int:
     return place if place >= 0 else len(data)
 
 
-class EventStreamReader(StreamReader):
+class EventStreamReader(ModelStreamReader):
     """Stream reader for server-sent events, with a fast path for the most frequent ones."""
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ class EventStreamReader(StreamReader):
         return events
 
     @abstractmethod
-    def _parse_delta_fast(self, piece: bytes) -> PartDelta | None:
+    def _parse_delta_fast(self, piece: bytes) -> AnswerPartDelta | None:
         """Parse an event that only continues an open part, the most frequent kind; `None` for all others."""
 
     @abstractmethod
@@ -195,7 +195,7 @@ class EventStreamReader(StreamReader):
         """Parse any event. `name` is the event name, empty on the fast path."""
 
 
-def encode_event(data: Any, name: str | None = None) -> bytes:
+def encode_server_sent_event(data: Any, name: str | None = None) -> bytes:
     """Encode one event; `data` is written as JSON, or unchanged if it is text."""
     head = f"event: {name}\n".encode() if name else b""
     if isinstance(data, str):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.sse import ServerSentEventReader
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
@@ -291,7 +291,7 @@ class StreamEndDetector:
                 if self._is_settled():
                     self._is_final = True
                     return
-        except (BrokenStream, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (BrokenModelStream, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass  # Data that cannot be parsed is ignored.
 
     def _is_settled(self) -> bool:

@@ -14,12 +14,12 @@ from paddock.llm.formats.neutral import (
     ModelToolCall,
     ProviderSignature,
 )
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
-ANTHROPIC = "anthropic"
-CHAT = "openai-chat"
-GEMINI = "gemini"
-OPENAI = "openai"
+ANTHROPIC_FAMILY = "anthropic"
+CHAT_FAMILY = "openai-chat"
+GEMINI_FAMILY = "gemini"
+OPENAI_FAMILY = "openai"
 
 _PREFIX = "paddock:"
 _REDACTED_SUFFIX = ".redacted"
@@ -30,7 +30,7 @@ def is_foreign_signature(signature: str, family: str) -> bool:
     return isinstance(signature, ProviderSignature) and signature.maker != family
 
 
-def format_signature(signature: str, family: str, *, redacted: bool = False) -> str:
+def format_thought_signature(signature: str, family: str, *, redacted: bool = False) -> str:
     """Return a signature as it is written in a format of this family."""
     maker = signature.maker if isinstance(signature, ProviderSignature) else family
     if maker == family and not redacted:
@@ -48,7 +48,7 @@ def parse_thought(text: str, signature: str | None, family: str) -> ModelThinkin
     return ModelThinking(text, ProviderSignature(value, maker))
 
 
-def parse_signature(signature: str | None, family: str) -> ProviderSignature | None:
+def parse_call_signature(signature: str | None, family: str) -> ProviderSignature | None:
     """Parse the signature of a call received in a format of this family."""
     if not signature:
         return None
@@ -80,7 +80,9 @@ def drop_foreign_signatures(request: ModelRequest, family: str, *, calls: str | 
                 parts.append(kept)
         messages.append(ModelMessage(message.role, parts))
     if dropped:
-        add_note(request.notes, "thought signatures of another provider were left out: only that provider accepts them")
+        add_translation_note(
+            request.notes, "thought signatures of another provider were left out: only that provider accepts them"
+        )
     return messages
 
 

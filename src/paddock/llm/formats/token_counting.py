@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from paddock.llm.formats.anthropic.answer import merge_usage
+from paddock.llm.formats.anthropic.answer import merge_anthropic_usage
 from paddock.llm.formats.anthropic.answer import read_anthropic_usage as anthropic_usage
 from paddock.llm.formats.gemini.answer import read_gemini_usage as gemini_usage
 from paddock.llm.formats.gemini.content_parts import camel_case_keys
@@ -204,7 +204,7 @@ def _usages_from_end(way: _UsageDecoder, data: bytes) -> Iterator[dict[str, Any]
 def _merge_anthropic_usages(reported_usage: Iterator[dict[str, Any]], data: bytes) -> dict[str, Any] | None:
     totals: dict[str, Any] = {}
     for numbers in reported_usage:
-        merge_usage(totals, numbers)
+        merge_anthropic_usage(totals, numbers)
     if totals and b'"message_delta"' not in data:
         # It broke off. The start has reported_usage of the prompt, and of one token to come.
         totals["output_tokens"] = max(totals["output_tokens"], estimate_answer_tokens("anthropic", True, data))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from paddock.config.llm import ProviderConfig
-from paddock.llm.formats.model_list import ListedModel
+from paddock.llm.formats.model_list import ModelListEntry
 
 _OTHER_PURPOSE = re.compile(
     r"embed|rerank|moderation|whisper|transcri|realtime|audio|image|imagen|dall-e|sora|veo-|davinci|babbage"
@@ -47,21 +47,21 @@ _WELL_KNOWN = {
 _HOSTS = {"dashscope": "dashscope", "bigmodel": "zhipu"}
 
 
-def rank_chat_models(models: Iterable[ListedModel], default: str | None = None) -> tuple[ListedModel, ...]:
+def rank_chat_models(models: Iterable[ModelListEntry], default: str | None = None) -> tuple[ModelListEntry, ...]:
     """Return a provider's chat models: the default first, then the newest, dated versions last."""
     offered = {model.id: model for model in models if not _OTHER_PURPOSE.search(model.id)}
     if default is not None and default not in offered:
-        offered[default] = ListedModel(default)
+        offered[default] = ModelListEntry(default)
     best = default or _best_default(list(offered))
 
-    def rank(model: ListedModel) -> tuple[bool, bool, int, str]:
+    def rank(model: ModelListEntry) -> tuple[bool, bool, int, str]:
         dated = _SNAPSHOT.sub("", model.id)
         return model.id != best, dated != model.id and dated in offered, -model.created, model.id
 
     return tuple(sorted(offered.values(), key=rank))
 
 
-def list_well_known_models(settings: ProviderConfig, patterns: Sequence[str]) -> tuple[ListedModel, ...]:
+def list_well_known_models(settings: ProviderConfig, patterns: Sequence[str]) -> tuple[ModelListEntry, ...]:
     """Return names for a provider without a list: the vendor's, or names that match the prefixes of its patterns."""
     family = settings.kind
     if settings.base_url is not None:
@@ -73,7 +73,7 @@ def list_well_known_models(settings: ProviderConfig, patterns: Sequence[str]) ->
         names += [name for name in everything if head and name.startswith(head) and name not in names]
     if settings.default_model is not None:
         names = [settings.default_model, *(name for name in names if name != settings.default_model)]
-    return tuple(ListedModel(name) for name in names)
+    return tuple(ModelListEntry(name) for name in names)
 
 
 def _best_default(names: Sequence[str]) -> str | None:

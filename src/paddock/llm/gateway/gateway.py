@@ -22,10 +22,10 @@ from paddock.errors import (
 )
 from paddock.llm.archive.archive import ExchangeArchive
 from paddock.llm.exchange import Exchange, ExchangeIdGenerator, ExchangeOutcome
-from paddock.llm.formats.model_list import ListedModel, write_model_entry, write_model_list
+from paddock.llm.formats.model_list import ModelListEntry, write_model_entry, write_model_list
 from paddock.llm.formats.neutral import ModelFailure, TokenUsage
-from paddock.llm.formats.openai_responses.item_reference_bodies import has_references
-from paddock.llm.formats.openai_responses.tool_conversion import FORMAT_NAME as RESPONSES
+from paddock.llm.formats.openai_responses.item_reference_bodies import has_item_references
+from paddock.llm.formats.openai_responses.tool_conversion import RESPONSES_FORMAT_NAME
 from paddock.llm.formats.provider_errors import error_kind_for_status
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.formats.token_counting import count_answer_tokens, estimate_answer_tokens, estimate_request_tokens
@@ -36,13 +36,13 @@ from paddock.llm.gateway.header_filter import (
     read_user_agent,
 )
 from paddock.llm.gateway.item_references import ItemReferenceResolver
-from paddock.llm.gateway.model_catalog import ModelCatalog, to_listed_models
+from paddock.llm.gateway.model_catalog import ModelCatalog, to_model_list_entries
 from paddock.llm.gateway.model_routes import ModelNotFound, ModelRoute, ModelRoutes
 from paddock.llm.gateway.recent_answers import RecentAnswers
-from paddock.llm.gateway.response import ResponseSender, StreamInterrupted
-from paddock.llm.gateway.unserved_paths import find_unserved_api, format_of_request, unserved_api_message
-from paddock.llm.gateway.upstream import NoUpstreamAnswer, UpstreamRequester
-from paddock.llm.gateway.upstream_request import can_count_tokens, relays_references
+from paddock.llm.gateway.response_sender import AnswerInterrupted, ResponseSender
+from paddock.llm.gateway.retries_and_fallbacks import NoUpstreamAnswer, UpstreamRequester
+from paddock.llm.gateway.unserved_paths import detect_client_format, find_unserved_api, unserved_api_message
+from paddock.llm.gateway.upstream_request import can_count_tokens, relays_item_references
 from paddock.llm.metering.budgets import BudgetSpent, KeyBudgets, SpendingAccount
 from paddock.llm.metering.key_authentication import KeyAuthenticator, KeyHolder
 from paddock.llm.metering.latency_histograms import ModelLatencies
@@ -55,21 +55,21 @@ from paddock.llm.offload.worker_pool import WorkerPool, WorkersBusy
 from paddock.llm.offload.worker_tasks import MAX_READ_IN_PROCESS
 from paddock.llm.providers.replay_provider import ReplayProvider
 from paddock.llm.request_kind import (
-    COUNT,
-    GENERATE,
+    COUNT_OPERATION,
+    GENERATE_OPERATION,
     ModelCall,
     add_api_version,
-    error_format,
+    error_format_of_path,
     is_model_path,
-    parse_list_request,
+    is_post_model_path,
+    is_upgrade_request,
     parse_model_call,
+    parse_model_list_request,
     read_api_key,
-    suggest_path,
-    takes_post,
-    wants_upgrade,
+    suggest_model_path,
 )
 from paddock.llm.wire.base import Headers, HttpRequest, ResponseWriter
-from paddock.llm.wire.garbage_collection import collect_after_large_body
+from paddock.llm.wire.garbage_collection import schedule_garbage_collection
 from paddock.llm.wire.memory_budget import TOTAL_MEMORY, MemoryBudget
 
 JSON_CONTENT_TYPE = (b"content-type", b"application/json")
@@ -149,23 +149,23 @@ class ModelGateway:
             await reply.send(200, [JSON_CONTENT_TYPE], b"{}")
         elif not is_model_path(path):
             await self._refuse_path(request, reply)
-        elif wants_upgrade(request):
+        elif is_upgrade_request(request):
             failure = ModelFailure(
                 426, "WebSocket is not supported; use HTTP with server-sent events", error_kind_for_status(400)
             )
-            await _send_failure(reply, error_format(path), failure, [STOP_RETRYING])
-        elif request.method == "POST" and takes_post(path):
+            await _send_failure(reply, error_format_of_path(path), failure, [STOP_RETRYING])
+        elif request.method == "POST" and is_post_model_path(path):
             await self._serve_model_call(request, reply)
-        elif request.method in ("GET", "HEAD") and parse_list_request(request) is not None:
+        elif request.method in ("GET", "HEAD") and parse_model_list_request(request) is not None:
             await self._serve_model_list(request, reply)
         else:
             failure = ModelFailure(405, f"{path[:200]} does not support {request.method}", error_kind_for_status(400))
-            await _send_failure(reply, error_format(path), failure, [STOP_RETRYING])
+            await _send_failure(reply, error_format_of_path(path), failure, [STOP_RETRYING])
 
     async def _refuse_path(self, request: HttpRequest, reply: ResponseWriter) -> None:
         """Answer a path that is not served, in the format of the API it belongs to."""
-        path, right, beyond = request.path[:200], suggest_path(request.path), find_unserved_api(request)
-        format = format_of_request(request)
+        path, right, beyond = request.path[:200], suggest_model_path(request.path), find_unserved_api(request)
+        format = detect_client_format(request)
         if right is not None or beyond is None:
             hint = f" Did you mean {right[:200]}? Check the base URL of your client." if right else ""
             await self._send_refusal(reply, format, NotFound(f"There is nothing at {path}.{hint}"))
@@ -179,7 +179,7 @@ class ModelGateway:
             await self._send_refusal(reply, format, NotFound(unserved_api_message(name, path)))
 
     async def _serve_model_list(self, request: HttpRequest, reply: ResponseWriter) -> None:
-        wanted = parse_list_request(request)
+        wanted = parse_model_list_request(request)
         assert wanted is not None
         try:
             holder = await self.identify(request)
@@ -188,21 +188,21 @@ class ModelGateway:
                 body = write_model_list(wanted.format, self.list_models_for(holder))
             else:
                 self._resolve_route(holder, wanted.model)
-                body = write_model_entry(wanted.format, ListedModel(wanted.model))
+                body = write_model_entry(wanted.format, ModelListEntry(wanted.model))
         except PaddockError as error:
             await self._send_refusal(reply, wanted.format, error)
         else:
             await reply.send(200, [JSON_CONTENT_TYPE], body)
 
-    def list_models_for(self, holder: KeyHolder) -> Sequence[ListedModel]:
+    def list_models_for(self, holder: KeyHolder) -> Sequence[ModelListEntry]:
         """Return the models a caller may use, with patterns expanded to names."""
-        models = [model for model in to_listed_models(self.catalog.models()) if holder.allows(model.id)]
+        models = [model for model in to_model_list_entries(self.catalog.models()) if holder.allows(model.id)]
         own = self.routes.find_run_script(holder.caller)
-        return [*models, ListedModel(own)] if own is not None and holder.allows(own) else models
+        return [*models, ModelListEntry(own)] if own is not None and holder.allows(own) else models
 
     async def _serve_model_call(self, request: HttpRequest, reply: ResponseWriter) -> None:
         """Serve one model request, from authentication to the archive."""
-        format = error_format(request.path)
+        format = error_format_of_path(request.path)
         at = time.time()
         started = time.perf_counter()
         try:
@@ -210,7 +210,7 @@ class ModelGateway:
             call = await self._parse_call(request)
         except PaddockError as error:
             drop_stack_frames(error)
-            collect_after_large_body(len(request.body))
+            schedule_garbage_collection(len(request.body))
             await self._send_refusal(reply, format, error)
             return
         exchange = Exchange(
@@ -249,7 +249,7 @@ class ModelGateway:
             # An answer refused because it cannot be archived was not delivered, so it is not lost.
             sender.archived = sender.archived or (self.archive.strict and isinstance(error, Unavailable))
             exchange.status = await self._send_refusal(reply, format, error, exchange)
-        except StreamInterrupted as error:
+        except AnswerInterrupted as error:
             exchange.outcome, exchange.error = ExchangeOutcome.CUT, str(error)
             reply.abort()
         except asyncio.CancelledError:
@@ -264,7 +264,7 @@ class ModelGateway:
                 exchange.error = exchange.error.encode(errors="replace").decode()
             self._record_exchange(exchange, sender)
             if exchange.outcome is not ExchangeOutcome.OK:
-                collect_after_large_body(len(request.body))
+                schedule_garbage_collection(len(request.body))
 
     async def _parse_call(self, request: HttpRequest) -> ModelCall:
         if len(request.body) <= MAX_READ_IN_PROCESS:
@@ -290,12 +290,12 @@ class ModelGateway:
                 await account.check(holder.caller)
             await self.budgets.begin_request(holder)
             charged = True
-            if call.operation == COUNT and not can_count_tokens(route):
+            if call.operation == COUNT_OPERATION and not can_count_tokens(route):
                 await sender.send_estimate(call)
                 return
-            if call.format == RESPONSES and has_references(request.body):
+            if call.format == RESPONSES_FORMAT_NAME and has_item_references(request.body):
                 exchange.request = request.body = await self._references.resolve(
-                    request.body, holder.caller, provider_resolves=relays_references(route)
+                    request.body, holder.caller, provider_resolves=relays_item_references(route)
                 )
             answer = await self._requester.request_answer(call, request, exchange, route, permits)
             try:
@@ -333,7 +333,7 @@ class ModelGateway:
         if exchange.usage is None and exchange.response and exchange.status == 200:
             pieces = [piece for _, piece in exchange.response]
             exchange.usage = count_answer_tokens(exchange.format, exchange.stream, pieces)
-            if exchange.usage is None and exchange.operation == GENERATE:
+            if exchange.usage is None and exchange.operation == GENERATE_OPERATION:
                 exchange.usage = TokenUsage(
                     estimate_request_tokens(exchange.format, exchange.request),
                     estimate_answer_tokens(exchange.format, exchange.stream, pieces),

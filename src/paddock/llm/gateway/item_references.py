@@ -16,13 +16,13 @@ from paddock.config.llm import ArchiveConfig
 from paddock.errors import TooLarge
 from paddock.llm.archive.exchange_encoding import ArchivedAnswer
 from paddock.llm.exchange import ModelCaller
-from paddock.llm.formats.openai_responses.item_ids import exchange_time
+from paddock.llm.formats.openai_responses.item_ids import exchange_start_time
 from paddock.llm.formats.openai_responses.item_reference_bodies import (
-    MAX_ADDED,
-    find_items,
-    referenced_items,
-    replace_references,
-    unresolved_reference,
+    MAX_ADDED_ITEM_BYTES,
+    find_answer_items,
+    referenced_item_ids,
+    replace_item_references,
+    unresolved_item_reference_error,
 )
 from paddock.llm.gateway.recent_answers import RecentAnswers
 from paddock.llm.offload.worker_pool import WorkerPool
@@ -34,7 +34,7 @@ _EXPIRED = "it is older than llm.archive.keep, and no longer in memory"
 _UNKNOWN = "no item of that id is in the archive for this key"
 
 
-class AnswerReader(Protocol):
+class ArchivedAnswerReader(Protocol):
     """Reads archived answers."""
 
     def iter_answers(self, tenant: str, key_id: str, exchange_ids: Sequence[str]) -> AsyncIterator[ArchivedAnswer]: ...
@@ -44,7 +44,7 @@ class ItemReferenceResolver:
     """Puts the items of a key's own answers in the place of references to them."""
 
     def __init__(
-        self, settings: ArchiveConfig, archive: AnswerReader, recent: RecentAnswers, workers: WorkerPool
+        self, settings: ArchiveConfig, archive: ArchivedAnswerReader, recent: RecentAnswers, workers: WorkerPool
     ) -> None:
         self._settings = settings
         self._archive = archive
@@ -58,18 +58,22 @@ class ItemReferenceResolver:
         item that is gone, unless the provider may resolve it.
         """
         large = is_large_body(body)
-        wanted = (await self._workers.run_task("referenced_items", None, body))[0] if large else referenced_items(body)
+        wanted = (
+            (await self._workers.run_task("referenced_items", None, body))[0] if large else referenced_item_ids(body)
+        )
         items, causes = await self._collect_items(wanted, caller)
         if not provider_resolves:
             for exchange_id, identifiers in wanted.items():
                 for identifier in identifiers:
                     if identifier not in items:
-                        raise unresolved_reference(identifier, causes.get(exchange_id) or self._cause(exchange_id))
+                        raise unresolved_item_reference_error(
+                            identifier, causes.get(exchange_id) or self._cause(exchange_id)
+                        )
         if not items:
             return body
         if large or sum(map(len, items.values())) > MAX_TRANSLATE_IN_PROCESS:
             return (await self._workers.run_task("replace_references", items, body))[1]
-        return replace_references(items, body)
+        return replace_item_references(items, body)
 
     async def _collect_items(
         self, wanted: dict[str, list[str]], caller: ModelCaller
@@ -100,10 +104,10 @@ class ItemReferenceResolver:
         if is_large_body(answer):
             found: dict[str, bytes] = (await self._workers.run_task("find_items", (identifiers, stream), answer))[0]
         else:
-            found = find_items(identifiers, stream, answer)
+            found = find_answer_items(identifiers, stream, answer)
         added = sum(map(len, found.values()))
-        if size + added > MAX_ADDED:
-            raise TooLarge(f"the referenced items have more than {MAX_ADDED} bytes; send fewer of them")
+        if size + added > MAX_ADDED_ITEM_BYTES:
+            raise TooLarge(f"the referenced items have more than {MAX_ADDED_ITEM_BYTES} bytes; send fewer of them")
         items |= found
         return added
 
@@ -111,4 +115,4 @@ class ItemReferenceResolver:
         if not self._settings.enabled:
             return _DISABLED
         keep = self._settings.keep
-        return _EXPIRED if keep is not None and exchange_time(exchange_id) < time.time() - keep else _UNKNOWN
+        return _EXPIRED if keep is not None and exchange_start_time(exchange_id) < time.time() - keep else _UNKNOWN

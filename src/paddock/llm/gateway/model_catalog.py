@@ -14,11 +14,11 @@ import structlog
 
 from paddock.config.llm import LlmConfig, match_model_pattern
 from paddock.config.provider_discovery import model_patterns_of_provider
-from paddock.llm.formats.model_list import ListedModel
+from paddock.llm.formats.model_list import ModelListEntry
 from paddock.llm.gateway.chat_model_ranking import list_well_known_models, rank_chat_models
 from paddock.llm.gateway.model_routes import ModelRoutes
 from paddock.llm.providers.base import ModelListFailed, ProviderKeyRefused
-from paddock.llm.providers.troubleshooting import address_advice
+from paddock.llm.providers.troubleshooting import provider_address_advice
 from paddock.llm.wire.base import UpstreamError
 
 MAX_MODELS = 1000
@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class NamedModel:
+class CatalogModel:
     """A model that can be used by this name."""
 
     name: str
@@ -43,14 +43,14 @@ class NamedModel:
     """The provider's name of the model."""
     pattern: str | None = None
     """The pattern of `llm.models` that the name matches."""
-    listed: ListedModel | None = None
+    listed: ModelListEntry | None = None
     """The provider's entry for the model."""
     well_known: bool = False
     """Whether the name is from the built-in list, because the provider has not listed its models."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClientDefaults:
+class ClientDefaultModels:
     """The default models of clients, by the API that they use."""
 
     general: str
@@ -65,7 +65,7 @@ class ClientDefaults:
 class _ProviderList:
     """The known models of one provider, and the state of fetching them."""
 
-    models: tuple[ListedModel, ...]
+    models: tuple[ModelListEntry, ...]
     well_known: bool = True
     """Whether `models` are from the built-in list, because the provider has not listed its own."""
     problem: str | None = None
@@ -125,12 +125,12 @@ class ModelCatalog:
         if tasks:
             await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
 
-    def models(self) -> list[NamedModel]:
+    def models(self) -> list[CatalogModel]:
         """Return all names in the order of the configuration; matches of a pattern in the provider's order."""
-        found: dict[str, NamedModel] = {}
+        found: dict[str, CatalogModel] = {}
         for name, model in self._settings.models.items():
             if "*" not in name:
-                found[name] = NamedModel(name, model.provider, model.provider_model_name(name, name))
+                found[name] = CatalogModel(name, model.provider, model.provider_model_name(name, name))
         for pattern in self._patterns():
             for named in self._expand(pattern):
                 found.setdefault(named.name, named)
@@ -152,7 +152,7 @@ class ModelCatalog:
         provider."""
         return self._default if self._default is not None else self._best(self.models())
 
-    def client_defaults(self, allows: Callable[[str], bool]) -> ClientDefaults | None:
+    def client_defaults(self, allows: Callable[[str], bool]) -> ClientDefaultModels | None:
         """Return the defaults of clients among the allowed models; `None` if there are none.
 
         A client of an API gets a model of a provider with that API if there is one.
@@ -161,7 +161,7 @@ class ModelCatalog:
         general = self._default if self._default is not None and allows(self._default) else self._best(models)
         if general is None:
             return None
-        by_kind: dict[str, list[NamedModel]] = {"anthropic": [], "openai": [], "gemini": []}
+        by_kind: dict[str, list[CatalogModel]] = {"anthropic": [], "openai": [], "gemini": []}
         for each in models:
             by_kind.get(self._settings.providers[each.provider].kind, []).append(each)
         own = {
@@ -169,9 +169,9 @@ class ModelCatalog:
             for kind, found in by_kind.items()
         }
         small = self._best([each for each in by_kind["anthropic"] if "haiku" in each.name])
-        return ClientDefaults(general, own["openai"], own["anthropic"], small or own["anthropic"], own["gemini"])
+        return ClientDefaultModels(general, own["openai"], own["anthropic"], small or own["anthropic"], own["gemini"])
 
-    def _best(self, models: Sequence[NamedModel]) -> str | None:
+    def _best(self, models: Sequence[CatalogModel]) -> str | None:
         """Return the first plain name, or the best model of the first usable provider."""
         plain = next((each.name for each in models if each.pattern is None), None)
         if plain is not None or not models:
@@ -189,7 +189,7 @@ class ModelCatalog:
             await self.refresh()
         return self.default()
 
-    def listing_problem(self, provider: str) -> str | None:
+    def model_list_problem(self, provider: str) -> str | None:
         """Return why a provider's own list of models is missing, for people."""
         return self._lists[provider].problem
 
@@ -211,7 +211,7 @@ class ModelCatalog:
         """Return whether the names of a pattern follow from the provider's list."""
         return (self._settings.models[pattern].model or pattern).count("*") == 1
 
-    def _expand(self, pattern: str) -> Iterable[NamedModel]:
+    def _expand(self, pattern: str) -> Iterable[CatalogModel]:
         """Yield the models that a pattern matches; none if they cannot be derived from names."""
         config = self._settings.models[pattern]
         wanted = config.model or pattern
@@ -224,7 +224,7 @@ class ModelCatalog:
                 continue
             name = pattern.replace("*", part)
             if "*" not in name and self._routes.resolve(name).name == pattern:
-                yield NamedModel(
+                yield CatalogModel(
                     name, config.provider, listed.id, pattern, replace(listed, id=name), well_known=known.well_known
                 )
 
@@ -251,7 +251,7 @@ class ModelCatalog:
                 self._routes.answering_providers.discard(name)
             known.reached = reached
             if not (reached or isinstance(error, ProviderKeyRefused)):
-                problem += address_advice(self._settings.providers[name])
+                problem += provider_address_advice(self._settings.providers[name])
             if problem != known.problem:
                 log.warning("could not list models of provider", provider=name, problem=problem)
             # An outdated list is better than none.
@@ -265,6 +265,6 @@ class ModelCatalog:
             known.asked_once.set()
 
 
-def to_listed_models(models: Sequence[NamedModel]) -> list[ListedModel]:
+def to_model_list_entries(models: Sequence[CatalogModel]) -> list[ModelListEntry]:
     """Return models as entries of the list that clients get."""
-    return [each.listed or ListedModel(each.name) for each in models]
+    return [each.listed or ModelListEntry(each.name) for each in models]

@@ -16,7 +16,7 @@ from paddock.llm.providers.base import Provider
 from paddock.llm.providers.circuit_breaker import CircuitBreaker
 from paddock.llm.providers.key_health import ProviderKeyHealth
 from paddock.llm.providers.run_scripts import RUN_SCRIPT_PROVIDER, RunScripts, script_model_name
-from paddock.llm.providers.troubleshooting import key_advice
+from paddock.llm.providers.troubleshooting import provider_key_advice
 from paddock.llm.wire.base import Headers
 
 _MAX_NAMED = 20
@@ -108,7 +108,7 @@ class ModelRoutes:
                 headers=[],
                 model=requested,
             )
-        if self.run_scripts.is_pending(requested, caller):
+        if self.run_scripts.is_run_script_pending(requested, caller):
             raise Unavailable("The script of this run is not loaded yet; try again in a moment.")
         if "*" in requested:
             raise pattern_model_error(requested)
@@ -165,9 +165,9 @@ class ModelRoutes:
             model=wanted,
         )
 
-    def key_advice(self, provider: str) -> str:
+    def provider_key_advice(self, provider: str) -> str:
         """Return where to set the right key of a provider."""
-        return key_advice(provider, self._settings.discovered_providers.get(provider))
+        return provider_key_advice(provider, self._settings.discovered_providers.get(provider))
 
     def is_failing(self, provider: str) -> bool:
         """Return whether the circuit breaker of some model of a provider is open."""

@@ -10,15 +10,15 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from paddock.llm.exchange import Exchange
-from paddock.llm.formats.openai_responses.item_ids import find_exchange_id
-from paddock.llm.formats.openai_responses.item_reference_bodies import end_of_stream
-from paddock.llm.formats.openai_responses.tool_conversion import FORMAT_NAME as RESPONSES
-from paddock.llm.request_kind import GENERATE
+from paddock.llm.formats.openai_responses.item_ids import find_exchange_id_in_answer
+from paddock.llm.formats.openai_responses.item_reference_bodies import find_completed_event
+from paddock.llm.formats.openai_responses.tool_conversion import RESPONSES_FORMAT_NAME
+from paddock.llm.request_kind import GENERATE_OPERATION
 
 MAX_BYTES = 64 * 2**20
 MAX_KEY_BYTES = 16 * 2**20
 """Bytes that the answers to one key may take, so that a busy key cannot evict the answers of all others."""
-MAX_ANSWERS = 20_000
+MAX_RECENT_ANSWERS = 20_000
 _OVERHEAD = 256
 """Bytes an answer counts in addition to its content."""
 _NOT_STORED = re.compile(rb'"store"\s*:\s*false')
@@ -42,7 +42,7 @@ class RecentAnswers:
     """The latest answers by key, bounded in bytes and number. The least recently used key loses its oldest first."""
 
     def __init__(
-        self, *, max_bytes: int = MAX_BYTES, max_key_bytes: int = MAX_KEY_BYTES, max_answers: int = MAX_ANSWERS
+        self, *, max_bytes: int = MAX_BYTES, max_key_bytes: int = MAX_KEY_BYTES, max_answers: int = MAX_RECENT_ANSWERS
     ) -> None:
         self._max_bytes = max_bytes
         self._max_key_bytes = max_key_bytes
@@ -54,16 +54,20 @@ class RecentAnswers:
 
     def add(self, exchange: Exchange) -> None:
         """Keep the answer of a successful exchange if a later request may refer to its items."""
-        if exchange.format != RESPONSES or exchange.operation != GENERATE or exchange.status != 200:
+        if (
+            exchange.format != RESPONSES_FORMAT_NAME
+            or exchange.operation != GENERATE_OPERATION
+            or exchange.status != 200
+        ):
             return
-        if exchange.provider_format == RESPONSES and exchange.provider_kind not in _RECORDED_KINDS:
+        if exchange.provider_format == RESPONSES_FORMAT_NAME and exchange.provider_kind not in _RECORDED_KINDS:
             return  # The provider wrote the items.
         if _NOT_STORED.search(exchange.request):
             return
         pieces = [piece for _, piece in exchange.response]
-        body = end_of_stream(pieces) if exchange.stream else b"".join(pieces)
+        body = find_completed_event(pieces) if exchange.stream else b"".join(pieces)
         # A recording has the item ids of the exchange that was recorded.
-        exchange_id = find_exchange_id(body)
+        exchange_id = find_exchange_id_in_answer(body)
         if exchange_id is not None:
             self._put(exchange.caller.key_id, exchange_id, RecentAnswer(exchange.stream, body))
 

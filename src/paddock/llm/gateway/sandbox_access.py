@@ -21,16 +21,16 @@ from paddock.config.llm import LlmConfig
 from paddock.errors import ConfigError, InvalidInput, PaddockError
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.uplink_sockets import publish_uplink_socket
+from paddock.llm.gateway.llm_extension_names import LLM_EXTENSION, LLM_EXTENSIONS
 from paddock.llm.gateway.model_catalog import ModelCatalog
-from paddock.llm.gateway.sandbox_extensions import LLM_EXTENSION, LLM_EXTENSIONS
 from paddock.llm.metering.key_authentication import compile_model_pattern
 from paddock.llm.providers.run_scripts import script_model_name
 from paddock.llm.wire.http_server import HttpListener, HttpServer
 from paddock.model.keys import ApiKeyTerms, KeyRateLimits, Scope
 from paddock.model.sandbox import Sandbox, UplinkService
 
-UPLINK_NAME = "llm"
-UPLINK_PORT = 8421
+LLM_UPLINK_NAME = "llm"
+LLM_UPLINK_PORT = 8421
 """Port of the proxy in every sandbox, on 127.0.0.1."""
 MAX_CONNECTIONS = 256
 """Maximum open connections of one sandbox."""
@@ -45,7 +45,7 @@ _MODEL_PREFIXES = {
 _DEFAULT_MODEL_SECONDS = 5.0
 """How long computed default models are reused, because patterns may match many models."""
 _MAX_KNOWN_TERMS = 1000
-RUN_EXTENSION = f"{LLM_EXTENSION}.run"
+RUN_ID_EXTENSION = f"{LLM_EXTENSION}.run"
 REVOKED_KEY_RETENTION = timedelta(hours=1)
 """How long the key of an ended sandbox is kept, so that requests with it get a specific error."""
 log = structlog.get_logger()
@@ -65,7 +65,7 @@ class SandboxModelAccess:
     def __init__(
         self, settings: LlmConfig, keys: ApiKeys, server: HttpServer, catalog: ModelCatalog | None = None
     ) -> None:
-        self._terms = default_key_terms(settings)
+        self._terms = default_sandbox_key_terms(settings)
         self._default_models = DefaultModelVariables(catalog) if catalog is not None else None
         self._keys = keys
         self._server = server
@@ -75,21 +75,22 @@ class SandboxModelAccess:
 
     @property
     def uplink_services(self) -> tuple[UplinkService, ...]:
-        return (UplinkService(name=UPLINK_NAME, port=UPLINK_PORT),) if self._enabled else ()
+        return (UplinkService(name=LLM_UPLINK_NAME, port=LLM_UPLINK_PORT),) if self._enabled else ()
 
     def check_request(self, request: SandboxRequest) -> None:
         """Raise `InvalidInput` for invalid extensions, and for uplink services that collide with the proxy's."""
-        parse_extensions(request.extensions, self._terms)
+        parse_model_access(request.extensions, self._terms)
         if self._enabled and any(
-            service.name == UPLINK_NAME or service.port == UPLINK_PORT for service in request.uplink_services
+            service.name == LLM_UPLINK_NAME or service.port == LLM_UPLINK_PORT for service in request.uplink_services
         ):
             raise InvalidInput(
-                f"the uplink service {UPLINK_NAME} and port {UPLINK_PORT} are those of the LLM proxy; use others"
+                f"the uplink service {LLM_UPLINK_NAME} and port {LLM_UPLINK_PORT} are those of the LLM proxy; "
+                "use others"
             )
 
     async def environment(self, sandbox: Sandbox) -> Mapping[str, str]:
         """Create the sandbox's key, and return the environment variables for clients of the proxy."""
-        access = parse_extensions(sandbox.extensions, self._terms)
+        access = parse_model_access(sandbox.extensions, self._terms)
         if not (self._serves_sandbox(sandbox) and access.enabled):
             return {}
         terms = access.terms.model_copy(update={"sandbox": sandbox.id})
@@ -103,9 +104,9 @@ class SandboxModelAccess:
         )
         models: Mapping[str, str] = {}
         # A run names its model itself.
-        if self._default_models is not None and RUN_EXTENSION not in sandbox.extensions:
+        if self._default_models is not None and RUN_ID_EXTENSION not in sandbox.extensions:
             models = await self._default_models.variables(access.terms.models)
-        return proxy_environment(secret, sandbox.env, models)
+        return model_client_environment(secret, sandbox.env, models)
 
     async def on_started(self, sandbox: Sandbox, uplink_directory: Path) -> None:
         """Serve the sandbox's socket, replacing the socket of an earlier server."""
@@ -145,12 +146,12 @@ class SandboxModelAccess:
 
     def _serves_sandbox(self, sandbox: Sandbox) -> bool:
         """Return whether the sandbox can use the proxy; without models, only sandboxes of runs can (run scripts)."""
-        return self._enabled and (self._has_models or RUN_EXTENSION in sandbox.extensions)
+        return self._enabled and (self._has_models or RUN_ID_EXTENSION in sandbox.extensions)
 
     async def _listen(self, uplink_directory: Path, sandbox_id: str) -> HttpListener:
         listener: HttpListener | None = None
         try:
-            async with publish_uplink_socket(uplink_directory, UPLINK_NAME) as bound:
+            async with publish_uplink_socket(uplink_directory, LLM_UPLINK_NAME) as bound:
                 listener = await self._server.listen(bound, sandbox_id, max_connections=MAX_CONNECTIONS)
         except BaseException:
             if listener is not None:
@@ -197,12 +198,12 @@ class DefaultModelVariables:
         }
 
 
-def proxy_environment(secret: str, env: Mapping[str, str], models: Mapping[str, str] = {}) -> dict[str, str]:
+def model_client_environment(secret: str, env: Mapping[str, str], models: Mapping[str, str] = {}) -> dict[str, str]:
     """Return the variables of model clients, omitting each family in which the owner has set a variable.
 
     `models` are the variables of default models, which belong to the families too.
     """
-    address = f"http://127.0.0.1:{UPLINK_PORT}"
+    address = f"http://127.0.0.1:{LLM_UPLINK_PORT}"
     families = (
         {"PADDOCK_LLM_URL": address, "PADDOCK_LLM_KEY": secret},
         {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": secret},
@@ -220,7 +221,7 @@ def proxy_environment(secret: str, env: Mapping[str, str], models: Mapping[str, 
     return found
 
 
-def default_key_terms(settings: LlmConfig) -> ApiKeyTerms:
+def default_sandbox_key_terms(settings: LlmConfig) -> ApiKeyTerms:
     """Return the key terms of sandboxes without extensions. Raises `ConfigError`."""
     try:
         return ApiKeyTerms(models=settings.sandbox_models, limits=KeyRateLimits(**settings.sandbox_limits.model_dump()))
@@ -228,7 +229,7 @@ def default_key_terms(settings: LlmConfig) -> ApiKeyTerms:
         raise ConfigError(f"llm.sandbox_models: {_first_problem(error)[1]}") from None
 
 
-def parse_extensions(extensions: Mapping[str, str], defaults: ApiKeyTerms) -> ModelAccess:
+def parse_model_access(extensions: Mapping[str, str], defaults: ApiKeyTerms) -> ModelAccess:
     """Parse a sandbox's extensions, within the limits of all sandboxes. Raises `InvalidInput`."""
     given = {name: value.strip() for name, value in extensions.items() if name.startswith(LLM_EXTENSION)}
     if not given:

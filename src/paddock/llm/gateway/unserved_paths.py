@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 
-from paddock.llm.request_kind import add_api_version, error_format, is_model_path, suggest_path, unserved_gemini_method
+from paddock.llm.request_kind import (
+    add_api_version,
+    error_format_of_path,
+    is_model_path,
+    suggest_model_path,
+    unserved_gemini_method,
+)
 from paddock.llm.wire.base import HttpRequest
 
 _OPENAI = {
@@ -67,14 +73,14 @@ def unserved_api_message(name: str, path: str) -> str:
     return f"Paddock does not serve {name} ({path[:200]}). Ask the provider directly with a key of its own."
 
 
-def format_of_request(request: HttpRequest) -> str:
+def detect_client_format(request: HttpRequest) -> str:
     """Return the format in which a client expects errors, for any path: by the API it asks for, or by its headers."""
     path = add_api_version(request.path)
-    path = suggest_path(path) or path
+    path = suggest_model_path(path) or path
     if is_model_path(path):
-        return error_format(path)
+        return error_format_of_path(path)
     api = find_unserved_api(request)
-    return api[0] if api is not None else _format_by_headers(request) or error_format(path)
+    return api[0] if api is not None else _format_by_headers(request) or error_format_of_path(path)
 
 
 def _format_by_headers(request: HttpRequest) -> str | None:

@@ -7,14 +7,19 @@ from dataclasses import dataclass
 from paddock.llm.exchange import Exchange
 from paddock.llm.formats.embeddings import EmbeddingRequest
 from paddock.llm.formats.neutral import ModelRequest
-from paddock.llm.formats.openai_responses.tool_conversion import FORMAT_NAME as RESPONSES
+from paddock.llm.formats.openai_responses.tool_conversion import RESPONSES_FORMAT_NAME
 from paddock.llm.gateway.header_filter import headers_for_provider
 from paddock.llm.gateway.model_routes import ModelRoute
 from paddock.llm.offload.worker_pool import WorkerPool
-from paddock.llm.offload.worker_tasks import MAX_READ_IN_PROCESS, RequestPlan, build_request, is_large_body
+from paddock.llm.offload.worker_tasks import (
+    MAX_READ_IN_PROCESS,
+    RequestBuildPlan,
+    build_provider_request,
+    is_large_body,
+)
 from paddock.llm.providers.base import ProviderRequest, UnsupportedByProvider
 from paddock.llm.providers.http_providers import OpenAIProvider
-from paddock.llm.request_kind import COUNT, EMBED, GENERATE, ModelCall
+from paddock.llm.request_kind import COUNT_OPERATION, EMBED_OPERATION, GENERATE_OPERATION, ModelCall
 from paddock.llm.wire.base import Headers, HttpRequest
 
 IN_PROCESS_READERS = ("script", "replay")
@@ -25,7 +30,7 @@ _EMBED_FORMATS = {"openai": ("openai-chat",), "gemini": ("gemini",), "script": (
 
 
 @dataclass(slots=True)
-class PreparedRequest:
+class PreparedProviderRequest:
     """A request to a provider, and its neutral form if it was translated."""
 
     provider_request: ProviderRequest
@@ -42,21 +47,21 @@ def can_count_tokens(route: ModelRoute) -> bool:
     return route.provider.kind in _COUNT_FORMATS
 
 
-def relays_references(route: ModelRoute) -> bool:
+def relays_item_references(route: ModelRoute) -> bool:
     """Return whether references to items reach a provider that may have stored the items itself."""
-    return RESPONSES in route.provider.formats and route.provider.kind not in IN_PROCESS_READERS
+    return RESPONSES_FORMAT_NAME in route.provider.formats and route.provider.kind not in IN_PROCESS_READERS
 
 
-async def prepare_request(
+async def prepare_provider_request(
     call: ModelCall, http: HttpRequest, exchange: Exchange, route: ModelRoute, workers: WorkerPool
-) -> PreparedRequest:
+) -> PreparedProviderRequest:
     """Build the request for this route's provider. Large ones are built by a worker process.
 
     Raises `InvalidInput` for requests that are invalid or cannot be expressed in the provider's format.
     """
     plan = _make_plan(call, exchange, route)
     if _runs_in_process(plan, http.body):
-        made = build_request(plan, http.body)
+        made = build_provider_request(plan, http.body)
     else:
         made, body = await workers.run_task("make", plan, http.body)
         made.body = body
@@ -66,18 +71,18 @@ async def prepare_request(
     if not (plan.translates or plan.embeds):
         request.headers = _with_configured_headers(headers_for_provider(http.headers), route.headers)
         request.query, request.method, request.array = http.query, call.method, call.array
-        return PreparedRequest(request)
+        return PreparedProviderRequest(request)
     request.headers = _minimal_headers(http, route)
     notes = made.request.notes if made.request is not None else made.embed.notes if made.embed is not None else []
     exchange.notes += [text for text in notes if text not in exchange.notes]
-    return PreparedRequest(request, model_request=made.request, embed_request=made.embed)
+    return PreparedProviderRequest(request, model_request=made.request, embed_request=made.embed)
 
 
-def _make_plan(call: ModelCall, exchange: Exchange, route: ModelRoute) -> RequestPlan:
+def _make_plan(call: ModelCall, exchange: Exchange, route: ModelRoute) -> RequestBuildPlan:
     formats = route.provider.formats
-    if call.operation == EMBED:
+    if call.operation == EMBED_OPERATION:
         formats = _EMBED_FORMATS.get(route.provider.kind, ())
-    elif call.operation == COUNT:
+    elif call.operation == COUNT_OPERATION:
         formats = _COUNT_FORMATS.get(route.provider.kind, ())
     if not formats:
         raise UnsupportedByProvider(
@@ -85,21 +90,21 @@ def _make_plan(call: ModelCall, exchange: Exchange, route: ModelRoute) -> Reques
         )
     settings = route.settings
     if call.format in formats:
-        return RequestPlan(
+        return RequestBuildPlan(
             call,
             call.format,
             None if call.format == "gemini" else route.model,
-            patches=call.operation == GENERATE and not route.passes_unchanged,
+            patches=call.operation == GENERATE_OPERATION and not route.passes_unchanged,
             defaults=settings.defaults,
             overrides=settings.overrides,
         )
     thinking = route.provider.thinking if isinstance(route.provider, OpenAIProvider) else None
-    return RequestPlan(
+    return RequestBuildPlan(
         call,
         formats[0],
         route.model,
-        translates=call.operation != EMBED,
-        embeds=call.operation == EMBED,
+        translates=call.operation != EMBED_OPERATION,
+        embeds=call.operation == EMBED_OPERATION,
         defaults=settings.defaults,
         overrides=settings.overrides,
         thinking=thinking,
@@ -107,7 +112,7 @@ def _make_plan(call: ModelCall, exchange: Exchange, route: ModelRoute) -> Reques
     )
 
 
-def _runs_in_process(plan: RequestPlan, body: bytes) -> bool:
+def _runs_in_process(plan: RequestBuildPlan, body: bytes) -> bool:
     if plan.translates or plan.embeds:
         return not is_large_body(body)
     unchanged = not plan.patches and plan.model in (None, plan.call.model)

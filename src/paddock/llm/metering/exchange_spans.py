@@ -97,7 +97,7 @@ class _RequestParameters(msgspec.Struct):
 _request_decoder = msgspec.json.Decoder(_RequestParameters)
 
 
-def make_span(exchange: Exchange, *, content: bool, langfuse: bool) -> ExchangeSpan:
+def make_exchange_span(exchange: Exchange, *, content: bool, langfuse: bool) -> ExchangeSpan:
     """Return the span of an exchange; it contains messages only with `content`."""
     operation = _OPERATIONS.get(exchange.operation, exchange.operation)
     model = exchange.provider_model or exchange.model

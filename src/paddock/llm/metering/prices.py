@@ -16,7 +16,7 @@ from paddock.config.yaml_files import FAST_LOADER
 from paddock.errors import ConfigError
 from paddock.llm.formats.neutral import TokenUsage
 
-BUNDLED_LIST = "prices.yaml"
+BUNDLED_PRICE_LIST = "prices.yaml"
 _KINDS = ("input", "output", "cache_read", "cache_write")
 _DATE = re.compile(r"-(\d{8}|\d{4}-\d\d-\d\d)$")
 _REMEMBERED = 4096
@@ -43,7 +43,7 @@ class TokenPrice:
         return (dollars + usage.cache_read * self.cache_read + usage.cache_write * self.cache_write) / _PER
 
 
-FREE = TokenPrice(0.0, 0.0, 0.0, 0.0)
+FREE_PRICE = TokenPrice(0.0, 0.0, 0.0, 0.0)
 
 
 class PriceList:
@@ -61,8 +61,8 @@ class PriceList:
     @classmethod
     def load(cls, path: Path | None = None) -> Self:
         """Load the bundled list, overridden by the user's own. Raises `ConfigError` with the line."""
-        brought = files("paddock.llm.metering").joinpath(BUNDLED_LIST).read_text(encoding="utf-8")
-        prices = _parse_prices(brought, BUNDLED_LIST, FAST_LOADER)
+        brought = files("paddock.llm.metering").joinpath(BUNDLED_PRICE_LIST).read_text(encoding="utf-8")
+        prices = _parse_prices(brought, BUNDLED_PRICE_LIST, FAST_LOADER)
         if path is not None:
             try:
                 text = path.read_text(encoding="utf-8")
@@ -126,7 +126,7 @@ def _mapping_entries(node: yaml.Node, shown: str, what: str) -> Iterator[tuple[s
 
 def _parse_price(node: yaml.Node, shown: str, name: str) -> TokenPrice:
     if isinstance(node, yaml.ScalarNode) and node.value == "0":
-        return FREE
+        return FREE_PRICE
     numbers: dict[str, float] = {}
     over: dict[int, TokenPrice] = {}
     for kind, value in _mapping_entries(node, shown, name):

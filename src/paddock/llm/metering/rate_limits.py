@@ -11,8 +11,8 @@ from paddock.config.llm import RateLimitsConfig
 from paddock.errors import QuotaExceeded
 from paddock.llm.metering.key_authentication import KeyHolder
 
-MINUTE = 60.0
-CONCURRENCY_RETRY = 1.0
+MINUTE_SECONDS = 60.0
+CONCURRENCY_RETRY_SECONDS = 1.0
 """Seconds until a retry when the concurrency limit is reached; when a request will end is unknown."""
 
 
@@ -21,7 +21,7 @@ class RateLimited(QuotaExceeded):
 
     code: ClassVar[str] = "RATE_LIMITED"
 
-    def __init__(self, message: str = "", retry_after: float = CONCURRENCY_RETRY) -> None:
+    def __init__(self, message: str = "", retry_after: float = CONCURRENCY_RETRY_SECONDS) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         """Seconds after which a retry may succeed."""
@@ -60,7 +60,7 @@ class _MinuteWindow:
 
     def advance_to(self, now: float) -> int:
         """Drop expired buckets, and return the use that still counts."""
-        while self._seconds and self._seconds[0][0] + 1 + MINUTE <= now:
+        while self._seconds and self._seconds[0][0] + 1 + MINUTE_SECONDS <= now:
             self.total -= self._seconds.popleft()[1]
         return self.total
 
@@ -70,7 +70,7 @@ class _MinuteWindow:
         for second, amount in self._seconds:
             total -= amount
             if total < bound:
-                return second + 1 + MINUTE - now
+                return second + 1 + MINUTE_SECONDS - now
         return 0.0
 
 
@@ -162,7 +162,7 @@ class RateLimits:
         if not limited:
             return _UNLIMITED
         now = self._clock()
-        if now - self._swept_at >= MINUTE:
+        if now - self._swept_at >= MINUTE_SECONDS:
             self._sweep(now)
         entered: list[tuple[str, _Meter]] = []
         for kind, name, bounds in limited:
@@ -202,7 +202,7 @@ def _find_exceeded(meter: _Meter, bounds: RateBounds, now: float) -> tuple[str, 
     """Return the reached limit and the seconds to wait; the longest wait if several are reached."""
     found: tuple[str, float] | None = None
     if bounds.concurrency is not None and meter.running >= bounds.concurrency:
-        found = f"has reached its limit of {bounds.concurrency} concurrent requests", CONCURRENCY_RETRY
+        found = f"has reached its limit of {bounds.concurrency} concurrent requests", CONCURRENCY_RETRY_SECONDS
     if meter.requests is not None:
         found = _check_window(meter.requests, bounds.requests_per_minute, "requests", now) or found
     if meter.tokens is not None:

@@ -16,7 +16,7 @@ from paddock.llm.metering.usage_ledger import UsageLedger
 from paddock.model.exchanges import ExchangeFilters, ExchangeSummary
 from paddock.model.runs import ModelUsage
 
-MAX_EARLIER = 100_000
+MAX_EARLIER_EXCHANGES = 100_000
 """Maximum exchanges of one run that are read after a restart."""
 _PAGE = 1000
 _ABOVE_ALL = "ex-~"
@@ -222,7 +222,7 @@ class RunTrafficCounters:
         except Unavailable as error:
             log.warning("run traffic may be too low: archive is not writable", run=run_id, error=str(error))
         cursor: str | None = _ABOVE_ALL  # A cursor, because listing from the top waits for writes of all runs.
-        for _ in range(MAX_EARLIER // _PAGE):
+        for _ in range(MAX_EARLIER_EXCHANGES // _PAGE):
             page, cursor = await self._archive.list_exchanges(
                 counted.tenant, ExchangeFilters(run=run_id), cursor=cursor, limit=_PAGE
             )

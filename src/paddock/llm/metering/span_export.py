@@ -20,7 +20,7 @@ import paddock
 from paddock.config.llm import API_ADDRESSES, ProviderConfig, TracingConfig
 from paddock.errors import ConfigError
 from paddock.llm.exchange import Exchange, ExchangeOutcome
-from paddock.llm.metering.exchange_spans import Attributes, ExchangeSpan, make_span
+from paddock.llm.metering.exchange_spans import Attributes, ExchangeSpan, make_exchange_span
 
 LANGFUSE_PATH = "/api/public/otel/v1/traces"
 _MAX_QUEUED = 1000
@@ -90,7 +90,7 @@ class SpanExporter:
     def _run(self) -> None:
         while (exchange := self._waiting.get()) is not None:
             try:
-                self._send(make_span(exchange, content=self._content, langfuse=self._langfuse))
+                self._send(make_exchange_span(exchange, content=self._content, langfuse=self._langfuse))
             except Exception as error:  # an unusual exchange must not stop the export of the next ones
                 log.debug("could not create span", exchange=exchange.id, error=str(error))
             self._done += _exchange_size(exchange)

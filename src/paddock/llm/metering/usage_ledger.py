@@ -14,9 +14,9 @@ from paddock.llm.exchange import MAX_TOKENS, Exchange, ExchangeOutcome
 from paddock.llm.providers.run_scripts import RUN_SCRIPT_PROVIDER
 from paddock.model.owners import private_subject_of_view
 from paddock.store.database import Store
-from paddock.store.model_exchanges.usage_store import DIMENSIONS, Key, UsageStore, UsageTally
+from paddock.store.model_exchanges.usage_store import USAGE_DIMENSIONS, UsageStore, UsageSumKey, UsageTally
 
-FLUSH_EVERY = 1.0
+FLUSH_SECONDS = 1.0
 """Seconds between writes; a crash loses at most that much."""
 MAX_ROWS = 10_000
 _MAX_WAITING = 50_000
@@ -56,7 +56,7 @@ class KeyTotals:
 class UsageLedger:
     """Counts exchanges in memory and writes the sums about every second. Create it with `UsageLedger.open`."""
 
-    def __init__(self, store: UsageStore, every: float = FLUSH_EVERY) -> None:
+    def __init__(self, store: UsageStore, every: float = FLUSH_SECONDS) -> None:
         self._store = store
         self._every = every
         self._waiting: dict[tuple[int, str, str, str, str, str], UsageTally] = {}
@@ -70,7 +70,7 @@ class UsageLedger:
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, store: Store, *, every: float = FLUSH_EVERY) -> UsageLedger:
+    async def open(cls, store: Store, *, every: float = FLUSH_SECONDS) -> UsageLedger:
         ledger = cls(UsageStore(store), every)
         ledger._task = asyncio.create_task(ledger._flush_periodically(), name="usage ledger")
         return ledger
@@ -138,16 +138,16 @@ class UsageLedger:
         """
         values = dict(filters or {}) | ({"tenant": str(tenant)} if tenant is not None else {})
         subject = private_subject_of_view(tenant)
-        unknown = sorted({*by, *values} - set(DIMENSIONS))
+        unknown = sorted({*by, *values} - set(USAGE_DIMENSIONS))
         if unknown:
-            raise InvalidInput(f"unknown usage dimension {unknown[0]!r}; known: {', '.join(DIMENSIONS)}")
+            raise InvalidInput(f"unknown usage dimension {unknown[0]!r}; known: {', '.join(USAGE_DIMENSIONS)}")
         first, last = since.isoformat() if since else None, until.isoformat() if until else None
         async with self._writing:
             sums = dict(await self._store.sums(by, values, first, last, MAX_ROWS + 1, subject=subject))
             self._add_waiting(sums, by, values, first, last, subject)
         if len(sums) > MAX_ROWS:
             raise InvalidInput(f"the result has more than {MAX_ROWS} rows; choose fewer days or dimensions")
-        names = [name for name in DIMENSIONS if name in by]
+        names = [name for name in USAGE_DIMENSIONS if name in by]
         return [_usage_row(names, sums[group], group) for group in sorted(sums)]
 
     async def totals_of_key(self, key_id: str) -> KeyTotals:
@@ -180,14 +180,14 @@ class UsageLedger:
         subject: str | None,
     ) -> None:
         for key, tally in self._waiting.items():
-            entry = dict(zip(DIMENSIONS, _store_key(key), strict=True))
+            entry = dict(zip(USAGE_DIMENSIONS, _store_key(key), strict=True))
             day = entry["day"]
             if (since is not None and day < since) or (until is not None and day > until):
                 continue
             if subject is not None and self._subjects.get(entry["key_id"], subject) != subject:
                 continue
             if all(entry[name] == value for name, value in values.items()):
-                group = tuple(entry[name] for name in DIMENSIONS if name in by)
+                group = tuple(entry[name] for name in USAGE_DIMENSIONS if name in by)
                 sums.setdefault(group, UsageTally()).add(tally)
 
     async def _flush_periodically(self) -> None:
@@ -219,7 +219,7 @@ class UsageLedger:
                 self._failing = False
 
 
-def _store_key(key: tuple[int, str, str, str, str, str]) -> Key:
+def _store_key(key: tuple[int, str, str, str, str, str]) -> UsageSumKey:
     day, tenant, key_id, model, provider, sandbox = key
     written = datetime.fromtimestamp(day * _DAY, UTC).date().isoformat()
     return tenant, written, key_id, model, provider, sandbox

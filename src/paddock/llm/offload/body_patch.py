@@ -34,8 +34,8 @@ _ALTERNATIVE_NAMES = {("openai-chat", "max_tokens"): "max_completion_tokens"}
 _MODEL_FIRST = re.compile(rb'\s*\{\s*"model"\s*:\s*("[^"\\]*")')
 
 
-def replace_model(body: bytes, format: str, requested: str, model: str) -> bytes:
-    """Replace the model's name in a body. Raises `InvalidInput` as `patch_body` does.
+def replace_model_in_body(body: bytes, format: str, requested: str, model: str) -> bytes:
+    """Replace the model's name in a body. Raises `InvalidInput` as `patch_request_body` does.
 
     Most clients put the model first. Then the rest is not parsed, unless the field may occur again.
     """
@@ -44,10 +44,10 @@ def replace_model(body: bytes, format: str, requested: str, model: str) -> bytes
         begin, end = found.span(1)
         if body.find(b'"model"', end) < 0 and body.find(b"\\u", end) < 0:
             return b"%s%s%s" % (body[:begin], _encode(model), body[end:])
-    return patch_body(body, format, model=model)
+    return patch_request_body(body, format, model=model)
 
 
-def patch_body(
+def patch_request_body(
     body: bytes,
     format: str,
     *,

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from paddock.errors import Unavailable
-from paddock.llm.offload.worker_process import HEADER_BYTES, message_lengths, pack_message
+from paddock.llm.offload.worker_process import HEADER_BYTES, pack_worker_message, worker_message_lengths
 
 DEFAULT_WORKERS = 2
 MAX_WAITING = 32
@@ -183,10 +183,10 @@ class _Worker:
         return cls(process, reader, writer)
 
     async def run_task(self, task: str, argument: Any, body: bytes) -> tuple[Any, list[bytes]]:
-        for part in pack_message((task, argument), body):
+        for part in pack_worker_message((task, argument), body):
             self._writer.write(part)
         await self._writer.drain()
-        first, second = message_lengths(await self._reader.readexactly(HEADER_BYTES))
+        first, second = worker_message_lengths(await self._reader.readexactly(HEADER_BYTES))
         value = pickle.loads(await self._reader.readexactly(first))  # noqa: S301 - from a child process of this program
         pieces: list[bytes] = []
         while second:

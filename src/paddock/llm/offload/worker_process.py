@@ -16,13 +16,13 @@ HEADER_BYTES = 16
 _MAX_MEMORY = 6 * 2**30
 
 
-def pack_message(value: Any, body: bytes) -> tuple[bytes, bytes]:
+def pack_worker_message(value: Any, body: bytes) -> tuple[bytes, bytes]:
     """Return the two parts of a message: header with pickled value, and the body as it is."""
     value = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     return len(value).to_bytes(8, "big") + len(body).to_bytes(8, "big") + value, body
 
 
-def message_lengths(head: bytes) -> tuple[int, int]:
+def worker_message_lengths(head: bytes) -> tuple[int, int]:
     return int.from_bytes(head[:8], "big"), int.from_bytes(head[8:], "big")
 
 
@@ -30,10 +30,10 @@ def main(connection: socket.socket) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY, _MAX_MEMORY))
     with connection, connection.makefile("rb") as incoming:
         while head := incoming.read(HEADER_BYTES):
-            first, second = message_lengths(head)
+            first, second = worker_message_lengths(head)
             # Both ends belong to this program, and no other process has the socket.
             name, argument = pickle.loads(incoming.read(first))  # noqa: S301
-            for part in pack_message(*_run_task(name, argument, incoming.read(second))):
+            for part in pack_worker_message(*_run_task(name, argument, incoming.read(second))):
                 connection.sendall(part)
 
 

@@ -12,25 +12,25 @@ from typing import Any
 import msgspec
 
 from paddock.errors import InvalidInput, PaddockError, TooLarge
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.embeddings import EMBEDDING_FORMATS, EmbeddingRequest
 from paddock.llm.formats.neutral import ModelRequest
 from paddock.llm.formats.openai_responses.item_reference_bodies import (
-    find_items,
-    referenced_items,
-    replace_references,
+    find_answer_items,
+    referenced_item_ids,
+    replace_item_references,
 )
 from paddock.llm.formats.registry import FORMATS
-from paddock.llm.offload.body_patch import SHARED_SETTINGS, patch_body, replace_model
+from paddock.llm.offload.body_patch import SHARED_SETTINGS, patch_request_body, replace_model_in_body
 from paddock.llm.offload.json_value_counter import estimate_value_count, has_more_values
-from paddock.llm.request_kind import COUNT, ModelCall, parse_model_call
+from paddock.llm.request_kind import COUNT_OPERATION, ModelCall, parse_model_call
 from paddock.llm.scripted_model.turn_conditions import (
-    ConditionMatcher,
-    ConversationFacts,
     ScriptConditions,
-    SearchTooLong,
+    ScriptedConversationFacts,
+    ScriptSearchTooLong,
+    TurnConditionMatcher,
 )
-from paddock.llm.scripted_model.turn_selection import TurnChoice, choose_turn
+from paddock.llm.scripted_model.turn_selection import ScriptTurnChoice, choose_script_turn
 from paddock.llm.wire.base import HttpRequest
 
 MAX_READ_IN_PROCESS = 4 * 2**20
@@ -49,7 +49,7 @@ CHOICE_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class RequestPlan:
+class RequestBuildPlan:
     """How to build the request for one provider. Can be sent to a worker process."""
 
     call: ModelCall
@@ -69,7 +69,7 @@ class RequestPlan:
 
 
 @dataclass(slots=True)
-class BuiltRequest:
+class BuiltProviderRequest:
     """The body for a provider, and the parsed request if it was translated."""
 
     body: bytes
@@ -84,14 +84,14 @@ def is_large_body(body: bytes) -> bool:
     )
 
 
-def build_request(plan: RequestPlan, body: bytes) -> BuiltRequest:
+def build_provider_request(plan: RequestBuildPlan, body: bytes) -> BuiltProviderRequest:
     """Build the provider's request. Raises `InvalidInput` for invalid or untranslatable requests."""
     if plan.embeds:
         return _build_embedding(plan, body)
-    return _build_translated(plan, body) if plan.translates else BuiltRequest(_build_relayed(plan, body))
+    return _build_translated(plan, body) if plan.translates else BuiltProviderRequest(_build_relayed(plan, body))
 
 
-def check_values(body: bytes) -> None:
+def check_value_count(body: bytes) -> None:
     """Raise `TooLarge` for a request with too many values to parse."""
     if has_more_values(body, MAX_VALUES):
         raise TooLarge(f"the request has more than {MAX_VALUES} JSON values, which is too many; make it smaller")
@@ -108,7 +108,7 @@ class EmbeddingTranslation:
     request: EmbeddingRequest
 
 
-class InvalidAnswer(PaddockError):
+class InvalidProviderAnswer(PaddockError):
     """A provider's answer does not follow its format."""
 
 
@@ -116,32 +116,32 @@ class InvalidJson(InvalidInput):
     """A body is not valid JSON."""
 
 
-def translate_embeddings(translation: EmbeddingTranslation, body: bytes) -> tuple[int | None, bytes]:
-    """Return an answer's input tokens, and the answer in the client's format. Raises `InvalidAnswer`."""
+def translate_embedding_answer(translation: EmbeddingTranslation, body: bytes) -> tuple[int | None, bytes]:
+    """Return an answer's input tokens, and the answer in the client's format. Raises `InvalidProviderAnswer`."""
     try:
         answer = EMBEDDING_FORMATS[translation.provider_format].read_answer(body)
         answer.model = translation.model
         written = EMBEDDING_FORMATS[translation.client_format].write_answer(answer, translation.request)
         return answer.input_tokens, written
-    except BrokenStream as error:
-        raise InvalidAnswer(str(error)) from None
+    except BrokenModelStream as error:
+        raise InvalidProviderAnswer(str(error)) from None
 
 
-def _build_relayed(plan: RequestPlan, body: bytes) -> bytes:
+def _build_relayed(plan: RequestBuildPlan, body: bytes) -> bytes:
     call = plan.call
     if plan.patches:
-        return patch_body(body, call.format, model=plan.model, defaults=plan.defaults, overrides=plan.overrides)
+        return patch_request_body(body, call.format, model=plan.model, defaults=plan.defaults, overrides=plan.overrides)
     if plan.model is not None and plan.model != call.model:
-        return replace_model(body, call.format, call.model, plan.model)
+        return replace_model_in_body(body, call.format, call.model, plan.model)
     return body
 
 
-def _build_translated(plan: RequestPlan, body: bytes) -> BuiltRequest:
+def _build_translated(plan: RequestBuildPlan, body: bytes) -> BuiltProviderRequest:
     call = plan.call
     shared = {name: value for name, value in plan.defaults.items() if name in SHARED_SETTINGS}
     own = {name: value for name, value in plan.defaults.items() if name not in SHARED_SETTINGS}
     if shared:
-        body = patch_body(body, call.format, defaults=shared)
+        body = patch_request_body(body, call.format, defaults=shared)
     request = FORMATS[call.format].read_request(body, model=call.model, stream=call.stream)
     assert plan.model is not None
     request.model, request.exchange = plan.model, plan.exchange
@@ -149,19 +149,19 @@ def _build_translated(plan: RequestPlan, body: bytes) -> BuiltRequest:
         request.extra["gemini_array"] = True
     if plan.thinking is not None:
         request.extra["thinking_dialect"] = plan.thinking
-    if call.operation == COUNT:
-        return BuiltRequest(FORMATS[plan.format].write_token_count_request(request), request)
+    if call.operation == COUNT_OPERATION:
+        return BuiltProviderRequest(FORMATS[plan.format].write_token_count_request(request), request)
     body = FORMATS[plan.format].write_request(request)
     if own or plan.overrides:
-        body = patch_body(body, plan.format, defaults=own, overrides=plan.overrides)
-    return BuiltRequest(body, request)
+        body = patch_request_body(body, plan.format, defaults=own, overrides=plan.overrides)
+    return BuiltProviderRequest(body, request)
 
 
-def _build_embedding(plan: RequestPlan, body: bytes) -> BuiltRequest:
+def _build_embedding(plan: RequestBuildPlan, body: bytes) -> BuiltProviderRequest:
     request = EMBEDDING_FORMATS[plan.call.format].read_request(body, model=plan.call.model)
     assert plan.model is not None
     request.model = plan.model
-    return BuiltRequest(EMBEDDING_FORMATS[plan.format].write_request(request), embed=request)
+    return BuiltProviderRequest(EMBEDDING_FORMATS[plan.format].write_request(request), embed=request)
 
 
 # The tasks by name: each takes an argument and a body, and returns a result and a body.
@@ -172,18 +172,18 @@ def _read_task(http: HttpRequest, body: bytes) -> tuple[ModelCall, bytes]:
     return parse_model_call(http), b""
 
 
-def _build_task(plan: RequestPlan, body: bytes) -> tuple[BuiltRequest, bytes]:
+def _build_task(plan: RequestBuildPlan, body: bytes) -> tuple[BuiltProviderRequest, bytes]:
     if plan.translates or plan.embeds:
-        check_values(body)
-    made = build_request(plan, body)
+        check_value_count(body)
+    made = build_provider_request(plan, body)
     # Translating the answer needs tool names and settings, but no messages.
     request = replace(made.request, messages=[]) if made.request is not None else None
     embed = replace(made.embed, inputs=[]) if made.embed is not None else None
-    return BuiltRequest(b"", request, embed), made.body
+    return BuiltProviderRequest(b"", request, embed), made.body
 
 
 def _check_task(_: None, body: bytes) -> tuple[None, bytes]:
-    check_values(body)
+    check_value_count(body)
     return None, b""
 
 
@@ -201,19 +201,19 @@ def _decode_task(max_values: int | None, text: bytes) -> tuple[None, bytes]:
 
 
 def _choose_turn_task(
-    task: tuple[ScriptConditions, ConversationFacts, bool], body: bytes
-) -> tuple[TurnChoice | None, bytes]:
+    task: tuple[ScriptConditions, ScriptedConversationFacts, bool], body: bytes
+) -> tuple[ScriptTurnChoice | None, bytes]:
     """Choose a script's turn within a time limit: the search functions of `re` can be interrupted by signals only."""
     conditions, facts, side_call = task
-    matcher = ConditionMatcher(facts, {}, max_steps=sys.maxsize)
+    matcher = TurnConditionMatcher(facts, {}, max_steps=sys.maxsize)
 
     def interrupt(*_: object) -> None:
-        raise SearchTooLong
+        raise ScriptSearchTooLong
 
     previous = signal.signal(signal.SIGVTALRM, interrupt)
     signal.setitimer(signal.ITIMER_VIRTUAL, CHOICE_SECONDS)
     try:
-        return choose_turn(conditions, facts, matcher, side_call=side_call), b""
+        return choose_script_turn(conditions, facts, matcher, side_call=side_call), b""
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, previous)
@@ -227,16 +227,16 @@ def _call_task(call: tuple[Callable[..., Any], tuple[Any, ...]], _: bytes) -> tu
 
 
 def _referenced_items_task(_: None, body: bytes) -> tuple[dict[str, list[str]], bytes]:
-    check_values(body)
-    return referenced_items(body), b""
+    check_value_count(body)
+    return referenced_item_ids(body), b""
 
 
 def _find_items_task(wanted: tuple[list[str], bool], answer: bytes) -> tuple[dict[str, bytes], bytes]:
-    return find_items(*wanted, answer), b""
+    return find_answer_items(*wanted, answer), b""
 
 
 def _replace_references_task(items: Mapping[str, bytes], body: bytes) -> tuple[None, bytes]:
-    return None, replace_references(items, body)
+    return None, replace_item_references(items, body)
 
 
 TASKS: Mapping[str, Callable[[Any, bytes], tuple[Any, bytes]]] = {
@@ -247,7 +247,7 @@ TASKS: Mapping[str, Callable[[Any, bytes], tuple[Any, bytes]]] = {
     "referenced_items": _referenced_items_task,
     "find_items": _find_items_task,
     "replace_references": _replace_references_task,
-    "translate_embeddings": translate_embeddings,
+    "translate_embeddings": translate_embedding_answer,
     "choose_turn": _choose_turn_task,
     "call": _call_task,
 }

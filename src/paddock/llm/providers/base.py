@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from paddock.errors import InvalidInput
 from paddock.llm.exchange import ModelCaller
-from paddock.llm.formats.model_list import ListedModel
+from paddock.llm.formats.model_list import ModelListEntry
 from paddock.llm.wire.base import Headers, UpstreamResponse
 
 
@@ -84,7 +84,7 @@ class Provider(ABC):
     async def send(self, request: ProviderRequest) -> UpstreamResponse:
         """Send a request, and return when the head of the response is there, of any status. Raises `UpstreamError`."""
 
-    async def list_models(self) -> Sequence[ListedModel] | None:
+    async def list_models(self) -> Sequence[ModelListEntry] | None:
         """Return the provider's models by its own names; `None` if it has no way to list them.
 
         Raises `ProviderKeyRefused`, `ModelListFailed` and `UpstreamError`.

@@ -8,10 +8,10 @@ from typing import ClassVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 from paddock.config.llm import API_ADDRESSES, ProviderConfig
-from paddock.llm.formats.model_list import ListedModel
+from paddock.llm.formats.model_list import ModelListEntry
 from paddock.llm.providers.base import Provider, ProviderRequest, UnsupportedByProvider
 from paddock.llm.providers.model_list_fetcher import fetch_anthropic_models, fetch_gemini_models, fetch_openai_models
-from paddock.llm.request_kind import COUNT, EMBED, GENERATE
+from paddock.llm.request_kind import COUNT_OPERATION, EMBED_OPERATION, GENERATE_OPERATION
 from paddock.llm.wire.base import Headers, UpstreamResponse, UpstreamTimeouts
 from paddock.llm.wire.http_client import HttpClient, UpstreamAddress
 
@@ -72,9 +72,9 @@ class OpenAIProvider(HttpProvider):
     key_header = b"authorization"
     key_prefix = "Bearer "
     _PATHS: ClassVar = {
-        ("openai-chat", GENERATE): b"/chat/completions",
-        ("openai-responses", GENERATE): b"/responses",
-        ("openai-chat", EMBED): b"/embeddings",
+        ("openai-chat", GENERATE_OPERATION): b"/chat/completions",
+        ("openai-responses", GENERATE_OPERATION): b"/responses",
+        ("openai-chat", EMBED_OPERATION): b"/embeddings",
     }
 
     def __init__(self, name: str, settings: ProviderConfig, client: HttpClient) -> None:
@@ -86,7 +86,7 @@ class OpenAIProvider(HttpProvider):
         super().__init__(name, settings, client, formats[settings.api])
         self.thinking = settings.thinking
 
-    async def list_models(self) -> Sequence[ListedModel]:
+    async def list_models(self) -> Sequence[ModelListEntry]:
         return await fetch_openai_models(self._get)
 
     def request_target(self, request: ProviderRequest) -> bytes:
@@ -106,13 +106,13 @@ class AnthropicProvider(HttpProvider):
     def __init__(self, name: str, settings: ProviderConfig, client: HttpClient) -> None:
         super().__init__(name, settings, client, ("anthropic",))
 
-    async def list_models(self) -> Sequence[ListedModel]:
+    async def list_models(self) -> Sequence[ModelListEntry]:
         return await fetch_anthropic_models(lambda target: self._get(target, self._VERSION))
 
     def request_target(self, request: ProviderRequest) -> bytes:
-        if request.operation == EMBED:
+        if request.operation == EMBED_OPERATION:
             raise UnsupportedByProvider(f"provider {self.name} has no embeddings")
-        path = b"/v1/messages/count_tokens" if request.operation == COUNT else b"/v1/messages"
+        path = b"/v1/messages/count_tokens" if request.operation == COUNT_OPERATION else b"/v1/messages"
         if "key=" in request.query:
             # Some clients put the key they authenticate with there.
             query = urlencode([(name, value) for name, value in parse_qsl(request.query) if name != "key"])
@@ -133,7 +133,7 @@ class GeminiProvider(HttpProvider):
     def __init__(self, name: str, settings: ProviderConfig, client: HttpClient) -> None:
         super().__init__(name, settings, client, ("gemini",))
 
-    async def list_models(self) -> Sequence[ListedModel]:
+    async def list_models(self) -> Sequence[ModelListEntry]:
         return await fetch_gemini_models(self._get)
 
     def request_target(self, request: ProviderRequest) -> bytes:
@@ -146,10 +146,10 @@ class GeminiProvider(HttpProvider):
 
 
 _METHODS = {
-    (GENERATE, False): "generateContent",
-    (GENERATE, True): "streamGenerateContent",
-    (COUNT, False): "countTokens",
-    (EMBED, False): "batchEmbedContents",
+    (GENERATE_OPERATION, False): "generateContent",
+    (GENERATE_OPERATION, True): "streamGenerateContent",
+    (COUNT_OPERATION, False): "countTokens",
+    (EMBED_OPERATION, False): "batchEmbedContents",
 }
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from paddock.config.llm import ProviderConfig
 from paddock.errors import ConfigError
-from paddock.llm.formats.sse import encode_event
+from paddock.llm.formats.sse import encode_server_sent_event
 from paddock.llm.providers.base import Provider, ProviderRequest, UnsupportedByProvider
-from paddock.llm.request_kind import GENERATE
+from paddock.llm.request_kind import GENERATE_OPERATION
 from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamResponse, UpstreamTimedOut
 
 _JSON: Headers = [(b"content-type", b"application/json")]
@@ -38,7 +38,7 @@ class LiteLLMProvider(Provider):
         self._first_byte = settings.first_byte_timeout
 
     async def send(self, request: ProviderRequest) -> UpstreamResponse:
-        if request.operation != GENERATE:
+        if request.operation != GENERATE_OPERATION:
             raise UnsupportedByProvider(f"provider {self.name} cannot do {request.operation}")
         fields: dict[str, Any] = json.loads(request.body)
         fields.update(model=request.model, api_key=self._key, api_base=self._base_url, timeout=self._first_byte)
@@ -106,7 +106,7 @@ class _StreamedResponse(UpstreamResponse):
             return b"data: [DONE]\n\n"
         except Exception as error:
             raise UpstreamBroken(f"LiteLLM's stream failed with {type(error).__name__}") from None
-        return encode_event(chunk.model_dump_json(exclude_none=True))
+        return encode_server_sent_event(chunk.model_dump_json(exclude_none=True))
 
     def close(self) -> None:
         self._ended = True

@@ -14,7 +14,7 @@ CHUNKS_PER_STEP = 64
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseChunk:
+class SimulatedResponseChunk:
     """Some bytes of a response after a delay, or its early end."""
 
     data: bytes = b""
@@ -26,7 +26,11 @@ class SimulatedUpstreamResponse(UpstreamResponse):
     """Returns a response chunk by chunk. Delays beyond the provider's limits raise the errors a network would cause."""
 
     def __init__(
-        self, status: int, headers: Headers, chunks: Iterable[ResponseChunk], timeouts: UpstreamTimeouts | None = None
+        self,
+        status: int,
+        headers: Headers,
+        chunks: Iterable[SimulatedResponseChunk],
+        timeouts: UpstreamTimeouts | None = None,
     ) -> None:
         self.status = status
         self.headers = headers

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from paddock.llm.formats.model_list import ListedModel
+from paddock.llm.formats.model_list import ModelListEntry
 from paddock.llm.providers.base import ModelListFailed, ProviderKeyRefused, is_bad_key_response
 from paddock.llm.wire.base import UpstreamResponse
 
@@ -23,15 +23,15 @@ FetchPage = Callable[[bytes], Awaitable[UpstreamResponse]]
 """Sends a GET request to a path of the provider."""
 
 
-async def fetch_openai_models(fetch: FetchPage) -> list[ListedModel]:
+async def fetch_openai_models(fetch: FetchPage) -> list[ModelListEntry]:
     """Fetch the models of OpenAI and compatible servers, which send one page."""
     page = await _fetch_page(fetch, b"/models")
     return list(_read_openai_models(page))
 
 
-async def fetch_anthropic_models(fetch: FetchPage) -> list[ListedModel]:
+async def fetch_anthropic_models(fetch: FetchPage) -> list[ModelListEntry]:
     """Fetch the models of Anthropic, following `last_id` while there are more."""
-    found: list[ListedModel] = []
+    found: list[ModelListEntry] = []
     target = f"/v1/models?limit={_PAGE}"
     for _ in range(MAX_PAGES):
         page = await _fetch_page(fetch, target.encode())
@@ -43,9 +43,9 @@ async def fetch_anthropic_models(fetch: FetchPage) -> list[ListedModel]:
     return found
 
 
-async def fetch_gemini_models(fetch: FetchPage) -> list[ListedModel]:
+async def fetch_gemini_models(fetch: FetchPage) -> list[ModelListEntry]:
     """Fetch the models of Google's API that generate text, following `nextPageToken`."""
-    found: list[ListedModel] = []
+    found: list[ModelListEntry] = []
     target = f"/v1beta/models?pageSize={_PAGE}"
     for _ in range(MAX_PAGES):
         page = await _fetch_page(fetch, target.encode())
@@ -81,16 +81,18 @@ async def _fetch_page(fetch: FetchPage, target: bytes) -> dict[str, Any]:
     return page
 
 
-def _read_openai_models(page: dict[str, Any]) -> Iterator[ListedModel]:
+def _read_openai_models(page: dict[str, Any]) -> Iterator[ModelListEntry]:
     for each in _items(page, "data"):
         if name := _text(each, "id"):
-            yield ListedModel(name, owner=_text(each, "owned_by") or "paddock", created=_number(each, "created") or 0)
+            yield ModelListEntry(
+                name, owner=_text(each, "owned_by") or "paddock", created=_number(each, "created") or 0
+            )
 
 
-def _read_anthropic_models(page: dict[str, Any]) -> Iterator[ListedModel]:
+def _read_anthropic_models(page: dict[str, Any]) -> Iterator[ModelListEntry]:
     for each in _items(page, "data"):
         if name := _text(each, "id"):
-            yield ListedModel(
+            yield ModelListEntry(
                 name,
                 owner="anthropic",
                 created=_timestamp(each.get("created_at")),
@@ -100,12 +102,12 @@ def _read_anthropic_models(page: dict[str, Any]) -> Iterator[ListedModel]:
             )
 
 
-def _read_gemini_models(page: dict[str, Any]) -> Iterator[ListedModel]:
+def _read_gemini_models(page: dict[str, Any]) -> Iterator[ModelListEntry]:
     for each in _items(page, "models"):
         name = (_text(each, "name") or "").removeprefix("models/")
         methods = each.get("supportedGenerationMethods")
         if name and (not isinstance(methods, list) or "generateContent" in methods):
-            yield ListedModel(
+            yield ModelListEntry(
                 name,
                 owner="google",
                 name=_text(each, "displayName"),

@@ -22,17 +22,22 @@ from paddock.llm.formats.provider_errors import error_kind_for_status
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.offload.worker_tasks import is_large_body
 from paddock.llm.providers.base import Provider, ProviderRequest
-from paddock.llm.providers.local_response import ResponseChunk, SimulatedUpstreamResponse
-from paddock.llm.providers.replay_response import delays_between, replay_chunks
-from paddock.llm.replay.recorded_index import RecordedEntry, RecordedIndex, parse_recorded_request, raw_request_key
+from paddock.llm.providers.local_response import SimulatedResponseChunk, SimulatedUpstreamResponse
+from paddock.llm.providers.replay_response import chunk_delays, replay_response_chunks
+from paddock.llm.replay.recorded_exchange_index import (
+    RecordedExchangeEntry,
+    RecordedExchangeIndex,
+    parse_recorded_request,
+    raw_request_key,
+)
 from paddock.llm.replay.recording_files import (
     RecordedExchange,
     RecordingWriter,
     is_recordable,
     read_recording,
-    recorded_from_exchange,
+    to_recorded_exchange,
 )
-from paddock.llm.replay.request_matching import RequestFingerprint, RequestMatcher, describe_difference
+from paddock.llm.replay.request_matching import RequestFingerprint, RequestMatcher, describe_request_difference
 from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamResponse, UpstreamTimeouts
 
 REPLAY_HEADER = b"x-paddock-replay"
@@ -114,7 +119,7 @@ class ReplayProvider(Provider):
         self._timing = timing
         self._miss = miss
         self._matcher = RequestMatcher()
-        self._indexes: OrderedDict[str, RecordedIndex] = OrderedDict()
+        self._indexes: OrderedDict[str, RecordedExchangeIndex] = OrderedDict()
         self._served_counts: OrderedDict[bytes, int] = OrderedDict()
         self._assigned_conversations: OrderedDict[bytes, bytes] = OrderedDict()
         self._lock = asyncio.Lock()
@@ -130,15 +135,17 @@ class ReplayProvider(Provider):
         if recorded is None:
             return await self._answer_miss(form, provider_request, request, fingerprint, reason)
         headers: Headers = [(b"content-type", b"application/json"), (REPLAY_HEADER, _header_value(recorded.id))]
-        chunks, is_stream = replay_chunks(form, provider_request, request, recorded)
+        chunks, is_stream = replay_response_chunks(form, provider_request, request, recorded)
         if is_stream and not provider_request.array:
             headers[0] = (b"content-type", b"text/event-stream; charset=utf-8")
-        waits = delays_between(chunks) if self._timing == "recorded" else [0.0] * len(chunks)
-        timeline = [ResponseChunk(chunk.data, wait, chunk.breaks) for wait, chunk in zip(waits, chunks, strict=True)]
+        waits = chunk_delays(chunks) if self._timing == "recorded" else [0.0] * len(chunks)
+        timeline = [
+            SimulatedResponseChunk(chunk.data, wait, chunk.breaks) for wait, chunk in zip(waits, chunks, strict=True)
+        ]
         if timeline and timeline[0].delay:
             # The head comes with the first bytes, as in the recording.
             await asyncio.sleep(timeline[0].delay)
-            timeline[0] = ResponseChunk(timeline[0].data, 0.0, timeline[0].breaks)
+            timeline[0] = SimulatedResponseChunk(timeline[0].data, 0.0, timeline[0].breaks)
         if timeline and timeline[0].breaks:
             raise UpstreamBroken("the recorded answer broke off before it began")
         return SimulatedUpstreamResponse(recorded.status, headers, timeline, _NO_LIMIT)
@@ -150,7 +157,7 @@ class ReplayProvider(Provider):
         """
         if not is_recordable(exchange) or not isinstance(self.source, RecordingFileSource):
             return False
-        recorded = recorded_from_exchange(exchange)
+        recorded = to_recorded_exchange(exchange)
         await self.source.add(recorded)
         async with self._lock:
             for index in self._indexes.values():
@@ -188,7 +195,7 @@ class ReplayProvider(Provider):
                     return recorded, ""
         return None, reason
 
-    async def _load_index(self, tenant: str, *, refresh: bool) -> RecordedIndex:
+    async def _load_index(self, tenant: str, *, refresh: bool) -> RecordedExchangeIndex:
         async with self._lock:
             index = self._indexes.get(tenant)
             if index is not None:
@@ -196,7 +203,7 @@ class ReplayProvider(Provider):
                 if not refresh:
                     return index
             else:
-                index = self._indexes[tenant] = RecordedIndex(self._matcher)
+                index = self._indexes[tenant] = RecordedExchangeIndex(self._matcher)
                 while len(self._indexes) > _TENANTS:
                     self._indexes.popitem(last=False)
             for id in await self.source.list_ids(tenant, max(0.0, index.newest - _LATEST_LISTING)):
@@ -211,8 +218,8 @@ class ReplayProvider(Provider):
             return index
 
     def _candidates(
-        self, index: RecordedIndex, provider_request: ProviderRequest, fingerprint: RequestFingerprint | None
-    ) -> tuple[list[RecordedEntry], str]:
+        self, index: RecordedExchangeIndex, provider_request: ProviderRequest, fingerprint: RequestFingerprint | None
+    ) -> tuple[list[RecordedExchangeEntry], str]:
         if fingerprint is None:
             entries = index.find_same(
                 raw_request_key(provider_request.format, provider_request.operation, provider_request.body)
@@ -229,8 +236,8 @@ class ReplayProvider(Provider):
         return [entry for entry in entries if entry.stream == provider_request.stream] or entries, reason
 
     def _sequence_candidates(
-        self, index: RecordedIndex, provider_request: ProviderRequest, fingerprint: RequestFingerprint
-    ) -> tuple[list[RecordedEntry], str]:
+        self, index: RecordedExchangeIndex, provider_request: ProviderRequest, fingerprint: RequestFingerprint
+    ) -> tuple[list[RecordedExchangeEntry], str]:
         opening = fingerprint.opening
         if opening not in index.conversations:
             caller_key = _caller_digest(provider_request, opening)
@@ -253,7 +260,9 @@ class ReplayProvider(Provider):
         known = thread.entries.get(fingerprint.answers, [])
         return known, f"the recorded conversation has no answer number {fingerprint.answers + 1}"
 
-    def _next_entry(self, provider_request: ProviderRequest, entries: list[RecordedEntry]) -> RecordedEntry:
+    def _next_entry(
+        self, provider_request: ProviderRequest, entries: list[RecordedExchangeEntry]
+    ) -> RecordedExchangeEntry:
         """Return the next entry for this caller: several matches are served in turn, round-robin."""
         if len(entries) == 1:
             return entries[0]
@@ -290,7 +299,7 @@ class ReplayProvider(Provider):
         if self._miss is not None and isinstance(self.source, RecordingFileSource):
             # The file collects live exchanges of all tenants, so content of one must not be shown to another.
             return f"{reason}; the nearest is {recorded.id}"
-        return f"{reason}; the nearest is {recorded.id}, where {describe_difference(request, old)}"
+        return f"{reason}; the nearest is {recorded.id}, where {describe_request_difference(request, old)}"
 
 
 def _caller_digest(provider_request: ProviderRequest, what: bytes) -> bytes:
@@ -313,7 +322,7 @@ def _header_value(id: str) -> bytes:
 
 def _failure_response(form: WireFormat, failure: ModelFailure) -> UpstreamResponse:
     headers: Headers = [(b"content-type", b"application/json"), (REPLAY_HEADER, b"none")]
-    return SimulatedUpstreamResponse(failure.status, headers, [ResponseChunk(form.write_failure(failure))])
+    return SimulatedUpstreamResponse(failure.status, headers, [SimulatedResponseChunk(form.write_failure(failure))])
 
 
 def new_replay_provider(name: str, config: ProviderConfig, source: RecordingSource | None = None) -> ReplayProvider:

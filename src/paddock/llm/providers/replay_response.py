@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from paddock.llm.formats.answer_events import answer_from_events, events_from_answer
-from paddock.llm.formats.base import BrokenStream, WireFormat
+from paddock.llm.formats.answer_events import answer_from_events, stream_events_from_answer
+from paddock.llm.formats.base import BrokenModelStream, WireFormat
 from paddock.llm.formats.neutral import ModelAnswer, ModelRequest, ModelText, ModelToolCall
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.providers.base import ProviderRequest
-from paddock.llm.providers.local_response import ResponseChunk
-from paddock.llm.replay.recorded_index import parse_recorded_request
+from paddock.llm.providers.local_response import SimulatedResponseChunk
+from paddock.llm.replay.recorded_exchange_index import parse_recorded_request
 from paddock.llm.replay.recording_files import RecordedExchange
-from paddock.llm.replay.request_matching import replace_directory
-from paddock.llm.scripted_model.conversation import working_directory
+from paddock.llm.replay.request_matching import replace_directory_in_text
+from paddock.llm.scripted_model.scripted_conversation import find_working_directory
 
 _MAX_DELAY = 600.0
 
 
-def replay_chunks(
+def replay_response_chunks(
     form: WireFormat, provider_request: ProviderRequest, request: ModelRequest | None, recorded: RecordedExchange
-) -> tuple[list[ResponseChunk], bool]:
+) -> tuple[list[SimulatedResponseChunk], bool]:
     """Return the response in the requested format, and whether it is a stream. Delays count from the request."""
     failed = recorded.status >= 400
     elsewhere = (
@@ -42,49 +42,53 @@ def replay_chunks(
     moment = _last_moment(recorded)
     if failed:
         failure = old.read_failure(recorded.status, recorded.body)
-        return [ResponseChunk(form.write_failure(failure), moment)], False
+        return [SimulatedResponseChunk(form.write_failure(failure), moment)], False
     if provider_request.stream and recorded.stream:
         return list(_translated_chunks(form, request, recorded)), True
     return _converted_chunks(form, request, recorded, moment), provider_request.stream
 
 
-def _recorded_chunks(recorded: RecordedExchange) -> list[ResponseChunk]:
-    chunks = [ResponseChunk(data, moment) for moment, data in recorded.response]
+def _recorded_chunks(recorded: RecordedExchange) -> list[SimulatedResponseChunk]:
+    chunks = [SimulatedResponseChunk(data, moment) for moment, data in recorded.response]
     if not recorded.complete:
-        chunks.append(ResponseChunk(delay=chunks[-1].delay if chunks else 0.0, breaks=True))
+        chunks.append(SimulatedResponseChunk(delay=chunks[-1].delay if chunks else 0.0, breaks=True))
     return chunks
 
 
-def _translated_chunks(form: WireFormat, request: ModelRequest, recorded: RecordedExchange) -> Iterator[ResponseChunk]:
+def _translated_chunks(
+    form: WireFormat, request: ModelRequest, recorded: RecordedExchange
+) -> Iterator[SimulatedResponseChunk]:
     """Translate a stream into another format, piece by piece."""
     reader, writer = FORMATS[recorded.format].new_stream_reader(), form.new_stream_writer(request)
     moment = 0.0
     try:
         for moment, data in recorded.response:
-            yield ResponseChunk(b"".join(writer.write(event) for event in reader.feed(data)), moment)
+            yield SimulatedResponseChunk(b"".join(writer.write(event) for event in reader.feed(data)), moment)
         if recorded.complete:
-            yield ResponseChunk(b"".join(writer.write(event) for event in reader.close()), moment)
+            yield SimulatedResponseChunk(b"".join(writer.write(event) for event in reader.close()), moment)
             return
-    except BrokenStream:
+    except BrokenModelStream:
         pass
-    yield ResponseChunk(delay=moment, breaks=True)
+    yield SimulatedResponseChunk(delay=moment, breaks=True)
 
 
 def _converted_chunks(
     form: WireFormat, request: ModelRequest, recorded: RecordedExchange, moment: float
-) -> list[ResponseChunk]:
+) -> list[SimulatedResponseChunk]:
     """Convert a stream into a whole response, or the other way round."""
     answer = _recorded_answer(recorded)
     if answer is None:
-        return [ResponseChunk(delay=moment, breaks=True)]
+        return [SimulatedResponseChunk(delay=moment, breaks=True)]
     return _written_chunks(form, request, answer, moment)
 
 
-def _written_chunks(form: WireFormat, request: ModelRequest, answer: ModelAnswer, moment: float) -> list[ResponseChunk]:
+def _written_chunks(
+    form: WireFormat, request: ModelRequest, answer: ModelAnswer, moment: float
+) -> list[SimulatedResponseChunk]:
     if not request.stream:
-        return [ResponseChunk(form.write_answer(answer, request), moment)]
+        return [SimulatedResponseChunk(form.write_answer(answer, request), moment)]
     writer = form.new_stream_writer(request)
-    return [ResponseChunk(writer.write(event), moment) for event in events_from_answer(answer)]
+    return [SimulatedResponseChunk(writer.write(event), moment) for event in stream_events_from_answer(answer)]
 
 
 def _recorded_answer(recorded: RecordedExchange) -> ModelAnswer | None:
@@ -95,7 +99,7 @@ def _recorded_answer(recorded: RecordedExchange) -> ModelAnswer | None:
             return form.read_answer(recorded.body)
         reader = form.new_stream_reader()
         return answer_from_events([*reader.feed(recorded.body), *reader.close()])
-    except BrokenStream:
+    except BrokenModelStream:
         return None
 
 
@@ -105,7 +109,7 @@ def _answer_in_directory(request: ModelRequest, recorded: RecordedExchange) -> M
     Agents call tools with absolute paths, which are wrong when the recording is replayed in another directory.
     """
     before = parse_recorded_request(recorded)
-    old, new = working_directory(before) if before is not None else "", working_directory(request)
+    old, new = find_working_directory(before) if before is not None else "", find_working_directory(request)
     if old == new or len(old) < 2 or not new:
         return None
     answer = _recorded_answer(recorded)
@@ -114,10 +118,10 @@ def _answer_in_directory(request: ModelRequest, recorded: RecordedExchange) -> M
         if isinstance(part, ModelToolCall):
             # Within JSON text a path is written with its quotes and backslashes escaped.
             escaped = (json.dumps(path, ensure_ascii=False)[1:-1] for path in (old, new))
-            before_it, part.arguments = part.arguments, replace_directory(part.arguments, *escaped)
+            before_it, part.arguments = part.arguments, replace_directory_in_text(part.arguments, *escaped)
             is_moved = is_moved or part.arguments != before_it
         elif isinstance(part, ModelText):
-            before_it, part.text = part.text, replace_directory(part.text, old, new)
+            before_it, part.text = part.text, replace_directory_in_text(part.text, old, new)
             is_moved = is_moved or part.text != before_it
     return answer if is_moved else None
 
@@ -126,7 +130,7 @@ def _last_moment(recorded: RecordedExchange) -> float:
     return recorded.response[-1][0] if recorded.response else 0.0
 
 
-def delays_between(chunks: list[ResponseChunk]) -> list[float]:
+def chunk_delays(chunks: list[SimulatedResponseChunk]) -> list[float]:
     """Return the delay before each chunk, from the times since the request."""
     pauses: list[float] = []
     before = 0.0

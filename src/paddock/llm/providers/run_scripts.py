@@ -59,7 +59,7 @@ class RunScriptProvider(Provider):
 
 
 @dataclass(frozen=True, slots=True)
-class RunScript:
+class ModelRunScript:
     """The script of one run, with the parts of a model route."""
 
     tenant: str | None
@@ -73,7 +73,7 @@ class RunScripts:
     """The scripts of all active runs."""
 
     def __init__(self, workers: WorkerPool | None = None) -> None:
-        self._scripts: dict[str, RunScript] = {}
+        self._scripts: dict[str, ModelRunScript] = {}
         self._workers = workers
 
     def add(self, run_id: str, text: str, tenant: str | None = None) -> None:
@@ -86,20 +86,20 @@ class RunScripts:
             settings = ProviderConfig(kind="script", file=Path(f"{script_model_name(run_id)}.yaml"))
             model = ModelConfig(provider=RUN_SCRIPT_PROVIDER)
             provider = RunScriptProvider(text, self._workers)
-            self._scripts[run_id] = RunScript(tenant, provider, CircuitBreaker(), settings, model)
+            self._scripts[run_id] = ModelRunScript(tenant, provider, CircuitBreaker(), settings, model)
 
     def remove(self, run_id: str) -> None:
         """Remove the script of a run; idempotent."""
         self._scripts.pop(run_id, None)
 
-    def find(self, model: str, caller: ModelCaller | None) -> RunScript | None:
+    def find(self, model: str, caller: ModelCaller | None) -> ModelRunScript | None:
         """Return the script with this model name, if the caller is its run."""
         if caller is None or caller.run is None or model != SCRIPT_MODEL_PREFIX + caller.run:
             return None
         script = self._scripts.get(caller.run)
         return script if script is not None and script.tenant in (None, caller.tenant) else None
 
-    def is_pending(self, model: str, caller: ModelCaller | None) -> bool:
+    def is_run_script_pending(self, model: str, caller: ModelCaller | None) -> bool:
         """Return whether a run asks for its own script before it was added, as after a server start."""
         if caller is None or caller.run is None or model != SCRIPT_MODEL_PREFIX + caller.run:
             return False

@@ -22,36 +22,36 @@ from paddock.llm.formats.registry import FORMATS
 from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.offload.worker_tasks import is_large_body
 from paddock.llm.providers.base import Provider, ProviderRequest
-from paddock.llm.providers.local_response import ResponseChunk, SimulatedUpstreamResponse, sleep_within_limit
-from paddock.llm.request_kind import EMBED
+from paddock.llm.providers.local_response import SimulatedResponseChunk, SimulatedUpstreamResponse, sleep_within_limit
+from paddock.llm.request_kind import EMBED_OPERATION
 from paddock.llm.scripted_model import counts_and_embeddings
 from paddock.llm.scripted_model.answer_rendering import (
-    ConnectionBreak,
     RenderedAnswer,
+    RenderedConnectionBreak,
     RenderedPause,
     estimate_usage,
     render_answer,
 )
-from paddock.llm.scripted_model.conversation import ScriptedConversation, read_conversation
-from paddock.llm.scripted_model.forced_tool_call import find_forced_tools, render_forced_call, without_calls
-from paddock.llm.scripted_model.sample_arguments import sample_value
+from paddock.llm.scripted_model.forced_tool_call import find_forced_tools, render_forced_call, without_tool_calls
+from paddock.llm.scripted_model.sample_arguments import sample_schema_value
 from paddock.llm.scripted_model.script_loader import load_script
 from paddock.llm.scripted_model.script_schema import ModelScript
-from paddock.llm.scripted_model.search_cost import BoundedPattern
-from paddock.llm.scripted_model.text_template import TemplateFiller
+from paddock.llm.scripted_model.scripted_conversation import ScriptedConversation, read_conversation
+from paddock.llm.scripted_model.search_cost import StepBoundedPattern
+from paddock.llm.scripted_model.text_template import ScriptTemplateFiller
 from paddock.llm.scripted_model.turn_conditions import (
-    ConditionMatcher,
-    ConversationFacts,
     ScriptConditions,
-    SearchTooLong,
+    ScriptedConversationFacts,
+    ScriptSearchTooLong,
+    TurnConditionMatcher,
 )
 from paddock.llm.scripted_model.turn_selection import (
-    FaultAttempts,
-    TurnChoice,
-    TurnDecision,
-    choose_turn,
+    InjectedFaultCounter,
+    ScriptTurnChoice,
+    ScriptTurnDecision,
+    choose_script_turn,
     is_side_call,
-    make_decision,
+    make_turn_decision,
 )
 from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamResponse, UpstreamTimeouts
 
@@ -77,9 +77,9 @@ class ScriptProvider(Provider):
         super().__init__(name, tuple(FORMATS))
         self.script = script
         self._conditions = ScriptConditions.from_script(script)
-        self._patterns: dict[str, BoundedPattern] = {}
+        self._patterns: dict[str, StepBoundedPattern] = {}
         self._timeouts = timeouts or UpstreamTimeouts()
-        self._attempts = FaultAttempts()
+        self._attempts = InjectedFaultCounter()
         self._workers = workers or WorkerPool(1)
         self._owns_workers = workers is None
         self._long_searches: Counter[str] = Counter()
@@ -92,7 +92,7 @@ class ScriptProvider(Provider):
     async def send(self, provider_request: ProviderRequest) -> UpstreamResponse:
         form = FORMATS[provider_request.format]
         # A thread is not faster, but keeps the event loop free. A short request can ask for many embeddings.
-        large = is_large_body(provider_request.body) or provider_request.operation == EMBED
+        large = is_large_body(provider_request.body) or provider_request.operation == EMBED_OPERATION
         try:
             if provider_request.operation != "generate":
                 return (
@@ -118,32 +118,32 @@ class ScriptProvider(Provider):
         if provider_request.array:
             request.extra["gemini_array"] = True
         conversation = read_conversation(request)
-        facts = ConversationFacts.from_conversation(conversation)
-        matcher = ConditionMatcher(facts, self._patterns)
+        facts = ScriptedConversationFacts.from_conversation(conversation)
+        matcher = TurnConditionMatcher(facts, self._patterns)
         try:
-            choice = choose_turn(
+            choice = choose_script_turn(
                 self._conditions, facts, matcher, side_call=is_side_call(self._conditions, conversation.request)
             )
-        except SearchTooLong:
+        except ScriptSearchTooLong:
             return conversation
         return self._render(conversation, choice, provider_request)
 
-    async def _choose_in_worker(self, conversation: ScriptedConversation, tenant: str) -> TurnChoice | None:
-        """Choose the turn in a worker process. Raises `SearchTooLong`."""
+    async def _choose_in_worker(self, conversation: ScriptedConversation, tenant: str) -> ScriptTurnChoice | None:
+        """Choose the turn in a worker process. Raises `ScriptSearchTooLong`."""
         if self._long_searches[tenant] >= MAX_LONG_SEARCHES:
-            raise SearchTooLong
-        facts = ConversationFacts.from_conversation(conversation)
+            raise ScriptSearchTooLong
+        facts = ScriptedConversationFacts.from_conversation(conversation)
         side_call = is_side_call(self._conditions, conversation.request)
         try:
             choice, _ = await self._workers.run_task("choose_turn", (self._conditions, facts, side_call), b"")
-        except SearchTooLong:
+        except ScriptSearchTooLong:
             self._long_searches[tenant] += 1
             raise
-        assert choice is None or isinstance(choice, TurnChoice)
+        assert choice is None or isinstance(choice, ScriptTurnChoice)
         return choice
 
     def _render(
-        self, conversation: ScriptedConversation, choice: TurnChoice | None, provider_request: ProviderRequest
+        self, conversation: ScriptedConversation, choice: ScriptTurnChoice | None, provider_request: ProviderRequest
     ) -> tuple[ModelRequest, RenderedAnswer]:
         rendering = self._render_choice(conversation, choice, provider_request)
         # The messages are no longer needed; freeing them takes time too, so drop them in this thread.
@@ -152,7 +152,7 @@ class ScriptProvider(Provider):
         return conversation.request, rendering
 
     def _render_choice(
-        self, conversation: ScriptedConversation, choice: TurnChoice | None, provider_request: ProviderRequest
+        self, conversation: ScriptedConversation, choice: ScriptTurnChoice | None, provider_request: ProviderRequest
     ) -> RenderedAnswer:
         decision = None
         if choice is not None:
@@ -165,12 +165,12 @@ class ScriptProvider(Provider):
                     conversation.digest,
                 )
             )
-            decision = make_decision(self.script, conversation, choice, self._attempts, key)
+            decision = make_turn_decision(self.script, conversation, choice, self._attempts, key)
         forced = find_forced_tools(conversation.request)
         if forced:
             return render_forced_call(conversation, decision, forced, self.script.pace)
         if decision is not None and conversation.request.tool_choice is ToolChoice.NONE:
-            decision = without_calls(decision)
+            decision = without_tool_calls(decision)
         if decision is None:
             return self._render_side_call(conversation)
         return render_answer(conversation, decision, self.script.pace)
@@ -185,12 +185,12 @@ class ScriptProvider(Provider):
                 "last.text": conversation.current.last,
                 "model": request.model,
             }
-            text = TemplateFiller(words).fill(self.script.side)
+            text = ScriptTemplateFiller(words).fill(self.script.side)
         elif request.json_schema is not None:
-            text = json.dumps(sample_value(request.json_schema))
+            text = json.dumps(sample_schema_value(request.json_schema))
         elif request.json_mode:
             text = "{}"
-        rendering = render_answer(conversation, TurnDecision(()))
+        rendering = render_answer(conversation, ScriptTurnDecision(()))
         rendering.items.append(ModelText(text))
         rendering.finish = FinishReason.STOP
         rendering.usage = estimate_usage(conversation, [ModelText(text)])
@@ -208,7 +208,7 @@ class ScriptProvider(Provider):
             waited += before.seconds
             del rendering.items[0]
         first = rendering.items[0] if rendering.items else None
-        if isinstance(first, ConnectionBreak):
+        if isinstance(first, RenderedConnectionBreak):
             raise UpstreamBroken("the connection ended before there was an answer")
         if isinstance(first, ModelFailure):
             return self._failure_response(form, first, rendering.retry_after)
@@ -230,25 +230,25 @@ class ScriptProvider(Provider):
                 waited += item.seconds
             elif isinstance(item, ModelFailure):
                 return self._failure_response(form, item, rendering.retry_after)
-            elif isinstance(item, ConnectionBreak):
+            elif isinstance(item, RenderedConnectionBreak):
                 body = form.write_answer(rendering.answer(), request)
-                chunks = [ResponseChunk(body[: len(body) // 2]), ResponseChunk(breaks=True)]
+                chunks = [SimulatedResponseChunk(body[: len(body) // 2]), SimulatedResponseChunk(breaks=True)]
                 return SimulatedUpstreamResponse(200, self._headers(), chunks, self._timeouts)
         return SimulatedUpstreamResponse(
-            200, self._headers(), [ResponseChunk(form.write_answer(rendering.answer(), request))]
+            200, self._headers(), [SimulatedResponseChunk(form.write_answer(rendering.answer(), request))]
         )
 
     def _count_or_embed(self, form: WireFormat, provider_request: ProviderRequest) -> UpstreamResponse:
         tell = (
-            counts_and_embeddings.write_token_count
+            counts_and_embeddings.write_scripted_token_count
             if provider_request.operation == "count_tokens"
-            else counts_and_embeddings.write_embeddings
+            else counts_and_embeddings.write_scripted_embeddings
         )
         body = tell(form.name, provider_request.body, provider_request.model)
         if body is None:
             message = f"a script has no answer to {provider_request.operation} in the format {form.name}"
             return self._failure_response(form, ModelFailure(404, message, error_kind_for_status(404)))
-        return SimulatedUpstreamResponse(200, self._headers(), [ResponseChunk(body)])
+        return SimulatedUpstreamResponse(200, self._headers(), [SimulatedResponseChunk(body)])
 
     def _failure_response(
         self, form: WireFormat, failure: ModelFailure, retry_after: float | None = None
@@ -257,22 +257,24 @@ class ScriptProvider(Provider):
         if retry_after is not None:
             headers.append((b"retry-after", str(math.ceil(retry_after)).encode()))
         failure = replace(failure, message=f"{failure.message} (script {self.script.name})")
-        return SimulatedUpstreamResponse(failure.status, headers, [ResponseChunk(form.write_failure(failure))])
+        return SimulatedUpstreamResponse(failure.status, headers, [SimulatedResponseChunk(form.write_failure(failure))])
 
     def _headers(self) -> Headers:
         return [(b"content-type", b"application/json"), (SCRIPT_HEADER, self.script.name.encode())]
 
 
-def _stream_chunks(form: WireFormat, request: ModelRequest, rendering: RenderedAnswer) -> Iterator[ResponseChunk]:
+def _stream_chunks(
+    form: WireFormat, request: ModelRequest, rendering: RenderedAnswer
+) -> Iterator[SimulatedResponseChunk]:
     writer = form.new_stream_writer(request)
     for event in rendering.events():
         if isinstance(event, RenderedPause):
-            yield ResponseChunk(delay=event.seconds)
-        elif isinstance(event, ConnectionBreak):
-            yield ResponseChunk(breaks=True)
+            yield SimulatedResponseChunk(delay=event.seconds)
+        elif isinstance(event, RenderedConnectionBreak):
+            yield SimulatedResponseChunk(breaks=True)
             return
         else:
-            yield ResponseChunk(writer.write(event))
+            yield SimulatedResponseChunk(writer.write(event))
 
 
 async def _run_here(function: Callable[..., T], *arguments: Any) -> T:

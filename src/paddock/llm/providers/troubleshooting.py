@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from paddock.config.llm import ProviderConfig
 
 
-def address_advice(settings: ProviderConfig) -> str:
+def provider_address_advice(settings: ProviderConfig) -> str:
     """Return a hint to check the configured address and its likely mistake; empty for the vendor's default address."""
     address = settings.base_url
     if address is None:
@@ -22,6 +22,6 @@ def address_advice(settings: ProviderConfig) -> str:
     return advice
 
 
-def key_advice(provider: str, found_in: str | None) -> str:
+def provider_key_advice(provider: str, found_in: str | None) -> str:
     """Return where to set the right key. `found_in` is the environment variable the provider was discovered by."""
     return f"check {found_in or f'llm.providers.{provider}.key'} and restart the server"

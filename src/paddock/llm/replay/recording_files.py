@@ -24,12 +24,12 @@ from paddock.errors import ConfigError
 from paddock.llm.exchange import Exchange, ExchangeOutcome
 from paddock.llm.formats.registry import FORMATS
 
-VERSION = 1
+RECORDING_VERSION = 1
 MAX_LINE_BYTES = 512 * 2**20
 _UNRECORDED = frozenset({ExchangeOutcome.REFUSED, ExchangeOutcome.CLIENT_GONE})
 
 
-class RecordingError(ConfigError):
+class RecordingFileError(ConfigError):
     """The recording file cannot be used."""
 
     code = "INVALID_RECORDING"
@@ -65,7 +65,7 @@ def is_recordable(exchange: Exchange) -> bool:
     return exchange.outcome not in _UNRECORDED and exchange.status > 0 and exchange.provider_kind != "replay"
 
 
-def recorded_from_exchange(exchange: Exchange) -> RecordedExchange:
+def to_recorded_exchange(exchange: Exchange) -> RecordedExchange:
     """Convert a finished or archived exchange for a recording."""
     return RecordedExchange(
         id=exchange.id,
@@ -85,9 +85,9 @@ def recorded_from_exchange(exchange: Exchange) -> RecordedExchange:
 
 def encode_recording_line(exchange: Exchange | RecordedExchange) -> bytes:
     """Encode an exchange as a line of a recording, line break included."""
-    recorded = recorded_from_exchange(exchange) if isinstance(exchange, Exchange) else exchange
+    recorded = to_recorded_exchange(exchange) if isinstance(exchange, Exchange) else exchange
     line: dict[str, Any] = {
-        "version": VERSION,
+        "version": RECORDING_VERSION,
         "id": recorded.id,
         "at": recorded.at,
         "format": recorded.format,
@@ -128,15 +128,17 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 def decode_recording_line(line: bytes, id: str = "") -> RecordedExchange:
-    """Decode a line; `id` is used if the line has none. Raises `RecordingError` with the reason."""
+    """Decode a line; `id` is used if the line has none. Raises `RecordingFileError` with the reason."""
     try:
         read = _decoder.decode(line)
-        if read.version != VERSION:
-            raise RecordingError(f"version {read.version} is unknown; this Paddock reads version {VERSION}")
+        if read.version != RECORDING_VERSION:
+            raise RecordingFileError(
+                f"version {read.version} is unknown; this Paddock reads version {RECORDING_VERSION}"
+            )
         if read.format not in FORMATS:
-            raise RecordingError(f"there is no format {read.format!r}; known are: {', '.join(FORMATS)}")
+            raise RecordingFileError(f"there is no format {read.format!r}; known are: {', '.join(FORMATS)}")
         if not 100 <= read.status <= 599:
-            raise RecordingError(f"{read.status} is not an HTTP status")
+            raise RecordingFileError(f"{read.status} is not an HTTP status")
         return RecordedExchange(
             id=read.id or id,
             format=read.format,
@@ -152,11 +154,11 @@ def decode_recording_line(line: bytes, id: str = "") -> RecordedExchange:
             provider_kind=read.provider_kind,
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, binascii.Error) as error:
-        raise RecordingError(f"not a recorded exchange: {error}") from error
+        raise RecordingFileError(f"not a recorded exchange: {error}") from error
 
 
 def read_recording(path: Path, setting: str = "") -> list[RecordedExchange]:
-    """Read all exchanges of a recording. Raises `RecordingError` with file and line, or with the setting of the file.
+    """Read all exchanges of a recording. Raises `RecordingFileError` with file and line, or the setting of the file.
 
     An incomplete last line, from a writer that died, is skipped.
     """
@@ -168,16 +170,16 @@ def read_recording(path: Path, setting: str = "") -> list[RecordedExchange]:
                     continue
                 try:
                     found.append(decode_recording_line(line, f"line-{number}"))
-                except RecordingError as error:
+                except RecordingFileError as error:
                     if not found and isinstance(error.__cause__, msgspec.DecodeError):
                         # The first line is invalid: this is some other file, and details of the line do not help.
-                        raise RecordingError(
+                        raise RecordingFileError(
                             f"{path} is no recording; make one with: paddock llm record FILE"
                         ) from error
-                    raise RecordingError(f"{path}:{number}: {error.message}") from error
+                    raise RecordingFileError(f"{path}:{number}: {error.message}") from error
     except OSError as error:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
-        raise RecordingError(f"{setting and f'{setting}: '}{path} cannot be read: {reason}") from error
+        raise RecordingFileError(f"{setting and f'{setting}: '}{path} cannot be read: {reason}") from error
     return found
 
 
@@ -222,12 +224,12 @@ def _read_lines(file: BinaryIO, *, compressed: bool) -> Iterator[bytes]:
         try:
             line = source.readline(MAX_LINE_BYTES)
         except zstandard.ZstdError as error:
-            raise RecordingError(f"not compressed with zstd, or damaged: {error}") from error
+            raise RecordingFileError(f"not compressed with zstd, or damaged: {error}") from error
         if not line:
             return
         if not line.endswith(b"\n"):
             if len(line) >= MAX_LINE_BYTES:
-                raise RecordingError(f"a line is longer than {MAX_LINE_BYTES >> 20} MiB")
+                raise RecordingFileError(f"a line is longer than {MAX_LINE_BYTES >> 20} MiB")
             return
         yield line
 

@@ -27,7 +27,11 @@ from paddock.llm.formats.neutral import (
     ModelToolResult,
     ToolChoice,
 )
-from paddock.llm.scripted_model.conversation import is_canned_acknowledgement, is_client_markup, working_directory
+from paddock.llm.scripted_model.scripted_conversation import (
+    find_working_directory,
+    is_canned_acknowledgement,
+    is_client_markup,
+)
 
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
 _VOLATILE = re.compile(
@@ -96,8 +100,8 @@ class RequestMatcher:
         self._known: dict[bytes, bytes] = {}
 
     def fingerprint(self, request: ModelRequest) -> RequestFingerprint:
-        directory = working_directory(request)
-        system, turns = split_turns(request)
+        directory = find_working_directory(request)
+        system, turns = split_request_into_turns(request)
         chain = hashlib.blake2b(digest_size=16)
         prefixes: list[bytes] = []
         opening = b""
@@ -114,7 +118,7 @@ class RequestMatcher:
         key.update(b"system")
         for item in system:
             key.update(self._digest(item, directory))
-        key.update(settings_text(request).encode(errors="replace"))
+        key.update(request_settings_text(request).encode(errors="replace"))
         return RequestFingerprint(
             key.digest(), tuple(prefixes), opening or chain.digest(), answers, bool(request.tools)
         )
@@ -124,7 +128,7 @@ class RequestMatcher:
         requested = hashlib.blake2b(raw, digest_size=16).digest()
         known = self._known.get(requested)
         if known is None:
-            plain = f"{item.kind}\0{stable_text(item, directory)}"
+            plain = f"{item.kind}\0{remove_volatile_parts(item, directory)}"
             known = hashlib.blake2b(plain.encode(errors="replace"), digest_size=16).digest()
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
@@ -132,7 +136,7 @@ class RequestMatcher:
         return known
 
 
-def split_turns(request: ModelRequest) -> tuple[list[ConversationItem], list[ConversationTurn]]:
+def split_request_into_turns(request: ModelRequest) -> tuple[list[ConversationItem], list[ConversationTurn]]:
     """Split a request into system prompt and turns; successive messages of one role form one turn."""
     system: list[ConversationItem] = []
     turns: list[ConversationTurn] = []
@@ -186,7 +190,7 @@ def _canonical_arguments(arguments: str) -> str:
         return arguments
 
 
-def settings_text(request: ModelRequest) -> str:
+def request_settings_text(request: ModelRequest) -> str:
     """Return the other significant settings as text: tools, tool choice and answer format."""
     choice = request.tool_choice if request.tool_choice is not ToolChoice.AUTO else None
     return json.dumps(
@@ -201,13 +205,13 @@ def settings_text(request: ModelRequest) -> str:
     )
 
 
-def stable_text(item: ConversationItem, directory: str) -> str:
+def remove_volatile_parts(item: ConversationItem, directory: str) -> str:
     """Return the text without parts that differ from run to run."""
     text = item.text
     if len(directory) > 1:
         # Some clients name a folder after the directory, with other separators.
         slug = re.sub(r"[^A-Za-z0-9]", "-", directory)
-        text = replace_directory(text, directory, "{directory}").replace(slug, "{directory}")
+        text = replace_directory_in_text(text, directory, "{directory}").replace(slug, "{directory}")
     return "\n".join(_mask_volatile(line) for line in text.split("\n")) if item.volatile else text
 
 
@@ -218,15 +222,15 @@ def _mask_volatile(line: str) -> str:
     return _RUNS.sub("{}", _VOLATILE.sub("{}", line))
 
 
-def replace_directory(text: str, directory: str, other: str) -> str:
+def replace_directory_in_text(text: str, directory: str, other: str) -> str:
     """Replace one directory with another, except where it is a prefix of a longer name."""
     return re.sub(rf"{re.escape(directory)}(?!\w|[-.]\w)", lambda _: other, text) if directory in text else text
 
 
-def describe_difference(requested: ModelRequest, recorded: ModelRequest) -> str:
+def describe_request_difference(requested: ModelRequest, recorded: ModelRequest) -> str:
     """Describe the first difference between a request and a recorded one, for people."""
-    here, there = working_directory(requested), working_directory(recorded)
-    (system, turns), (old_system, old_turns) = split_turns(requested), split_turns(recorded)
+    here, there = find_working_directory(requested), find_working_directory(recorded)
+    (system, turns), (old_system, old_turns) = split_request_into_turns(requested), split_request_into_turns(recorded)
     for number, turn in enumerate(turns):
         if number >= len(old_turns):
             return f"message {turn.message} ({turn.role}) has no counterpart: the recorded request ends before it"
@@ -257,10 +261,10 @@ def _first_difference(
     """Describe the first difference between two lists of items; empty if there is none."""
     for index in range(max(len(here), len(there))):
         if index >= len(here):
-            return f"the recording also has {_excerpt(stable_text(there[index], old_directory), 0)}"
+            return f"the recording also has {_excerpt(remove_volatile_parts(there[index], old_directory), 0)}"
         if index >= len(there):
-            return f"the recording has no {_excerpt(stable_text(here[index], directory), 0)}"
-        new, old = stable_text(here[index], directory), stable_text(there[index], old_directory)
+            return f"the recording has no {_excerpt(remove_volatile_parts(here[index], directory), 0)}"
+        new, old = remove_volatile_parts(here[index], directory), remove_volatile_parts(there[index], old_directory)
         if (here[index].kind, new) != (there[index].kind, old):
             place = next((at for at, pair in enumerate(zip(new, old, strict=False)) if pair[0] != pair[1]), None)
             place = min(len(new), len(old)) if place is None else place

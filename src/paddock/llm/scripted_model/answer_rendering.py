@@ -10,6 +10,12 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartEnded,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     FinishReason,
     MessagePart,
     ModelAnswer,
@@ -19,18 +25,11 @@ from paddock.llm.formats.neutral import (
     ModelThinking,
     ModelToolCall,
     ModelToolResult,
-    PartDelta,
-    PartEnded,
-    PartStarted,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
     TokenUsage,
 )
 from paddock.llm.formats.provider_errors import error_kind_for_status
 from paddock.llm.scripted_model import tool_matching
-from paddock.llm.scripted_model.conversation import ScriptedConversation
 from paddock.llm.scripted_model.script_schema import (
     CallToolAction,
     DropConnectionAction,
@@ -46,8 +45,9 @@ from paddock.llm.scripted_model.script_schema import (
     UsageAction,
     WriteFileAction,
 )
-from paddock.llm.scripted_model.text_template import TemplateFiller
-from paddock.llm.scripted_model.turn_selection import TurnDecision
+from paddock.llm.scripted_model.scripted_conversation import ScriptedConversation
+from paddock.llm.scripted_model.text_template import ScriptTemplateFiller
+from paddock.llm.scripted_model.turn_selection import ScriptTurnDecision
 
 _WORD = re.compile(r"\s*\S{1,40}\s*|\s+")
 _WORDS_PER_PIECE = 4
@@ -61,11 +61,11 @@ class RenderedPause:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionBreak:
+class RenderedConnectionBreak:
     """The connection breaks here."""
 
 
-RenderedItem: TypeAlias = MessagePart | RenderedPause | ConnectionBreak | ModelFailure
+RenderedItem: TypeAlias = MessagePart | RenderedPause | RenderedConnectionBreak | ModelFailure
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class RenderedAnswer:
         """Return the complete answer, without pauses."""
         parts: list[MessagePart] = []
         for item in self.items:
-            if isinstance(item, RenderedPause | ConnectionBreak | ModelFailure):
+            if isinstance(item, RenderedPause | RenderedConnectionBreak | ModelFailure):
                 continue
             if isinstance(item, ModelText) and parts and isinstance(parts[-1], ModelText):
                 parts[-1] = ModelText(parts[-1].text + item.text)
@@ -92,44 +92,44 @@ class RenderedAnswer:
                 parts.append(item)
         return ModelAnswer(self.id, self.model, parts, self.finish, usage=self.usage)
 
-    def events(self) -> Iterator[StreamEvent | RenderedPause | ConnectionBreak]:
+    def events(self) -> Iterator[StreamEvent | RenderedPause | RenderedConnectionBreak]:
         """Iterate over the stream events of the answer, with its pauses and breaks."""
         # The usage of the prompt, including cached tokens, is known from the start.
-        yield StreamStarted(self.id, self.model, replace(self.usage, output=0, reasoning=0))
+        yield AnswerStreamStarted(self.id, self.model, replace(self.usage, output=0, reasoning=0))
         index = -1
         text_is_open = False
         for item in self.items:
             if isinstance(item, RenderedPause):
                 yield item
                 continue
-            if isinstance(item, ConnectionBreak):
+            if isinstance(item, RenderedConnectionBreak):
                 yield item
                 return
             if isinstance(item, ModelFailure):
-                yield StreamFailed(item)
+                yield AnswerStreamFailed(item)
                 return
             if text_is_open and not isinstance(item, ModelText):
-                yield PartEnded(index)
+                yield AnswerPartEnded(index)
                 text_is_open = False
             if not text_is_open:
                 index += 1
-                yield PartStarted(index, _empty_part(item))
+                yield AnswerPartStarted(index, _empty_part(item))
             for number, piece in enumerate(_iter_pieces(item)):
                 if number and self.pace and not isinstance(item, ModelToolCall):
                     yield RenderedPause(self.pace)
-                yield PartDelta(index, piece)
+                yield AnswerPartDelta(index, piece)
             text_is_open = isinstance(item, ModelText)
             if not text_is_open:
-                yield PartEnded(index)
+                yield AnswerPartEnded(index)
         if text_is_open:
-            yield PartEnded(index)
-        yield StreamFinished(self.finish, self.usage)
+            yield AnswerPartEnded(index)
+        yield AnswerStreamFinished(self.finish, self.usage)
 
 
-def render_answer(conversation: ScriptedConversation, decision: TurnDecision, pace: float = 0) -> RenderedAnswer:
+def render_answer(conversation: ScriptedConversation, decision: ScriptTurnDecision, pace: float = 0) -> RenderedAnswer:
     """Render a decision for the client. Raises `NoMatchingTool` if it offers no tool for an action."""
     items: list[RenderedItem] = []
-    filler = TemplateFiller(decision.template_values)
+    filler = ScriptTemplateFiller(decision.template_values)
     finish: FinishReason | None = None
     usage: TokenUsage | None = None
     retry_after: float | None = None
@@ -152,7 +152,7 @@ def render_answer(conversation: ScriptedConversation, decision: TurnDecision, pa
             case StallAction():
                 items.append(RenderedPause(action.seconds))
             case DropConnectionAction():
-                items.append(ConnectionBreak())
+                items.append(RenderedConnectionBreak())
             case RefuseAction():
                 items.append(ModelRefusal(filler.fill(action.text)))
                 finish = finish or FinishReason.REFUSAL
@@ -173,7 +173,7 @@ def render_answer(conversation: ScriptedConversation, decision: TurnDecision, pa
 
 
 def _match_tool(
-    action: ScriptAction, conversation: ScriptedConversation, filler: TemplateFiller
+    action: ScriptAction, conversation: ScriptedConversation, filler: ScriptTemplateFiller
 ) -> tool_matching.MatchedToolCall:
     offered = conversation.request.tools
     match action:

@@ -14,7 +14,7 @@ from paddock.errors import InvalidInput
 from paddock.llm.formats.json_fields import JsonFields, encode_json, parse_request_body
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.scripted_model.answer_rendering import estimate_usage
-from paddock.llm.scripted_model.conversation import read_conversation
+from paddock.llm.scripted_model.scripted_conversation import read_conversation
 
 _DEFAULT_DIMENSIONS = 256
 _MAX_DIMENSIONS = 4096
@@ -23,7 +23,7 @@ _MAX_NUMBERS = 2**20
 """Texts times dimensions of one answer."""
 
 
-def write_token_count(format: str, body: bytes, model: str) -> bytes | None:
+def write_scripted_token_count(format: str, body: bytes, model: str) -> bytes | None:
     """Write the estimated number of prompt tokens; `None` for formats without token counting."""
     words = {"anthropic": "input_tokens", "gemini": "totalTokens", "openai-responses": "input_tokens"}
     if format not in words:
@@ -35,7 +35,7 @@ def write_token_count(format: str, body: bytes, model: str) -> bytes | None:
     return encode_json(answer)
 
 
-def write_embeddings(format: str, body: bytes, model: str) -> bytes | None:
+def write_scripted_embeddings(format: str, body: bytes, model: str) -> bytes | None:
     """Write embeddings that are similar only for identical texts; `None` for formats without embeddings."""
     fields = parse_request_body(body)
     if format == "openai-chat":
@@ -56,7 +56,7 @@ def _openai_embeddings(fields: JsonFields, model: str) -> dict[str, Any]:
     _check_number_count(len(texts) * dimensions)
     data: list[dict[str, Any]] = []
     for index, text in enumerate(texts):
-        numbers = text_embedding(str(text), dimensions)
+        numbers = hash_embedding(str(text), dimensions)
         # Encoding all vectors in one call would block other threads.
         vector: msgspec.Raw | str = msgspec.Raw(encode_json(numbers))
         if fields.get("encoding_format") == "base64":
@@ -79,7 +79,7 @@ def _gemini_embeddings(fields: JsonFields) -> dict[str, Any]:
 
 def _gemini_embedding(fields: JsonFields) -> dict[str, Any]:
     text = "\n".join(part.optional_text("text") or "" for part in fields.object("content").objects("parts"))
-    vector = text_embedding(text, _read_dimensions(fields, "outputDimensionality"))
+    vector = hash_embedding(text, _read_dimensions(fields, "outputDimensionality"))
     return {"values": msgspec.Raw(encode_json(vector))}
 
 
@@ -95,7 +95,7 @@ def _check_number_count(count: int) -> None:
         raise InvalidInput(f"texts times dimensions should be at most {_MAX_NUMBERS}; ask for fewer at a time")
 
 
-def text_embedding(text: str, dimensions: int) -> list[float]:
+def hash_embedding(text: str, dimensions: int) -> list[float]:
     """Return a unit vector derived from the hash of a text."""
     raw = hashlib.shake_128(text.encode(errors="replace")).digest(2 * dimensions)
     values = [number / 32768 for number in struct.unpack(f"<{dimensions}h", raw)]

@@ -17,9 +17,13 @@ from paddock.llm.formats.neutral import (
     ToolChoice,
     ToolDefinition,
 )
-from paddock.llm.scripted_model.answer_rendering import ConnectionBreak, RenderedAnswer, estimate_usage, render_answer
-from paddock.llm.scripted_model.conversation import ScriptedConversation
-from paddock.llm.scripted_model.sample_arguments import sample_value, schema_properties
+from paddock.llm.scripted_model.answer_rendering import (
+    RenderedAnswer,
+    RenderedConnectionBreak,
+    estimate_usage,
+    render_answer,
+)
+from paddock.llm.scripted_model.sample_arguments import sample_schema_value, schema_properties
 from paddock.llm.scripted_model.script_schema import (
     CallToolAction,
     FinishAction,
@@ -28,8 +32,9 @@ from paddock.llm.scripted_model.script_schema import (
     UsageAction,
     WriteFileAction,
 )
+from paddock.llm.scripted_model.scripted_conversation import ScriptedConversation
 from paddock.llm.scripted_model.tool_matching import NoMatchingTool
-from paddock.llm.scripted_model.turn_selection import TurnDecision
+from paddock.llm.scripted_model.turn_selection import ScriptTurnDecision
 
 _CALLS = (ShellAction, WriteFileAction, ReadFileAction, CallToolAction)
 
@@ -52,27 +57,32 @@ def find_forced_tools(request: ModelRequest) -> Sequence[ToolDefinition]:
 
 
 def render_forced_call(
-    conversation: ScriptedConversation, decision: TurnDecision | None, tools: Sequence[ToolDefinition], pace: float
+    conversation: ScriptedConversation,
+    decision: ScriptTurnDecision | None,
+    tools: Sequence[ToolDefinition],
+    pace: float,
 ) -> RenderedAnswer:
     """Render the script's call of one of the tools, else a call with its JSON text or sample arguments."""
     try:
-        rendering = render_answer(conversation, decision or TurnDecision(()), pace)
+        rendering = render_answer(conversation, decision or ScriptTurnDecision(()), pace)
     except NoMatchingTool:
-        rendering = render_answer(conversation, TurnDecision(()), pace)
+        rendering = render_answer(conversation, ScriptTurnDecision(()), pace)
     names = {tool.name for tool in tools}
     for item in rendering.items:
-        if isinstance(item, ModelFailure | ConnectionBreak) or (isinstance(item, ModelToolCall) and item.name in names):
+        if isinstance(item, ModelFailure | RenderedConnectionBreak) or (
+            isinstance(item, ModelToolCall) and item.name in names
+        ):
             return rendering
     values = _parse_object("".join(item.text for item in rendering.items if isinstance(item, ModelText)))
     tool = _choose_tool(tools, values)
-    arguments = values if values is not None else sample_value(tool.parameters) or {}
+    arguments = values if values is not None else sample_schema_value(tool.parameters) or {}
     call = ModelToolCall(f"{rendering.id}-0", tool.name, json.dumps(arguments, ensure_ascii=False))
     rendering.items, rendering.finish = [call], FinishReason.TOOLS
     rendering.usage = estimate_usage(conversation, [call])
     return rendering
 
 
-def without_calls(decision: TurnDecision) -> TurnDecision | None:
+def without_tool_calls(decision: ScriptTurnDecision) -> ScriptTurnDecision | None:
     """Return a turn without its tool calls, for a request that forbids them; `None` if nothing else is in it."""
     kept = tuple(action for action in decision.actions if not isinstance(action, _CALLS))
     if len(kept) == len(decision.actions):

@@ -8,12 +8,12 @@ _MAX_DEPTH = 8
 _MAX_LENGTH = 100
 
 
-def sample_value(schema: Any, depth: int = 0, root: Any = None) -> Any:
+def sample_schema_value(schema: Any, depth: int = 0, root: Any = None) -> Any:
     """Return the simplest value that a schema accepts. Exact for typical tool schemas, a guess for others."""
     root = schema if root is None else root
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return None
-    schema = resolve_reference(schema, root)
+    schema = resolve_schema_reference(schema, root)
     for key in ("const", "default"):
         if key in schema:
             return schema[key]
@@ -25,7 +25,7 @@ def sample_value(schema: Any, depth: int = 0, root: Any = None) -> Any:
         choices = [choice for choice in _list_or_empty(schema.get(key)) if isinstance(choice, dict)]
         if choices:
             nothing = next((choice for choice in choices if choice.get("type") == "null"), None)
-            return sample_value(nothing or choices[0], depth + 1, root)
+            return sample_schema_value(nothing or choices[0], depth + 1, root)
     kinds = schema_types(schema, root)
     if "null" in kinds:
         return None
@@ -34,7 +34,7 @@ def sample_value(schema: Any, depth: int = 0, root: Any = None) -> Any:
     if "array" in kinds:
         least = schema.get("minItems")
         count = min(least, _MAX_LENGTH) if isinstance(least, int) and least > 0 else 0
-        return [sample_value(schema.get("items", {}), depth + 1, root) for _ in range(count)]
+        return [sample_schema_value(schema.get("items", {}), depth + 1, root) for _ in range(count)]
     if "boolean" in kinds:
         return False
     if kinds & {"integer", "number"}:
@@ -52,14 +52,14 @@ def fill_required_arguments(arguments: dict[str, Any], schema: Any, depth: int =
     wanted = [
         name for name in _list_or_empty(schema.get("required")) if isinstance(name, str) and name not in arguments
     ]
-    missing = {name: sample_value(properties.get(name, {"type": "string"}), depth + 1, root) for name in wanted}
+    missing = {name: sample_schema_value(properties.get(name, {"type": "string"}), depth + 1, root) for name in wanted}
     return {**arguments, **missing}
 
 
 def schema_properties(schema: Any, root: Any = None) -> dict[str, Any]:
     if not isinstance(schema, dict):
         return {}
-    properties = resolve_reference(schema, schema if root is None else root).get("properties")
+    properties = resolve_schema_reference(schema, schema if root is None else root).get("properties")
     return properties if isinstance(properties, dict) else {}
 
 
@@ -68,7 +68,7 @@ def schema_types(schema: Any, root: Any = None) -> set[str]:
     if not isinstance(schema, dict):
         return set()
     root = schema if root is None else root
-    schema = resolve_reference(schema, root)
+    schema = resolve_schema_reference(schema, root)
     kind = schema.get("type")
     kinds = {kind} if isinstance(kind, str) else {each for each in _list_or_empty(kind) if isinstance(each, str)}
     for key in ("anyOf", "oneOf"):
@@ -78,7 +78,7 @@ def schema_types(schema: Any, root: Any = None) -> set[str]:
     return {kind.lower() for kind in kinds}
 
 
-def resolve_reference(schema: dict[str, Any], root: Any) -> dict[str, Any]:
+def resolve_schema_reference(schema: dict[str, Any], root: Any) -> dict[str, Any]:
     """Resolve a reference within the same schema document."""
     for _ in range(_MAX_DEPTH):
         reference = schema.get("$ref")

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from paddock.config.yaml_files import explain_validation_error, locate_field, parse_yaml, unknown_name_message
 from paddock.errors import ConfigError
-from paddock.llm.scripted_model.script_schema import ModelScript, action_names, known_script_fields
+from paddock.llm.scripted_model.script_schema import ModelScript, known_script_fields, script_action_names
 
 MAX_SCRIPT_BYTES = 4 * 2**20
 _MAX_PROBLEMS = 10
@@ -61,5 +61,5 @@ def _describe_problem(path: Path, tree: yaml.Node | None, detail: Mapping[str, A
 def _explain(detail: Mapping[str, Any], location: tuple[Any, ...]) -> str:
     if detail["type"] == "extra_forbidden":
         known = known_script_fields(location[:-1])
-        return unknown_name_message(location[-1], known, "action" if known == action_names() else "field")
+        return unknown_name_message(location[-1], known, "action" if known == script_action_names() else "field")
     return explain_validation_error(detail)

@@ -192,7 +192,7 @@ class ScriptStep(ConfigSection):
         return action
 
 
-class TurnCondition(ConfigSection):
+class ScriptTurnCondition(ConfigSection):
     """Conditions that must all hold; all but `offers` are regular expressions, searched anywhere."""
 
     prompt: RegexPattern | None = None
@@ -220,7 +220,7 @@ class ScriptTurn(ConfigSection):
 
     do: tuple[ScriptStep, ...]
     """Actions in order. Several calls are made in one answer."""
-    when: TurnCondition | None = None
+    when: ScriptTurnCondition | None = None
     """Conditions; the turn is skipped unless they hold."""
 
     @model_validator(mode="before")
@@ -288,7 +288,7 @@ class ModelScript(ConfigSection):
         return any(turn.needs_tools for turn in self.turns)
 
 
-def action_names() -> list[str]:
+def script_action_names() -> list[str]:
     return list(ScriptStep.model_fields)
 
 
@@ -296,7 +296,7 @@ _MODEL_BY_FIELD: dict[str, type[ConfigSection]] = {
     "turns": ScriptTurn,
     "rules": ScriptTurn,
     "otherwise": ScriptTurn,
-    "when": TurnCondition,
+    "when": ScriptTurnCondition,
     "do": ScriptStep,
     "say": SayAction,
     "think": ThinkAction,

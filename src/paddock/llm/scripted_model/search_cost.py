@@ -17,7 +17,7 @@ _STEPS_PER_MEMBER = 0.25
 _ANCHORS = (sre.AT_BEGINNING, sre.AT_BEGINNING_STRING)
 
 
-class BoundedPattern:
+class StepBoundedPattern:
     """A compiled pattern that knows how many steps a search takes at most."""
 
     __slots__ = ("_costs", "_parsed", "compiled")

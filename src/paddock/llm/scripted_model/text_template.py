@@ -42,11 +42,11 @@ def check_templates(value: Any) -> Any:
     return value
 
 
-class AnswerTooLarge(InvalidInput):
+class ScriptAnswerTooLarge(InvalidInput):
     """The script's answer is too large."""
 
 
-class TemplateFiller:
+class ScriptTemplateFiller:
     """Fills the templates of one answer; their total size is limited."""
 
     def __init__(self, values: Mapping[str, str], limit: int = MAX_ANSWER_LENGTH) -> None:
@@ -54,7 +54,7 @@ class TemplateFiller:
         self._limit = self._left = limit
 
     def fill(self, text: str) -> str:
-        """Replace the placeholders of a text; missing values become empty. Raises `AnswerTooLarge`."""
+        """Replace the placeholders of a text; missing values become empty. Raises `ScriptAnswerTooLarge`."""
         end = 0
 
         def put(found: re.Match[str]) -> str:
@@ -82,4 +82,4 @@ class TemplateFiller:
     def _count(self, characters: int) -> None:
         self._left -= characters
         if self._left < 0:
-            raise AnswerTooLarge(f"the script's answer has more than {self._limit:,} characters; make it shorter")
+            raise ScriptAnswerTooLarge(f"the script's answer has more than {self._limit:,} characters; make it shorter")

@@ -118,20 +118,20 @@ def match_read_tool(tools: list[ToolDefinition], path: str, directory: str = "")
 
 def match_named_tool(tools: list[ToolDefinition], pattern: str, arguments: dict[str, Any]) -> MatchedToolCall:
     """Build a call of a tool by its name or a pattern."""
-    tool = find_tool(tools, pattern)
+    tool = find_offered_tool(tools, pattern)
     if tool is None:
         raise _no_matching_tool(tools, f"is called {pattern!r}")
     return _complete_call(tool, arguments)
 
 
-def find_tool(tools: list[ToolDefinition], pattern: str) -> ToolDefinition | None:
+def find_offered_tool(tools: list[ToolDefinition], pattern: str) -> ToolDefinition | None:
     """Find a tool by exact name, else by the pattern, else by its name after a prefix."""
-    name = find_tool_name([tool.name for tool in tools], pattern)
+    name = find_offered_tool_name([tool.name for tool in tools], pattern)
     return None if name is None else next(tool for tool in tools if tool.name == name)
 
 
-def find_tool_name(names: Sequence[str], pattern: str) -> str | None:
-    """Return the name of a tool as `find_tool` finds it."""
+def find_offered_tool_name(names: Sequence[str], pattern: str) -> str | None:
+    """Return the name of a tool as `find_offered_tool` finds it."""
     if pattern in names:
         return pattern
     by_pattern = next((name for name in names if fnmatch.fnmatchcase(name, pattern)), None)

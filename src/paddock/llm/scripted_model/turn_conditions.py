@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 from paddock.errors import InvalidInput
-from paddock.llm.scripted_model.conversation import MAX_SEARCHED_CHARACTERS, AnswerContext, ScriptedConversation
-from paddock.llm.scripted_model.script_schema import ModelScript, ScriptTurn, TurnCondition
-from paddock.llm.scripted_model.search_cost import BoundedPattern
-from paddock.llm.scripted_model.tool_matching import find_tool_name
+from paddock.llm.scripted_model.script_schema import ModelScript, ScriptTurn, ScriptTurnCondition
+from paddock.llm.scripted_model.scripted_conversation import (
+    MAX_SEARCHED_CHARACTERS,
+    ScriptAnswerContext,
+    ScriptedConversation,
+)
+from paddock.llm.scripted_model.search_cost import StepBoundedPattern
+from paddock.llm.scripted_model.tool_matching import find_offered_tool_name
 
 MAX_STEPS_IN_PROCESS = 5_000_000
 """Steps of searches that the server process does itself for one request: some 15 ms."""
@@ -20,12 +24,12 @@ _NAME_PATTERN_STEPS = 20_000
 """Steps that compiling the pattern of a tool's name counts as."""
 
 
-class SearchTooLong(InvalidInput):
+class ScriptSearchTooLong(InvalidInput):
     """The conditions of the script take too long in this conversation; use simpler patterns."""
 
 
-class ConditionTerms(NamedTuple):
-    """The terms of a `TurnCondition`, quick to send to a worker process."""
+class TurnConditionTerms(NamedTuple):
+    """The terms of a `ScriptTurnCondition`, quick to send to a worker process."""
 
     model: str | None
     system: str | None
@@ -35,7 +39,7 @@ class ConditionTerms(NamedTuple):
     offers: str | None
 
     @classmethod
-    def from_condition(cls, when: TurnCondition | None) -> Self | None:
+    def from_condition(cls, when: ScriptTurnCondition | None) -> Self | None:
         if when is None:
             return None
         return cls(when.model, when.system, when.last, when.tool, when.prompt, when.offers)
@@ -44,8 +48,8 @@ class ConditionTerms(NamedTuple):
 class ScriptConditions(NamedTuple):
     """The parts of a script that decide which turn answers."""
 
-    rules: tuple[ConditionTerms | None, ...]
-    turns: tuple[ConditionTerms | None, ...]
+    rules: tuple[TurnConditionTerms | None, ...]
+    turns: tuple[TurnConditionTerms | None, ...]
     gives_answer: tuple[bool, ...]
     """Whether each of `turns` gives an answer."""
     each_prompt: bool
@@ -54,21 +58,21 @@ class ScriptConditions(NamedTuple):
 
     @classmethod
     def from_script(cls, script: ModelScript) -> Self:
-        def terms(turns: tuple[ScriptTurn, ...]) -> tuple[ConditionTerms | None, ...]:
-            return tuple(ConditionTerms.from_condition(turn.when) for turn in turns)
+        def terms(turns: tuple[ScriptTurn, ...]) -> tuple[TurnConditionTerms | None, ...]:
+            return tuple(TurnConditionTerms.from_condition(turn.when) for turn in turns)
 
         answers = tuple(turn.gives_answer for turn in script.turns)
         return cls(terms(script.rules), terms(script.turns), answers, script.each_prompt, script.needs_tools)
 
 
-class ConversationFacts(NamedTuple):
+class ScriptedConversationFacts(NamedTuple):
     """The parts of a conversation that conditions refer to."""
 
     model: str
     system: str
     tools: tuple[str, ...]
     """Names of the tools that the client offers."""
-    contexts: tuple[AnswerContext, ...]
+    contexts: tuple[ScriptAnswerContext, ...]
 
     @classmethod
     def from_conversation(cls, conversation: ScriptedConversation) -> Self:
@@ -77,11 +81,14 @@ class ConversationFacts(NamedTuple):
         return cls(request.model, conversation.system, names, tuple(conversation.contexts))
 
 
-class ConditionMatcher:
+class TurnConditionMatcher:
     """Evaluates conditions for one request, each search only once. Patterns stay compiled for the next request."""
 
     def __init__(
-        self, facts: ConversationFacts, patterns: dict[str, BoundedPattern], max_steps: int = MAX_STEPS_IN_PROCESS
+        self,
+        facts: ScriptedConversationFacts,
+        patterns: dict[str, StepBoundedPattern],
+        max_steps: int = MAX_STEPS_IN_PROCESS,
     ) -> None:
         self._facts = facts
         self._patterns = patterns
@@ -90,8 +97,8 @@ class ConditionMatcher:
         """Groups by pattern and identity of the text."""
         self._offered: dict[str, bool] = {}
 
-    def match(self, when: ConditionTerms | None, context: AnswerContext) -> dict[str, str] | None:
-        """Return the matched groups if all terms hold, else `None`. Raises `SearchTooLong`."""
+    def match(self, when: TurnConditionTerms | None, context: ScriptAnswerContext) -> dict[str, str] | None:
+        """Return the matched groups if all terms hold, else `None`. Raises `ScriptSearchTooLong`."""
         self._spend(_MATCH_STEPS)
         groups: dict[str, str] = {}
         if when is None:
@@ -118,7 +125,7 @@ class ConditionMatcher:
             bounded = self._patterns.get(pattern)
             if bounded is None:
                 self._spend(_COMPILE_STEPS * len(pattern))
-                bounded = self._patterns[pattern] = BoundedPattern(pattern)
+                bounded = self._patterns[pattern] = StepBoundedPattern(pattern)
             self._spend(bounded.most_steps(min(len(text), MAX_SEARCHED_CHARACTERS)))
             self._groups[key] = _find_groups(bounded, text[:MAX_SEARCHED_CHARACTERS])
         return self._groups[key]
@@ -127,16 +134,16 @@ class ConditionMatcher:
         if pattern not in self._offered:
             stars = pattern.count("*")
             self._spend((_NAME_PATTERN_STEPS if stars else 0) + (1 + stars) * sum(map(len, self._facts.tools)))
-            self._offered[pattern] = find_tool_name(self._facts.tools, pattern) is not None
+            self._offered[pattern] = find_offered_tool_name(self._facts.tools, pattern) is not None
         return self._offered[pattern]
 
     def _spend(self, steps: int) -> None:
         self._steps_left -= steps
         if self._steps_left < 0:
-            raise SearchTooLong
+            raise ScriptSearchTooLong
 
 
-def _find_groups(pattern: BoundedPattern, text: str) -> dict[str, str] | None:
+def _find_groups(pattern: StepBoundedPattern, text: str) -> dict[str, str] | None:
     found = pattern.compiled.search(text)
     if found is None:
         return None

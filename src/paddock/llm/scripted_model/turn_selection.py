@@ -11,7 +11,6 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from paddock.llm.formats.neutral import ModelRequest
-from paddock.llm.scripted_model.conversation import AnswerContext, ScriptedConversation
 from paddock.llm.scripted_model.script_schema import (
     DropConnectionAction,
     FailAction,
@@ -21,13 +20,14 @@ from paddock.llm.scripted_model.script_schema import (
     ScriptTurn,
     StallAction,
 )
-from paddock.llm.scripted_model.turn_conditions import ConditionMatcher, ConversationFacts, ScriptConditions
+from paddock.llm.scripted_model.scripted_conversation import ScriptAnswerContext, ScriptedConversation
+from paddock.llm.scripted_model.turn_conditions import ScriptConditions, ScriptedConversationFacts, TurnConditionMatcher
 
 _MAX_CONVERSATIONS = 10_000
 
 
 @dataclass(slots=True)
-class TurnDecision:
+class ScriptTurnDecision:
     actions: tuple[ScriptAction, ...]
     """Actions to perform, without faults that earlier attempts have used up."""
     template_values: dict[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class TurnDecision:
     """Path of the turn in the script, such as `turns.2`."""
 
 
-class FaultAttempts:
+class InjectedFaultCounter:
     """Counts injected faults per conversation state; the least recently used entries are evicted."""
 
     def __init__(self, most: int = _MAX_CONVERSATIONS) -> None:
@@ -61,7 +61,7 @@ def is_side_call(conditions: ScriptConditions, request: ModelRequest) -> bool:
 
 
 @dataclass(slots=True)
-class TurnChoice:
+class ScriptTurnChoice:
     """The turn that answers a request, before its faults are counted."""
 
     section: str
@@ -77,12 +77,12 @@ class TurnChoice:
         return self.section if self.section == "otherwise" else f"{self.section}.{self.index}"
 
 
-def choose_turn(
-    conditions: ScriptConditions, facts: ConversationFacts, matcher: ConditionMatcher, *, side_call: bool
-) -> TurnChoice | None:
+def choose_script_turn(
+    conditions: ScriptConditions, facts: ScriptedConversationFacts, matcher: TurnConditionMatcher, *, side_call: bool
+) -> ScriptTurnChoice | None:
     """Choose the turn that answers a request; `None` for a side call without a matching rule.
 
-    Raises `SearchTooLong`.
+    Raises `ScriptSearchTooLong`.
     """
     rule = _matching_rule(conditions, matcher, facts.contexts[-1])
     if rule is not None or side_call:
@@ -90,16 +90,22 @@ def choose_turn(
     return _due_turn(conditions, facts, matcher)
 
 
-def make_decision(
-    script: ModelScript, conversation: ScriptedConversation, choice: TurnChoice, attempts: FaultAttempts, key: str
-) -> TurnDecision:
+def make_turn_decision(
+    script: ModelScript,
+    conversation: ScriptedConversation,
+    choice: ScriptTurnChoice,
+    attempts: InjectedFaultCounter,
+    key: str,
+) -> ScriptTurnDecision:
     """Turn a choice into actions; counts the faults that they inject."""
     chosen = {"rules": script.rules, "turns": script.turns, "otherwise": (script.otherwise,)}[choice.section]
     turns = [*(script.turns[index] for index in choice.faults), chosen[choice.index]]
     return _make_decision(conversation, turns, attempts, key, choice.groups, choice.path)
 
 
-def _due_turn(conditions: ScriptConditions, facts: ConversationFacts, matcher: ConditionMatcher) -> TurnChoice:
+def _due_turn(
+    conditions: ScriptConditions, facts: ScriptedConversationFacts, matcher: TurnConditionMatcher
+) -> ScriptTurnChoice:
     """Return the turn that is due, with the turns before it that only inject faults."""
     position = 0
     for context in facts.contexts[:-1]:
@@ -116,13 +122,13 @@ def _due_turn(conditions: ScriptConditions, facts: ConversationFacts, matcher: C
         if groups is None:
             continue
         if conditions.gives_answer[index]:
-            return TurnChoice("turns", index, tuple(faults), groups)
+            return ScriptTurnChoice("turns", index, tuple(faults), groups)
         faults.append(index)
-    return TurnChoice("otherwise", faults=tuple(faults))
+    return ScriptTurnChoice("otherwise", faults=tuple(faults))
 
 
 def _position_after(
-    conditions: ScriptConditions, matcher: ConditionMatcher, context: AnswerContext, position: int
+    conditions: ScriptConditions, matcher: TurnConditionMatcher, context: ScriptAnswerContext, position: int
 ) -> int:
     """Return the position of the next turn after the answer given in a context."""
     for index in range(position, len(conditions.turns)):
@@ -132,23 +138,23 @@ def _position_after(
 
 
 def _matching_rule(
-    conditions: ScriptConditions, matcher: ConditionMatcher, context: AnswerContext
-) -> TurnChoice | None:
+    conditions: ScriptConditions, matcher: TurnConditionMatcher, context: ScriptAnswerContext
+) -> ScriptTurnChoice | None:
     for index, when in enumerate(conditions.rules):
         groups = matcher.match(when, context)
         if groups is not None:
-            return TurnChoice("rules", index, groups=groups)
+            return ScriptTurnChoice("rules", index, groups=groups)
     return None
 
 
 def _make_decision(
     conversation: ScriptedConversation,
     turns: list[ScriptTurn],
-    attempts: FaultAttempts,
+    attempts: InjectedFaultCounter,
     key: str,
     groups: dict[str, str],
     place: str,
-) -> TurnDecision:
+) -> ScriptTurnDecision:
     actions = [action for turn in turns for action in turn.actions]
     kept, has_fault = _apply_faults(actions, attempts.count(key))
     if has_fault:
@@ -166,7 +172,7 @@ def _make_decision(
         "directory": conversation.directory,
         **groups,
     }
-    return TurnDecision(kept, words, place)
+    return ScriptTurnDecision(kept, words, place)
 
 
 def _apply_faults(actions: list[ScriptAction], attempt: int) -> tuple[tuple[ScriptAction, ...], bool]:

@@ -17,7 +17,7 @@ CLOSED_AT_ONCE = 16
 """Idle connections that are closed together: finding the oldest takes a look at all."""
 
 
-class Admission(Enum):
+class ConnectionAdmission(Enum):
     """The decision on a new connection."""
 
     ADMITTED = "admitted"
@@ -39,7 +39,7 @@ class IdleConnection:
 ListIdle: TypeAlias = Callable[[], Iterable[IdleConnection]]
 
 
-class DescriptorGuard:
+class FileDescriptorGuard:
     """Admits new connections while descriptors are left; otherwise in place of the longest idle ones."""
 
     def __init__(self) -> None:
@@ -49,15 +49,15 @@ class DescriptorGuard:
         """Add connections that may be closed for new ones."""
         self._sources.append(list_idle)
 
-    def admit(self, transport: asyncio.BaseTransport) -> Admission:
+    def admit(self, transport: asyncio.BaseTransport) -> ConnectionAdmission:
         """Decide on a new connection; closes idle ones if descriptors run out."""
         raw = transport.get_extra_info("socket")
         if raw is None or raw.fileno() < first_reserved_descriptor(RESERVED_DESCRIPTORS, 8):
-            return Admission.ADMITTED
+            return ConnectionAdmission.ADMITTED
         oldest = heapq.nsmallest(CLOSED_AT_ONCE, (each for source in self._sources for each in source()))
         for each in oldest:
             each.close()
         if oldest:
-            return Admission.ADMITTED
+            return ConnectionAdmission.ADMITTED
         spare = raw.fileno() < first_reserved_descriptor(RESERVED_DESCRIPTORS // 2, 16)
-        return Admission.REFUSED if spare else Admission.DROPPED
+        return ConnectionAdmission.REFUSED if spare else ConnectionAdmission.DROPPED

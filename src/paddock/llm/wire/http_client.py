@@ -9,12 +9,12 @@ import ssl
 from pathlib import Path
 
 from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamTimeouts, UpstreamTlsFailed, UpstreamUnreachable
-from paddock.llm.wire.http_heads import CONNECTION_REQUEST_HEADERS, encode_head
+from paddock.llm.wire.http_client_connection import HttpClientConnection
+from paddock.llm.wire.http_client_response import HttpClientResponse
+from paddock.llm.wire.http_heads import CONNECTION_REQUEST_HEADERS, encode_http_head
 from paddock.llm.wire.upstream_address import UpstreamAddress, make_tls_context
-from paddock.llm.wire.upstream_connection import UpstreamConnection
-from paddock.llm.wire.upstream_response import ConnectionResponse
 
-__all__ = ["ConnectionResponse", "HttpClient", "UpstreamAddress"]
+__all__ = ["HttpClient", "HttpClientResponse", "UpstreamAddress"]
 
 _WRONG_NAME = 62
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH; its own message would reveal the name."""
@@ -27,8 +27,8 @@ class HttpClient:
     def __init__(self, *, idle_per_origin: int = 64, idle_age: float = 50.0) -> None:
         self._idle_per_origin = idle_per_origin
         self._idle_age = idle_age
-        self._idle: dict[object, list[UpstreamConnection]] = {}
-        self._connections: set[UpstreamConnection] = set()
+        self._idle: dict[object, list[HttpClientConnection]] = {}
+        self._connections: set[HttpClientConnection] = set()
         self._contexts: dict[Path | None, ssl.SSLContext] = {}
         self._closed = False
         self._empty: asyncio.Future[None] | None = None
@@ -41,7 +41,7 @@ class HttpClient:
         headers: Headers,
         body: bytes,
         timeouts: UpstreamTimeouts,
-    ) -> ConnectionResponse:
+    ) -> HttpClientResponse:
         """Send a request, and return when the head of the response is there. `target` is the path and the query.
 
         Sets the host and the length itself. Raises `UpstreamError`, and `ValueError` for an invalid request.
@@ -77,17 +77,17 @@ class HttpClient:
             self._empty = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._empty], timeout=_CLOSE_SECONDS)
 
-    def add_connection(self, connection: UpstreamConnection) -> None:
+    def add_connection(self, connection: HttpClientConnection) -> None:
         self._connections.add(connection)
 
-    def return_connection(self, connection: UpstreamConnection) -> None:
+    def return_connection(self, connection: HttpClientConnection) -> None:
         resting = self._idle.setdefault(connection.key, [])
         if self._closed or len(resting) >= self._idle_per_origin:
             connection.abort()
         else:
             resting.append(connection)
 
-    def forget_connection(self, connection: UpstreamConnection) -> None:
+    def forget_connection(self, connection: HttpClientConnection) -> None:
         self._connections.discard(connection)
         resting = self._idle.get(connection.key)
         if resting is not None and connection in resting:
@@ -95,7 +95,7 @@ class HttpClient:
         if self._empty is not None and not self._connections and not self._empty.done():
             self._empty.set_result(None)
 
-    def _take_idle_connection(self, address: UpstreamAddress) -> UpstreamConnection | None:
+    def _take_idle_connection(self, address: UpstreamAddress) -> HttpClientConnection | None:
         """Take the most recently used idle connection, so that the others can expire."""
         resting = self._idle.get(address.connection_key)
         while resting:
@@ -105,13 +105,13 @@ class HttpClient:
             connection.abort()
         return None
 
-    async def _connect(self, address: UpstreamAddress, timeout: float) -> UpstreamConnection:
+    async def _connect(self, address: UpstreamAddress, timeout: float) -> HttpClientConnection:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
                 context = await self._tls_context_for(address)
                 _, connection = await loop.create_connection(
-                    lambda: UpstreamConnection(self, address.connection_key, self._idle_age, loop),
+                    lambda: HttpClientConnection(self, address.connection_key, self._idle_age, loop),
                     address.host,
                     address.port,
                     ssl=context,
@@ -150,7 +150,7 @@ def _encode_request_head(
     if b" " in target or not target.startswith(b"/"):
         raise ValueError("a request target starts with a slash and contains no spaces")
     first = b"%b %b%b HTTP/1.1" % (method.encode("ascii"), address.prefix, target)
-    head = encode_head((first, b"host: " + address.host_header), headers, CONNECTION_REQUEST_HEADERS)
+    head = encode_http_head((first, b"host: " + address.host_header), headers, CONNECTION_REQUEST_HEADERS)
     if body_size or method not in ("GET", "HEAD"):
         return b"%b\r\ncontent-length: %d\r\n\r\n" % (head, body_size)
     return head + b"\r\n\r\n"

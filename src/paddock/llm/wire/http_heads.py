@@ -32,7 +32,7 @@ _ERROR_TYPES = {
 }
 
 
-def encode_head(first: tuple[bytes, ...], headers: Headers, without: frozenset[bytes]) -> bytes:
+def encode_http_head(first: tuple[bytes, ...], headers: Headers, without: frozenset[bytes]) -> bytes:
     """Encode first lines and headers, without the last line break. Raises `ValueError` for header injection."""
     lines = [*first, *[b"%b: %b" % header for header in headers if header[0] not in without]]
     head = b"\r\n".join(lines)
@@ -42,16 +42,16 @@ def encode_head(first: tuple[bytes, ...], headers: Headers, without: frozenset[b
     return head
 
 
-def status_line(status: int) -> bytes:
+def http_status_line(status: int) -> bytes:
     return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown" % status
 
 
-def error_body(status: int, message: str) -> bytes:
+def http_error_body(status: int, message: str) -> bytes:
     """Return the JSON body of an error in a form that the SDKs of OpenAI and Anthropic both display."""
     kind = _ERROR_TYPES.get(status, "invalid_request_error")
     return json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
 
 
-def header_size(headers: Headers) -> int:
+def headers_size(headers: Headers) -> int:
     """Return the size of headers on the wire, in bytes."""
     return sum(len(name) + len(value) + 4 for name, value in headers)

@@ -11,12 +11,17 @@ from pathlib import Path
 import structlog
 
 from paddock.llm.wire.base import Handler
-from paddock.llm.wire.client_connection import ClientConnection, ConnectionLimits, MeasureCallback, call_directly
-from paddock.llm.wire.descriptor_guard import Admission, DescriptorGuard, IdleConnection
+from paddock.llm.wire.descriptor_guard import ConnectionAdmission, FileDescriptorGuard, IdleConnection
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES
+from paddock.llm.wire.http_server_connection import (
+    HttpConnectionLimits,
+    HttpServerConnection,
+    MeasureCallback,
+    call_unmeasured,
+)
 from paddock.llm.wire.memory_budget import LISTENER_MEMORY, TOTAL_MEMORY, MemoryBudget
 
-BACKLOG = 1024
+LISTEN_BACKLOG = 1024
 CANCEL_SECONDS = 5.0
 """Seconds a handler may take to end after it was cancelled."""
 log = structlog.get_logger()
@@ -26,7 +31,7 @@ class HttpListener:
     """One listening socket. Its requests carry its tag."""
 
     def __init__(
-        self, server: HttpServer, tag: str | None, max_connections: int, guard: DescriptorGuard | None
+        self, server: HttpServer, tag: str | None, max_connections: int, guard: FileDescriptorGuard | None
     ) -> None:
         self._guard = guard
         self.tag = tag
@@ -37,7 +42,7 @@ class HttpListener:
         self.memory_budget = MemoryBudget(server.listener_memory, server.memory_budget)
         self._owner = server
         self._max_connections = max_connections
-        self._connections: set[ClientConnection] = set()
+        self._connections: set[HttpServerConnection] = set()
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
         self._inode = 0
@@ -52,16 +57,16 @@ class HttpListener:
         self._stop_accepting()
         await self._end_connections(grace)
 
-    def admit(self, transport: asyncio.BaseTransport) -> Admission:
-        return Admission.ADMITTED if self._guard is None else self._guard.admit(transport)
+    def admit(self, transport: asyncio.BaseTransport) -> ConnectionAdmission:
+        return ConnectionAdmission.ADMITTED if self._guard is None else self._guard.admit(transport)
 
-    def enter(self, connection: ClientConnection) -> int:
+    def enter(self, connection: HttpServerConnection) -> int:
         self._connections.add(connection)
         self._empty.clear()
         allowed = min(self._max_connections - len(self._connections), self._owner.enter(connection))
         return -1 if self.closing and allowed >= 0 else allowed
 
-    def leave(self, connection: ClientConnection) -> None:
+    def leave(self, connection: HttpServerConnection) -> None:
         self._connections.discard(connection)
         self._owner.leave(connection)
         if not self._connections:
@@ -74,12 +79,14 @@ class HttpListener:
             self._path = path
             self._inode = os.stat(path).st_ino if path is not None else 0
             self._server = await loop.create_unix_server(
-                lambda: ClientConnection(self, loop), sock=sock, backlog=BACKLOG
+                lambda: HttpServerConnection(self, loop), sock=sock, backlog=LISTEN_BACKLOG
             )
         else:
             # Accepted connections inherit it; asyncio itself sets it only on some.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._server = await loop.create_server(lambda: ClientConnection(self, loop), sock=sock, backlog=BACKLOG)
+            self._server = await loop.create_server(
+                lambda: HttpServerConnection(self, loop), sock=sock, backlog=LISTEN_BACKLOG
+            )
 
     def _stop_accepting(self) -> None:
         """Stop accepting and close idle connections."""
@@ -134,17 +141,17 @@ class HttpServer:
         max_header: int = MAX_HEAD_BYTES,
         memory_budget: MemoryBudget | None = None,
         listener_memory: int = LISTENER_MEMORY,
-        measure: MeasureCallback = call_directly,
-        guard: DescriptorGuard | None = None,
+        measure: MeasureCallback = call_unmeasured,
+        guard: FileDescriptorGuard | None = None,
     ) -> None:
         """`measure` calls the callbacks of connections; `guard` admits them."""
-        self._guard = guard or DescriptorGuard()
+        self._guard = guard or FileDescriptorGuard()
         self._guard.add_source(self._list_idle)
         self.handler = handler
         self.measure = measure
         self.memory_budget = memory_budget or MemoryBudget(TOTAL_MEMORY)
         self.listener_memory = listener_memory
-        self.limits = ConnectionLimits(
+        self.limits = HttpConnectionLimits(
             max_body=max_body,
             max_header=max_header,
             header_timeout=header_timeout,
@@ -154,7 +161,7 @@ class HttpServer:
         )
         self._max_connections = max_connections
         self._listeners: list[HttpListener] = []
-        self._connections: set[ClientConnection] = set()
+        self._connections: set[HttpServerConnection] = set()
         self._sweep_every = min(1.0, min(header_timeout, body_timeout, idle_timeout, send_timeout) / 4)
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -205,13 +212,13 @@ class HttpServer:
 
     # Called by listeners.
 
-    def enter(self, connection: ClientConnection) -> int:
+    def enter(self, connection: HttpServerConnection) -> int:
         self._connections.add(connection)
         if self._sweeper is None:
             self._sweep_later(connection.loop)
         return self._max_connections - len(self._connections)
 
-    def leave(self, connection: ClientConnection) -> None:
+    def leave(self, connection: HttpServerConnection) -> None:
         self._connections.discard(connection)
 
     def forget(self, listener: HttpListener) -> None:
@@ -250,6 +257,6 @@ def _bind_unix_socket(path: Path, mode: int) -> socket.socket:
     return sock
 
 
-def _expire_connections(late: Iterable[ClientConnection], now: float) -> None:
+def _expire_connections(late: Iterable[HttpServerConnection], now: float) -> None:
     for connection in list(late):
         connection.handle_deadline(now)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from paddock.llm.wire.base import Headers, HttpRequest
-from paddock.llm.wire.http_heads import MAX_HEADERS, header_size
+from paddock.llm.wire.http_heads import MAX_HEADERS, headers_size
 from paddock.llm.wire.memory_budget import UNCOUNTED_BYTES, MemoryBudget, MemoryReservation
 
 MAX_PIPELINED = 100
@@ -21,7 +21,7 @@ _NOTED = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect")
 
 
 @dataclass(slots=True)
-class ParsedRequest:
+class ParsedHttpRequest:
     """A complete request, and how its connection goes on."""
 
     request: HttpRequest
@@ -33,7 +33,7 @@ class ParsedRequest:
     """Memory reserved for the body, to be released when the request has been answered."""
 
 
-class RequestRefusal(Exception):
+class HttpRequestRefusal(Exception):
     """An error response that refuses a request and ends the connection."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -42,7 +42,7 @@ class RequestRefusal(Exception):
         self.message = message
 
 
-class RequestParser:
+class ConnectionRequestParser:
     """Parses the requests of one connection."""
 
     __slots__ = (
@@ -52,7 +52,7 @@ class RequestParser:
     )  # fmt: skip
 
     def __init__(self, max_header: int, max_body: int, tag: str | None, memory_budget: MemoryBudget) -> None:
-        self.ready: deque[ParsedRequest | RequestRefusal] | None = None
+        self.ready: deque[ParsedHttpRequest | HttpRequestRefusal] | None = None
         """Parsed requests and refusals that were not taken yet, in order."""
         self.in_request = False
         """Whether a request has been received in part."""
@@ -68,7 +68,7 @@ class RequestParser:
         self._memory_budget = memory_budget
         self._reservation: MemoryReservation | None = None
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
-        self._refusal: RequestRefusal | None = None
+        self._refusal: HttpRequestRefusal | None = None
         self._progress = False
         self._quiet = 0
         """Bytes received since the last body byte or complete head."""
@@ -94,7 +94,7 @@ class RequestParser:
         """True within a body whose length is known, which takes one step to parse whatever is in it."""
         return self.head_done and self.in_request and b"content-length" in self._noted
 
-    def take_next(self) -> ParsedRequest | RequestRefusal:
+    def take_next(self) -> ParsedHttpRequest | HttpRequestRefusal:
         """Remove and return the first ready item."""
         assert self.ready
         first = self.ready.popleft()
@@ -117,7 +117,7 @@ class RequestParser:
         except HttpParserError as error:
             # The parser also reports errors in bytes after the last request; these are ignored.
             if not self.ended:
-                self._refuse(self._refusal or RequestRefusal(400, f"this is not valid HTTP: {error}"))
+                self._refuse(self._refusal or HttpRequestRefusal(400, f"this is not valid HTTP: {error}"))
         if self.head_done or not self.in_request:
             self._fed = 0
         if self._progress:
@@ -126,13 +126,13 @@ class RequestParser:
             # Part of a head, trailers or chunk extensions: their total size is bounded.
             self._quiet += len(data)
             if self._quiet > self._max_header and not self.ended:
-                self._refuse(RequestRefusal(431, f"the headers are longer than {self._max_header} bytes"))
+                self._refuse(HttpRequestRefusal(431, f"the headers are longer than {self._max_header} bytes"))
 
     def close(self) -> None:
         """Release all memory; nothing more will be parsed."""
         self.ended = True
         for item in self.ready or ():
-            if isinstance(item, ParsedRequest) and item.reservation is not None:
+            if isinstance(item, ParsedHttpRequest) and item.reservation is not None:
                 item.reservation.release()
         self.ready = None
         self._parser = None
@@ -180,7 +180,7 @@ class RequestParser:
         if not self._is_http_1_0 and version != "1.1":
             raise self._refusal_error(505, "only HTTP/1.1 and HTTP/1.0 are supported")
         # Most heads come in one short piece and need no measuring.
-        if self._fed > self._max_header and len(self._url) + header_size(self._headers) > self._max_header:
+        if self._fed > self._max_header and len(self._url) + headers_size(self._headers) > self._max_header:
             raise self._refusal_error(431, f"the headers are longer than {self._max_header} bytes")
         if len(self._headers) > MAX_HEADERS:
             raise self._refusal_error(431, f"there are more than {MAX_HEADERS} headers")
@@ -235,7 +235,7 @@ class RequestParser:
         path, query = self._target()
         request = HttpRequest(self._method, path, query, self._headers, bytes(self._body), self._tag)
         self._body = b""
-        self._push(ParsedRequest(request, self._keep_alive, self._is_http_1_0, self._reservation))
+        self._push(ParsedHttpRequest(request, self._keep_alive, self._is_http_1_0, self._reservation))
         self._reservation = None
         self.ended = not self._keep_alive
 
@@ -271,16 +271,16 @@ class RequestParser:
             self._reservation.release()
             self._reservation = None
 
-    def _refusal_error(self, status: int, message: str) -> RequestRefusal:
+    def _refusal_error(self, status: int, message: str) -> HttpRequestRefusal:
         """Return the exception that stops the parser with a refusal."""
-        self._refusal = RequestRefusal(status, message)
+        self._refusal = HttpRequestRefusal(status, message)
         return self._refusal
 
-    def _refuse(self, refusal: RequestRefusal) -> None:
+    def _refuse(self, refusal: HttpRequestRefusal) -> None:
         self.ended = True
         self._push(refusal)
 
-    def _push(self, item: ParsedRequest | RequestRefusal) -> None:
+    def _push(self, item: ParsedHttpRequest | HttpRequestRefusal) -> None:
         if self.ready is None:
             self.ready = deque()
         self.ready.append(item)

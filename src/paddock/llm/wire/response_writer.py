@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paddock.llm.wire.base import Headers, ResponseWriter
-from paddock.llm.wire.http_heads import CONNECTION_RESPONSE_HEADERS, encode_head, status_line
+from paddock.llm.wire.http_heads import CONNECTION_RESPONSE_HEADERS, encode_http_head, http_status_line
 
 if TYPE_CHECKING:
-    from paddock.llm.wire.client_connection import ClientConnection
+    from paddock.llm.wire.http_server_connection import HttpServerConnection
 
 _BODILESS = (204, 304)
 _WRITTEN_WITH_HEAD = 64 * 1024
@@ -20,7 +20,9 @@ class HttpResponseWriter(ResponseWriter):
 
     pushes = True
 
-    def __init__(self, connection: ClientConnection, *, keep_alive: bool, is_http_1_0: bool, head_only: bool) -> None:
+    def __init__(
+        self, connection: HttpServerConnection, *, keep_alive: bool, is_http_1_0: bool, head_only: bool
+    ) -> None:
         self.started = False
         self.handler_started = False
         """Whether the handler's task has started."""
@@ -121,7 +123,7 @@ class HttpResponseWriter(ResponseWriter):
         name = self.default_header
         if name is not None and not any(header[0] == name[0] for header in headers):
             headers = [*headers, name]
-        return encode_head((status_line(status),), headers, CONNECTION_RESPONSE_HEADERS)
+        return encode_http_head((http_status_line(status),), headers, CONNECTION_RESPONSE_HEADERS)
 
     def _send_head(self) -> None:
         if self._head is not None and not self._connection.client_gone:

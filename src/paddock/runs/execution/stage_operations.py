@@ -13,7 +13,7 @@ from paddock.errors import Conflict, ImageNotFound, InvalidInput, SandboxGone, S
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.llm.gateway.model_routes import ModelNotFound
 from paddock.llm.providers.run_scripts import script_model_name
-from paddock.mcp.declared_servers import referenced_secrets, servers_extension
+from paddock.mcp.declared_servers import mcp_servers_extension, referenced_secrets
 from paddock.model.runs import Run
 from paddock.model.sandbox import RUN_KEY, Sandbox, SandboxState
 from paddock.model.task import WORKSPACE, Task
@@ -158,7 +158,7 @@ def _sandbox_request(dependencies: RunServiceDependencies, run: Run, image: str)
         timeout=min(life, dependencies.config.sandboxes.max_timeout),
         metadata={RUN_KEY: run.id, "paddock.task": task.name},
         owner=run.ownership,
-        extensions={**servers_extension(task.mcp), **_llm_extensions(llm_settings)},
+        extensions={**mcp_servers_extension(task.mcp), **_llm_extensions(llm_settings)},
         limits=task.resources.limits(),
         request_key=sandbox_request_key(run),
     )

@@ -121,7 +121,7 @@ def _find_model_issues(dependencies: RunServiceDependencies, task: Task) -> Iter
             params={"provider": provider, "model": found.name},
         )
     elif catalog.is_unreachable(provider):
-        problem = catalog.listing_problem(provider) or "it did not answer"
+        problem = catalog.model_list_problem(provider) or "it did not answer"
         yield ReadinessIssue(
             code=IssueCode.PROVIDER_UNREACHED,
             level=IssueLevel.NOTICE,

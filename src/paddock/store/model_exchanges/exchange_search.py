@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, func, select
 
 from paddock.store.database import Store
-from paddock.store.model_exchanges.message_tree import message_path
+from paddock.store.model_exchanges.message_tree import list_messages_to_turn
 from paddock.store.tables import exchange_words, exchanges
 
 _CREATE = """
@@ -40,7 +40,7 @@ class ExchangeSearchStore:
         """Make the index if there is none. Raises `Unavailable`."""
         await self._store.write(lambda connection: connection.exec_driver_sql(_CREATE).close())
 
-    async def unread(self, limit: int) -> Sequence[UnindexedExchange]:
+    async def list_unindexed(self, limit: int) -> Sequence[UnindexedExchange]:
         """Return the oldest exchanges that are not indexed yet."""
         newest = select(func.coalesce(func.max(exchange_words.c.number), 0)).scalar_subquery()
         statement = select(exchanges).where(exchanges.c.number > newest).order_by(exchanges.c.number).limit(limit)
@@ -66,7 +66,7 @@ class ExchangeSearchStore:
         await self._store.write(work)
 
 
-def remove_from_index(
+def remove_from_search_index(
     connection: Connection, numbers: Sequence[int], words_of: Callable[[UnindexedExchange], str]
 ) -> None:
     """Remove exchanges from the index. Call it before deleting them."""
@@ -93,7 +93,9 @@ def _these(numbers: Iterable[int]) -> Select[Any]:
 
 def _read(connection: Connection, statement: Select[Any]) -> list[UnindexedExchange]:
     return [
-        UnindexedExchange(row.number, row, message_path(connection, row.thread, row.fresh) if row.fresh else ())
+        UnindexedExchange(
+            row.number, row, list_messages_to_turn(connection, row.thread, row.fresh) if row.fresh else ()
+        )
         for row in connection.execute(statement).all()
     ]
 

@@ -27,8 +27,13 @@ from paddock.model.exchanges import (
     StoredExchangeAnswer,
 )
 from paddock.store.database import Store
-from paddock.store.model_exchanges.exchange_search import UnindexedExchange, remove_from_index
-from paddock.store.model_exchanges.message_tree import find_ancestors, find_turn, message_path, prune_turn
+from paddock.store.model_exchanges.exchange_search import UnindexedExchange, remove_from_search_index
+from paddock.store.model_exchanges.message_tree import (
+    delete_unreferenced_turn,
+    find_child_turn,
+    find_turn_ancestors,
+    list_messages_to_turn,
+)
 from paddock.store.tables import exchange_messages, exchanges
 from paddock.store.visibility import visible_exchange_conditions
 
@@ -68,7 +73,7 @@ class ExchangeStore:
         self._turns: dict[int, int] = {}
         self._removals = 0
 
-    def knows(self, digest: bytes) -> bool:
+    def was_stored_recently(self, digest: bytes) -> bool:
         """Return whether a message was stored recently; only a hint."""
         return digest in self._messages
 
@@ -117,7 +122,7 @@ class ExchangeStore:
                     known = turns.get(key) or self._turns.get(key)
                     # Children of a new turn are new.
                     if known is None and parent < first and message < new:
-                        known = find_turn(connection, parent, message)
+                        known = find_child_turn(connection, parent, message)
                     if known is None:
                         known = turn
                         turn_rows.append((turn, parent, message))
@@ -195,7 +200,7 @@ class ExchangeStore:
         order = exchanges.c.id.desc() if after is None else exchanges.c.id
         statement = select(*_SUMMARY).where(*conditions).order_by(order).limit(limit)
         return await self._store.read(
-            lambda connection: [summary_from_row(row) for row in connection.execute(statement)]
+            lambda connection: [exchange_summary_from_row(row) for row in connection.execute(statement)]
         )
 
     async def written_after(self, number: int, tenant: str | None, limit: int) -> tuple[Sequence[ExchangeSummary], int]:
@@ -204,12 +209,12 @@ class ExchangeStore:
         statement = select(*_SUMMARY).where(*conditions).order_by(exchanges.c.number).limit(limit)
 
         def work(connection: Connection) -> tuple[Sequence[ExchangeSummary], int]:
-            found = [summary_from_row(row) for row in connection.execute(statement)]
+            found = [exchange_summary_from_row(row) for row in connection.execute(statement)]
             return found, _sequence(connection) - 1
 
         return await self._store.read(work)
 
-    async def tree(
+    async def read_turn_tree(
         self,
         tenant: str,
         filters: ExchangeFilters,
@@ -234,7 +239,8 @@ class ExchangeStore:
 
         def work(connection: Connection) -> ConversationTree:
             places = [
-                ExchangePosition(summary_from_row(row), row.prompt, row.thread) for row in connection.execute(statement)
+                ExchangePosition(exchange_summary_from_row(row), row.prompt, row.thread)
+                for row in connection.execute(statement)
             ]
             turns = _turns(connection, places)
             while len(turns) > _MOST_TURNS and len(places) > 1:
@@ -250,7 +256,7 @@ class ExchangeStore:
 
         return await self._store.read(work)
 
-    async def groups(
+    async def list_sandboxes_and_keys(
         self, tenant: str, filters: ExchangeFilters, match: str | None
     ) -> Sequence[tuple[str, str | None, str]]:
         """Return sandboxes and keys of matching exchanges, ordered by their oldest exchange."""
@@ -265,7 +271,7 @@ class ExchangeStore:
             lambda connection: [(row.first, row.sandbox, row.key_id) for row in connection.execute(statement)]
         )
 
-    async def responses(self, tenant: str, numbers: Sequence[int]) -> Mapping[int, bytes]:
+    async def read_responses(self, tenant: str, numbers: Sequence[int]) -> Mapping[int, bytes]:
         """Return compressed responses by exchange number, without deleted exchanges."""
 
         def work(connection: Connection) -> Mapping[int, bytes]:
@@ -276,7 +282,7 @@ class ExchangeStore:
 
         return await self._store.read(work)
 
-    async def answers(
+    async def read_answers(
         self, tenant: str, key_id: str, ids: Sequence[str], max_bytes: int
     ) -> tuple[Sequence[StoredExchangeAnswer], int]:
         """Return complete answers to a key by exchange id, and how many of the first ids were looked up.
@@ -308,7 +314,7 @@ class ExchangeStore:
 
         return await self._store.read(work)
 
-    async def tenants(self) -> Sequence[str]:
+    async def list_tenants(self) -> Sequence[str]:
         """Return the tenants that have exchanges."""
 
         def work(connection: Connection) -> Sequence[str]:
@@ -323,14 +329,14 @@ class ExchangeStore:
 
         return await self._store.read(work)
 
-    async def ids(self, tenant: str, filters: ExchangeFilters, match: str | None, limit: int) -> Sequence[int]:
+    async def list_numbers(self, tenant: str, filters: ExchangeFilters, match: str | None, limit: int) -> Sequence[int]:
         """Return numbers of the oldest matching exchanges."""
         statement = (
             select(exchanges.c.number).where(*_matching(tenant, filters, match)).order_by(exchanges.c.id).limit(limit)
         )
         return await self._store.read(lambda connection: list(connection.execute(statement).scalars()))
 
-    async def probe(self) -> None:
+    async def check_writable(self) -> None:
         """Probe that writing works. Raises `Unavailable` if it does not."""
 
         def put(connection: Connection) -> None:
@@ -350,13 +356,13 @@ class ExchangeStore:
             self._removals += 1
             self._messages.clear()
             self._turns.clear()
-            remove_from_index(connection, numbers, self._words_of)
+            remove_from_search_index(connection, numbers, self._words_of)
             wanted = exchanges.c.number.in_(list(numbers))
             leaves = connection.execute(select(exchanges.c.prompt, exchanges.c.thread).where(wanted)).all()
             removed = connection.execute(exchanges.delete().where(wanted)).rowcount
             for row in leaves:
-                prune_turn(connection, row.prompt)
-                prune_turn(connection, row.thread)
+                delete_unreferenced_turn(connection, row.prompt)
+                delete_unreferenced_turn(connection, row.thread)
             return removed
 
         return await self._store.write(work)
@@ -364,10 +370,10 @@ class ExchangeStore:
 
 def _turns(connection: Connection, places: Sequence[ExchangePosition]) -> dict[int, tuple[int, int]]:
     leaves = {turn for place in places for turn in (place.prompt, place.thread)}
-    return find_ancestors(connection, leaves, _MOST_TURNS + 1)
+    return find_turn_ancestors(connection, leaves, _MOST_TURNS + 1)
 
 
-def summary_from_row(row: Any) -> ExchangeSummary:
+def exchange_summary_from_row(row: Any) -> ExchangeSummary:
     values = list(row[: len(_NAMES)])
     for index in _FLAGS:
         values[index] = bool(values[index])
@@ -377,9 +383,9 @@ def summary_from_row(row: Any) -> ExchangeSummary:
 
 def exchange_from_row(connection: Connection, row: Any) -> StoredExchange:
     return StoredExchange(
-        summary_from_row(row),
-        message_path(connection, row.prompt),
-        message_path(connection, row.thread),
+        exchange_summary_from_row(row),
+        list_messages_to_turn(connection, row.prompt),
+        list_messages_to_turn(connection, row.thread),
         row.response,
         row.fresh,
     )
@@ -396,16 +402,16 @@ def _matching(tenant: str, filters: ExchangeFilters, match: str | None) -> list[
     if filters.model is not None:
         conditions.append(or_(exchanges.c.model == filters.model, exchanges.c.provider_model == filters.model))
     if filters.since is not None:
-        conditions.append(exchanges.c.id >= exchange_id_prefix(filters.since))
+        conditions.append(exchanges.c.id >= smallest_exchange_id_at(filters.since))
     if filters.until is not None:
-        conditions.append(exchanges.c.id < exchange_id_prefix(filters.until))
+        conditions.append(exchanges.c.id < smallest_exchange_id_at(filters.until))
     if match is not None:
         found = text("number IN (SELECT rowid FROM exchange_search WHERE exchange_search MATCH :match)")
         conditions.append(found.bindparams(match=match))  # type: ignore[arg-type]
     return conditions
 
 
-def exchange_id_prefix(moment: float) -> str:
+def smallest_exchange_id_at(moment: float) -> str:
     """Return the smallest exchange id of a time."""
     return f"ex-{max(0, min(int(moment * 1_000_000), (1 << 56) - 1)):014x}"
 

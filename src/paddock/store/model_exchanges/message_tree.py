@@ -35,19 +35,19 @@ _ANCESTORS = text(
 _DEEPEST = 1 << 62
 
 
-def find_ancestors(connection: Connection, turns: Collection[int], most: int) -> dict[int, tuple[int, int]]:
+def find_turn_ancestors(connection: Connection, turns: Collection[int], most: int) -> dict[int, tuple[int, int]]:
     """Return parent and message of turns and their ancestors, at most `most`."""
     found = connection.execute(_ANCESTORS, {"turns": json.dumps(sorted(turns)), "most": most})
     return {row.id: (row.parent, row.message) for row in found}
 
 
-def message_path(connection: Connection, turn: int, deepest: int = _DEEPEST) -> list[bytes]:
+def list_messages_to_turn(connection: Connection, turn: int, deepest: int = _DEEPEST) -> list[bytes]:
     """Return the messages up to a turn, or the last ones."""
     found = connection.execute(_PATH, {"turn": turn, "deepest": deepest})
     return list(found.scalars())
 
 
-def prune_turn(connection: Connection, turn: int) -> None:
+def delete_unreferenced_turn(connection: Connection, turn: int) -> None:
     """Delete an unreferenced turn, its message if unshared, and unreferenced ancestors."""
     while turn:
         needed = connection.exec_driver_sql(
@@ -68,7 +68,7 @@ def prune_turn(connection: Connection, turn: int) -> None:
         turn = row.parent
 
 
-def find_turn(connection: Connection, parent: int, message: int) -> int | None:
+def find_child_turn(connection: Connection, parent: int, message: int) -> int | None:
     found: int | None = connection.exec_driver_sql(
         "SELECT id FROM exchange_turns WHERE parent = ? AND message = ?", (parent, message)
     ).scalar()

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, Integer, case, cast, func, select
 
 from paddock.store.database import Store
-from paddock.store.model_exchanges.exchange_store import exchange_id_prefix
+from paddock.store.model_exchanges.exchange_store import smallest_exchange_id_at
 from paddock.store.tables import exchanges, tenants
 from paddock.store.visibility import visible_exchange_conditions
 
-SHARES = (0.5, 0.9, 0.99)
+PERCENTILES = (0.5, 0.9, 0.99)
 _FAILED = ("refused", "failed", "cut")
 _ANSWERED = "ok"
 
@@ -32,7 +32,7 @@ class UsageBucket:
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseTimes:
+class ResponseTimePercentiles:
     """Response times of complete answers in seconds: median, p90 and p99."""
 
     total: tuple[float, ...]
@@ -40,11 +40,11 @@ class ResponseTimes:
     """`None` without measured answers."""
 
 
-class SeriesStore:
+class UsageSeriesStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def buckets(
+    async def read_usage_buckets(
         self, tenant: str | None, filters: Mapping[str, str], since: float, until: float, width: int
     ) -> Sequence[UsageBucket]:
         """Return usage between two times in intervals of `width` seconds, without empty ones.
@@ -72,15 +72,15 @@ class SeriesStore:
 
         return await self._store.read(work)
 
-    async def delays(
+    async def read_response_times(
         self, tenant: str | None, filters: Mapping[str, str], since: float, until: float, width: int
-    ) -> Mapping[int, ResponseTimes]:
+    ) -> Mapping[int, ResponseTimePercentiles]:
         """Return response times of complete answers, by start of the interval."""
 
-        def work(connection: Connection) -> Mapping[int, ResponseTimes]:
+        def work(connection: Connection) -> Mapping[int, ResponseTimePercentiles]:
             whole = _ranks(connection, exchanges.c.total, tenant, filters, since, until, width)
             first = _ranks(connection, exchanges.c.first_byte, tenant, filters, since, until, width)
-            return {begin: ResponseTimes(values, first.get(begin, ())) for begin, values in whole.items()}
+            return {begin: ResponseTimePercentiles(values, first.get(begin, ())) for begin, values in whole.items()}
 
         return await self._store.read(work)
 
@@ -105,7 +105,7 @@ def _ranks(
         .where(*_within(tenant, filters, since, until), exchanges.c.outcome == _ANSWERED, column.is_not(None))
         .subquery()
     )
-    shares = [func.min(case((ranked.c.place >= share * ranked.c.many, ranked.c.value))) for share in SHARES]
+    shares = [func.min(case((ranked.c.place >= share * ranked.c.many, ranked.c.value))) for share in PERCENTILES]
     statement = select(ranked.c.bucket, *shares).group_by(ranked.c.bucket)
     return {int(row[0]) * width: tuple(row[1:]) for row in connection.execute(statement)}
 
@@ -113,4 +113,9 @@ def _ranks(
 def _within(tenant: str | None, filters: Mapping[str, str], since: float, until: float) -> list[ColumnElement[bool]]:
     whose = [exchanges.c.tenant.in_(select(tenants.c.name))] if tenant is None else visible_exchange_conditions(tenant)
     given = [exchanges.c[name] == value for name, value in filters.items()]
-    return [*whose, exchanges.c.id >= exchange_id_prefix(since), exchanges.c.id < exchange_id_prefix(until), *given]
+    return [
+        *whose,
+        exchanges.c.id >= smallest_exchange_id_at(since),
+        exchanges.c.id < smallest_exchange_id_at(until),
+        *given,
+    ]

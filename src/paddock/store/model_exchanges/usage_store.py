@@ -13,10 +13,10 @@ from sqlalchemy.dialects.sqlite import insert
 from paddock.store.database import Store
 from paddock.store.tables import usage
 
-DIMENSIONS = ("tenant", "day", "key_id", "model", "provider", "sandbox")
+USAGE_DIMENSIONS = ("tenant", "day", "key_id", "model", "provider", "sandbox")
 """Dimensions of usage, in the order of the key."""
-KEY_ID = DIMENSIONS.index("key_id")
-Key = tuple[str, str, str, str, str, str]
+KEY_ID_POSITION = USAGE_DIMENSIONS.index("key_id")
+UsageSumKey = tuple[str, str, str, str, str, str]
 """Value per dimension; empty text if unknown."""
 
 
@@ -43,12 +43,12 @@ class UsageTally:
     """Requests with estimated tokens."""
 
     def add(self, other: UsageTally) -> None:
-        for name in NUMBERS:
+        for name in USAGE_NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-NUMBERS = tuple(each.name for each in fields(UsageTally))
-_SUMS = [func.coalesce(func.sum(usage.c[name]), 0).label(name) for name in NUMBERS]
+USAGE_NUMBERS = tuple(each.name for each in fields(UsageTally))
+_SUMS = [func.coalesce(func.sum(usage.c[name]), 0).label(name) for name in USAGE_NUMBERS]
 
 
 class UsageStore:
@@ -58,17 +58,17 @@ class UsageStore:
         self._store = store
         added = insert(usage)
         self._add = added.on_conflict_do_update(
-            index_elements=DIMENSIONS,
-            set_={name: usage.c[name] + added.excluded[name] for name in NUMBERS}
+            index_elements=USAGE_DIMENSIONS,
+            set_={name: usage.c[name] + added.excluded[name] for name in USAGE_NUMBERS}
             | {"subject": func.coalesce(usage.c.subject, added.excluded.subject)},
         )
 
-    def add(self, tallies: Mapping[Key, UsageTally], subjects: Mapping[str, str]) -> Future[None]:
+    def add(self, tallies: Mapping[UsageSumKey, UsageTally], subjects: Mapping[str, str]) -> Future[None]:
         """Queue increments, written in one transaction; `subjects` are owners by key id."""
         rows: list[dict[str, Any]] = [
-            dict(zip(DIMENSIONS, key, strict=True))
-            | {name: getattr(tally, name) for name in NUMBERS}
-            | {"subject": subjects.get(key[KEY_ID])}
+            dict(zip(USAGE_DIMENSIONS, key, strict=True))
+            | {name: getattr(tally, name) for name in USAGE_NUMBERS}
+            | {"subject": subjects.get(key[KEY_ID_POSITION])}
             for key, tally in tallies.items()
         ]
 
@@ -91,7 +91,7 @@ class UsageStore:
 
         With a subject, only usage of its keys, and usage recorded before keys had owners.
         """
-        columns = [usage.c[name] for name in DIMENSIONS if name in by]
+        columns = [usage.c[name] for name in USAGE_DIMENSIONS if name in by]
         conditions: list[ColumnElement[bool]] = [usage.c[name] == value for name, value in values.items()]
         if subject is not None:
             conditions.append(or_(usage.c.subject == subject, usage.c.subject.is_(None)))

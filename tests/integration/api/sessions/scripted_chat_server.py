@@ -55,7 +55,7 @@ from paddock.store.chat_sessions.session_store import MessageHit, SessionStore
 from paddock.store.database import Store
 from paddock.store.event_store import NewEvent
 from paddock.store.login_store import LoginStore
-from paddock.store.model_exchanges.usage_series import SeriesStore
+from paddock.store.model_exchanges.usage_series import UsageSeriesStore
 from paddock.store.object_counts import ObjectCounts
 
 T = TypeVar("T")
@@ -354,7 +354,7 @@ def run_scripted_chat_server(
                     fleet=paddock.fleet,
                     keys=paddock.keys,
                     counts=ObjectCounts(paddock.store),
-                    series=SeriesStore(paddock.store),
+                    series=UsageSeriesStore(paddock.store),
                     ready=paddock.store.check,
                     logins=BrowserLogins(paddock.keys, LoginStore(paddock.store)),
                     images=paddock.images,

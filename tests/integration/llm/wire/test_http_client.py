@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamTimedOut, UpstreamTimeouts, UpstreamUnreachable
-from paddock.llm.wire.http_client import ConnectionResponse, HttpClient, UpstreamAddress
-from paddock.llm.wire.upstream_connection import UpstreamConnection
-from paddock.llm.wire.upstream_response import HIGH_WATER
+from paddock.llm.wire.http_client import HttpClient, HttpClientResponse, UpstreamAddress
+from paddock.llm.wire.http_client_connection import HttpClientConnection
+from paddock.llm.wire.http_client_response import HIGH_WATER_BYTES
 
 from .raw_http_peers import Upstream, answering, read_request, until
 
@@ -46,7 +46,7 @@ async def ask(
     body: bytes = b"{}",
     timeouts: UpstreamTimeouts | None = None,
     prefix: str = "",
-) -> ConnectionResponse:
+) -> HttpClientResponse:
     origin = UpstreamAddress.parse(upstream.url + prefix)
     return await client.send(origin, method, target, headers or [], body, timeouts or UpstreamTimeouts(connect=2.0))
 
@@ -340,7 +340,7 @@ async def test_fast_upstream_is_back_pressured() -> None:
             before = sent
             await asyncio.sleep(0.15)
         assert sent < 52428800 / 2
-        assert len(answer._body) < HIGH_WATER + 2**20
+        assert len(answer._body) < HIGH_WATER_BYTES + 2**20
         # It was not the upstream that paused, so there was no stall.
         assert len(await answer.read()) == 52428800
         assert await (await ask(client, upstream)).read() == b"ok"
@@ -352,7 +352,7 @@ async def test_large_body_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         body = bytes(50_000_000)
         assert await (await ask(client, upstream, body=body, timeouts=UpstreamTimeouts(first_byte=2.0))).read() == b"ok"
         assert len(upstream.requests[0]) > 50_000_000
-        monkeypatch.setattr("paddock.llm.wire.upstream_response.MAX_WHOLE_BYTES", 1000)
+        monkeypatch.setattr("paddock.llm.wire.http_client_response.MAX_WHOLE_BYTES", 1000)
     async with answering(CHUNKED + b"400\r\n" + b"x" * 1024 + b"\r\n").serving() as upstream, client_of() as client:
         with pytest.raises(UpstreamBroken, match="longer than 1000 bytes"):
             await (await ask(client, upstream)).read()
@@ -414,7 +414,7 @@ async def test_responses_may_arrive_in_any_pieces(cuts: str) -> None:
         pieces = [answer[:cut], answer[cut:]] if cuts == "halves" else [bytes([byte]) for byte in answer]
         near, far = socket.socketpair()
         near.setblocking(False)
-        _, connection = await loop.create_connection(lambda: UpstreamConnection(client, "key", 50.0, loop), sock=near)
+        _, connection = await loop.create_connection(lambda: HttpClientConnection(client, "key", 50.0, loop), sock=near)
         got = connection.send_request(b"-", b"", UpstreamTimeouts(), head_only=False)
         for piece in pieces:
             # Handed over directly: a socket would join them again.

@@ -269,7 +269,7 @@ async def test_client_that_does_not_read_is_disconnected(path: Path) -> None:
 
 
 async def test_refused_client_that_does_not_read_is_disconnected(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paddock.llm.wire.client_connection.LINGER_SECONDS", 0.05)
+    monkeypatch.setattr("paddock.llm.wire.http_server_connection.LINGER_SECONDS", 0.05)
     async with server_at(path, _large, send_timeout=0.08) as http_server, connect_raw(path) as raw:
         raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await raw.send(GET)

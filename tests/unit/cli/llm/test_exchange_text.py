@@ -10,7 +10,12 @@ import pytest
 from paddock.cli.connection.server_client import ServerClient
 from paddock.cli.llm.chat_completion import CompletionResult
 from paddock.cli.llm.exchange_filters import build_exchange_query, parse_time_option
-from paddock.cli.llm.exchange_text import format_answered_by, format_model, format_outcome, format_tokens
+from paddock.cli.llm.exchange_text import (
+    format_answered_by,
+    format_exchange_outcome,
+    format_requested_model,
+    format_token_counts,
+)
 from paddock.cli.llm.model_commands import _answer_facts as facts_of_a_test
 from paddock.cli.output.errors import UsageError
 from paddock.cli.output.formatting import format_cost, format_count, format_latency
@@ -54,29 +59,29 @@ def exchange(**more: Any) -> dict[str, Any]:
 
 
 def test_different_provider_model_is_shown() -> None:
-    assert format_model(exchange()) == "fast → openai/gpt-5"
-    assert format_model(exchange(providerModel="fast")) == "fast → openai"
-    assert format_model(exchange(provider=None)) == "fast"
+    assert format_requested_model(exchange()) == "fast → openai/gpt-5"
+    assert format_requested_model(exchange(providerModel="fast")) == "fast → openai"
+    assert format_requested_model(exchange(provider=None)) == "fast"
 
 
 @pytest.mark.parametrize("kind", ["script", "replay"])
 def test_answers_without_a_model_are_labelled(kind: str) -> None:
     made_up = exchange(providerKind=kind)
     assert "no real model was used" in format_answered_by(made_up)
-    assert format_outcome(made_up) == f"ok ({kind})"
-    assert f"({kind})" in format_outcome({**made_up, "outcome": "cut"})
-    assert format_outcome(exchange()) == "ok"
+    assert format_exchange_outcome(made_up) == f"ok ({kind})"
+    assert f"({kind})" in format_exchange_outcome({**made_up, "outcome": "cut"})
+    assert format_exchange_outcome(exchange()) == "ok"
 
 
 def test_a_failed_outcome_includes_the_reason() -> None:
-    assert format_outcome(exchange(outcome="failed", status=502, error="refused")) == "failed 502: refused"
-    assert format_outcome(exchange(outcome="client_gone", status=200)) == "client gone"
+    assert format_exchange_outcome(exchange(outcome="failed", status=502, error="refused")) == "failed 502: refused"
+    assert format_exchange_outcome(exchange(outcome="client_gone", status=200)) == "client gone"
 
 
 def test_estimated_tokens_are_marked() -> None:
     usage = {"input": 1200, "output": 3, "cacheRead": 1000, "cacheWrite": 0, "reasoning": 0}
-    assert format_tokens(exchange(usage=usage)) == "1,200 in, 3 out (including 1,000 read from cache)"
-    assert format_tokens(exchange(usage=usage, estimated=True)).startswith("~1,200 in, ~3 out")
+    assert format_token_counts(exchange(usage=usage)) == "1,200 in, 3 out (including 1,000 read from cache)"
+    assert format_token_counts(exchange(usage=usage, estimated=True)).startswith("~1,200 in, ~3 out")
 
 
 def test_time_options_accept_ages_and_dates() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from paddock.errors import InvalidInput, NotFound
 from paddock.llm.archive.archive import ExchangeArchive
-from paddock.llm.archive.exchange_parsing import parse_answer
+from paddock.llm.archive.exchange_parsing import parse_archived_answer
 from paddock.llm.exchange import Exchange, ExchangeOutcome, ModelCaller
 from paddock.llm.formats.neutral import ModelText
 from paddock.model.exchanges import ExchangeFilters
@@ -190,7 +190,7 @@ async def test_a_secret_is_nowhere_in_the_file(tmp_path: Path) -> None:
         assert kept.lost_count == 0
         shown = await kept.get("default", exchanges[0].id)
         assert json.loads(shown.request)["messages"][0]["content"] == "[redacted] and [redacted]"
-        told = parse_answer(await kept.get("default", exchanges[1].id))
+        told = parse_archived_answer(await kept.get("default", exchanges[1].id))
         assert told is not None and told.parts == [ModelText("I know [redacted] and [redacted]")]
     for path in tmp_path.iterdir():
         assert secret.encode() not in path.read_bytes() and b"078-05-1120" not in path.read_bytes()
@@ -330,10 +330,10 @@ def size_on_disk(directory: Path) -> int:
 
 async def test_partial_answer_is_shown(tmp_path: Path) -> None:
     whole = [(0.1, piece) for piece in chat_stream(["It ", "is ", "four."])]
-    cut = parse_answer(an_exchange(answer=["x"], response=whole[:3], outcome=ExchangeOutcome.CUT))
+    cut = parse_archived_answer(an_exchange(answer=["x"], response=whole[:3], outcome=ExchangeOutcome.CUT))
     assert cut is not None and cut.parts == [ModelText("It is ")] and cut.notes
-    assert parse_answer(an_exchange(status=500)) is None
-    assert parse_answer(an_exchange(response=[(0.1, b"<html>")])) is None
+    assert parse_archived_answer(an_exchange(status=500)) is None
+    assert parse_archived_answer(an_exchange(response=[(0.1, b"<html>")])) is None
 
 
 async def test_exports_mask_secrets_that_older_exchanges_contain(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paddock.llm.archive.message_preview import MAX_CHARACTERS, make_message_preview
+from paddock.llm.archive.message_preview import MAX_PREVIEW_CHARACTERS, make_message_preview
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_the_newest_words_are_shown(messages: list[dict[str, Any]], expected: st
 
 def test_previews_are_short() -> None:
     long = make_message_preview([json.dumps({"role": "user", "content": "word " * 1000}).encode()])
-    assert len(long) == MAX_CHARACTERS and long.endswith("\N{HORIZONTAL ELLIPSIS}")
+    assert len(long) == MAX_PREVIEW_CHARACTERS and long.endswith("\N{HORIZONTAL ELLIPSIS}")
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[" * 5000, b"\xff", b"7", b'{"content": {"content": {}}}'])

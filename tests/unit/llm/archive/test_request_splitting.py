@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.llm.archive.compression import Compressor, decode_pieces, decompress, encode_pieces
-from paddock.llm.archive.request_splitting import join_request, literal_bytes, map_literals, split_request
+from paddock.llm.archive.compression import Compressor, decode_response_pieces, decompress, encode_response_pieces
+from paddock.llm.archive.request_splitting import (
+    join_request_body,
+    literal_request_bytes,
+    map_literal_bytes,
+    split_request_body,
+)
 
 from .exchange_samples import chat_body
 
@@ -36,8 +41,8 @@ def odd_json(draw: st.DrawFn, depth: int = 0) -> str:
 
 
 def again(body: bytes, operation: str = "generate") -> bytes:
-    parts = split_request(body, operation)
-    return join_request(parts.skeleton, parts.prompt, parts.thread)
+    parts = split_request_body(body, operation)
+    return join_request_body(parts.skeleton, parts.prompt, parts.thread)
 
 
 @settings(max_examples=150, deadline=None)
@@ -74,10 +79,10 @@ def test_unusual_requests_are_restored(body: bytes) -> None:
 
 def test_messages_instructions_and_tools_are_separated() -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
-    parts = split_request(chat_body(messages, tools=[{"type": "function"}]))
+    parts = split_request_body(chat_body(messages, tools=[{"type": "function"}]))
     assert [json.loads(raw) for raw in parts.prompt] == [messages[0], [{"type": "function"}]]
     assert [json.loads(raw) for raw in parts.thread] == [messages[1]]
-    parts = split_request(
+    parts = split_request_body(
         b'{"system":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"messages":[{"role":"user"}]}'
     )
     assert len(parts.prompt) == 2 and len(parts.thread) == 1
@@ -90,20 +95,20 @@ def test_all_turns_of_a_conversation_have_the_same_skeleton(separators: tuple[st
         messages += [{"role": "user", "content": str(turn)} for turn in range(turns)]
         return json.dumps({"model": "m", "messages": messages, "stream": True}, separators=separators).encode()
 
-    assert split_request(body(2)).skeleton == split_request(body(200)).skeleton
+    assert split_request_body(body(2)).skeleton == split_request_body(body(200)).skeleton
 
 
 def test_literals_can_be_changed() -> None:
-    parts = split_request(b'{"user":"me","messages":[{"role":"user"}]}')
-    assert literal_bytes(parts) == [b'{"user":"me","messages":[', b"]}"]
-    map_literals(parts, lambda literal: literal.replace(b"me", b"you", 1) if b"user" in literal else literal)
-    assert join_request(parts.skeleton, parts.prompt, parts.thread).startswith(b'{"user":"you","')
+    parts = split_request_body(b'{"user":"me","messages":[{"role":"user"}]}')
+    assert literal_request_bytes(parts) == [b'{"user":"me","messages":[', b"]}"]
+    map_literal_bytes(parts, lambda literal: literal.replace(b"me", b"you", 1) if b"user" in literal else literal)
+    assert join_request_body(parts.skeleton, parts.prompt, parts.thread).startswith(b'{"user":"you","')
 
 
 @given(st.lists(st.tuples(st.floats(0, 1000), st.binary(max_size=40)), max_size=20))
 def test_pieces_come_back_with_their_times(pieces: list[tuple[float, bytes]]) -> None:
     pieces.sort(key=lambda piece: piece[0])
-    again = decode_pieces(decompress(Compressor().compress(encode_pieces(pieces))))
+    again = decode_response_pieces(decompress(Compressor().compress(encode_response_pieces(pieces))))
     assert [piece for _, piece in again] == [piece for _, piece in pieces]
     assert all(abs(one - other) < 0.001 for (one, _), (other, _) in zip(again, pieces, strict=True))
 

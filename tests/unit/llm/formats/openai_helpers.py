@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from paddock.llm.formats.base import StreamReader
+from paddock.llm.formats.base import ModelStreamReader
 from paddock.llm.formats.neutral import ModelMedia, StreamEvent, TokenUsage, ToolDefinition
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -40,7 +40,7 @@ def split_at(data: bytes, places: list[int]) -> list[bytes]:
 cuts = st.lists(st.integers(0, 10**6), max_size=20)
 
 
-def read_stream(reader: StreamReader, pieces: list[bytes]) -> list[StreamEvent]:
+def read_stream(reader: ModelStreamReader, pieces: list[bytes]) -> list[StreamEvent]:
     events = [event for piece in pieces for event in reader.feed(piece)]
     return events + reader.close()
 

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import deepcopy
 
-from paddock.llm.formats.base import StreamReader, StreamWriter
+from paddock.llm.formats.base import ModelStreamReader, ModelStreamWriter
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartEnded,
+    AnswerPartSigned,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     MessagePart,
     ModelAnswer,
     ModelRefusal,
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartEnded,
-    PartSigned,
-    PartStarted,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
 )
 
 
 def answer_to_small_events(answer: ModelAnswer) -> list[StreamEvent]:
     """Return the stream events of an answer, with deltas of a few characters."""
-    events: list[StreamEvent] = [StreamStarted(answer.id, answer.model)]
+    events: list[StreamEvent] = [AnswerStreamStarted(answer.id, answer.model)]
     for index, part in enumerate(answer.parts):
         begun, text = deepcopy(part), ""
         if isinstance(begun, ModelText | ModelRefusal):
@@ -35,32 +35,32 @@ def answer_to_small_events(answer: ModelAnswer) -> list[StreamEvent]:
             text, begun.text, begun.signature = begun.text, "", None
         elif isinstance(begun, ModelToolCall):
             text, begun.arguments = begun.arguments, ""
-        events.append(PartStarted(index, begun))
-        events += [PartDelta(index, text[start : start + 5]) for start in range(0, len(text), 5)]
+        events.append(AnswerPartStarted(index, begun))
+        events += [AnswerPartDelta(index, text[start : start + 5]) for start in range(0, len(text), 5)]
         if isinstance(part, ModelThinking) and part.signature:
-            events.append(PartSigned(index, part.signature))
-        events.append(PartEnded(index))
-    return [*events, StreamFinished(answer.finish, answer.usage, answer.stop_sequence)]
+            events.append(AnswerPartSigned(index, part.signature))
+        events.append(AnswerPartEnded(index))
+    return [*events, AnswerStreamFinished(answer.finish, answer.usage, answer.stop_sequence)]
 
 
-def answer_from_valid_events(events: Iterable[StreamEvent]) -> ModelAnswer | StreamFailed:
+def answer_from_valid_events(events: Iterable[StreamEvent]) -> ModelAnswer | AnswerStreamFailed:
     """Join stream events to an answer. Fails unless they keep to the contract."""
     parts: dict[int, MessagePart] = {}
     open_parts: set[int] = set()
-    started: StreamStarted | None = None
-    finished: StreamFinished | None = None
+    started: AnswerStreamStarted | None = None
+    finished: AnswerStreamFinished | None = None
     for event in events:
         assert finished is None
         match event:
-            case StreamStarted():
+            case AnswerStreamStarted():
                 assert started is None
                 started = event
-            case PartStarted():
+            case AnswerPartStarted():
                 assert event.index == len(parts)
                 assert all(isinstance(parts[index], ModelToolCall) for index in open_parts)
                 parts[event.index] = deepcopy(event.part)
                 open_parts.add(event.index)
-            case PartDelta():
+            case AnswerPartDelta():
                 part = parts[event.index]
                 assert event.index in open_parts
                 if isinstance(part, ModelToolCall):
@@ -68,15 +68,15 @@ def answer_from_valid_events(events: Iterable[StreamEvent]) -> ModelAnswer | Str
                 else:
                     assert isinstance(part, ModelText | ModelThinking | ModelRefusal)
                     part.text += event.text
-            case PartSigned():
+            case AnswerPartSigned():
                 part = parts[event.index]
                 assert isinstance(part, ModelThinking | ModelToolCall)
                 part.signature = event.signature
-            case PartEnded():
+            case AnswerPartEnded():
                 open_parts.remove(event.index)
-            case StreamFinished():
+            case AnswerStreamFinished():
                 finished = event
-            case StreamFailed():
+            case AnswerStreamFailed():
                 return event
     assert started is not None
     assert finished is not None
@@ -86,11 +86,11 @@ def answer_from_valid_events(events: Iterable[StreamEvent]) -> ModelAnswer | Str
     )
 
 
-def write_events(writer: StreamWriter, events: Iterable[StreamEvent]) -> bytes:
+def write_events(writer: ModelStreamWriter, events: Iterable[StreamEvent]) -> bytes:
     return b"".join(writer.write(event) + writer.ping() * (index == 1) for index, event in enumerate(events))
 
 
-def read_in_pieces(reader: StreamReader, data: bytes, cuts: Iterable[int] = ()) -> list[StreamEvent]:
+def read_in_pieces(reader: ModelStreamReader, data: bytes, cuts: Iterable[int] = ()) -> list[StreamEvent]:
     events: list[StreamEvent] = []
     start = 0
     for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:

@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
 from paddock.llm.formats.anthropic import Anthropic
-from paddock.llm.formats.base import BrokenStream, UntranslatableRequest
+from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartEnded,
+    AnswerPartSigned,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     FinishReason,
     MessageRole,
     ModelAnswer,
@@ -24,15 +31,8 @@ from paddock.llm.formats.neutral import (
     ModelThinking,
     ModelToolCall,
     ModelToolResult,
-    PartDelta,
-    PartEnded,
-    PartSigned,
-    PartStarted,
     ReasoningEffort,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
     TokenUsage,
     ToolChoice,
     ToolDefinition,
@@ -370,14 +370,14 @@ def test_the_signature_of_a_call_travels_as_a_thought() -> None:
 
 def test_calls_that_overlap_are_written_one_after_the_other() -> None:
     events: list[StreamEvent] = [
-        StreamStarted("m", "x"),
-        PartStarted(0, ModelToolCall("a", "a", "")),
-        PartStarted(1, ModelToolCall("b", "b", "")),
-        PartDelta(1, "{}"),
-        PartDelta(0, '{"x"'),
-        PartEnded(1),
-        PartDelta(0, ":1}"),
-        StreamFinished(FinishReason.TOOLS),
+        AnswerStreamStarted("m", "x"),
+        AnswerPartStarted(0, ModelToolCall("a", "a", "")),
+        AnswerPartStarted(1, ModelToolCall("b", "b", "")),
+        AnswerPartDelta(1, "{}"),
+        AnswerPartDelta(0, '{"x"'),
+        AnswerPartEnded(1),
+        AnswerPartDelta(0, ":1}"),
+        AnswerStreamFinished(FinishReason.TOOLS),
     ]
     data = write_events(FORMAT.new_stream_writer(ask()), events)
     kinds = [json.loads(line[6:]) for line in data.decode().splitlines() if line.startswith("data: ")]
@@ -418,7 +418,7 @@ def test_reads_a_providers_stream() -> None:
 
 @pytest.mark.parametrize("data", [b"", STREAM, STREAM + END[:-40], b"data: nonsense\n\n", b'data: {"type":"x"}\n\n'])
 def test_an_incomplete_stream_is_an_error(data: bytes) -> None:
-    with pytest.raises(BrokenStream):
+    with pytest.raises(BrokenModelStream):
         read_in_pieces(FORMAT.new_stream_reader(), data)
 
 
@@ -439,7 +439,12 @@ def test_a_signature_in_pieces_is_joined() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
         {"type": "message_stop"},
     )
-    assert events[1:-1] == [PartStarted(0, ModelThinking()), PartDelta(0, "Hm."), PartSigned(0, "AAABBB"), PartEnded(0)]
+    assert events[1:-1] == [
+        AnswerPartStarted(0, ModelThinking()),
+        AnswerPartDelta(0, "Hm."),
+        AnswerPartSigned(0, "AAABBB"),
+        AnswerPartEnded(0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -454,11 +459,13 @@ def test_a_later_event_about_tokens_does_not_undo_the_stop_reason(later: dict[st
     why = {"type": "message_delta", "delta": {"stop_reason": "max_tokens", "stop_sequence": "X"}}
     more = {"type": "message_delta", **later}
     for deltas in ([why, more], [more, why]):
-        assert sent(*deltas, {"type": "message_stop"})[-1] == StreamFinished(FinishReason.LENGTH, TokenUsage(0, 3), "X")
+        assert sent(*deltas, {"type": "message_stop"})[-1] == AnswerStreamFinished(
+            FinishReason.LENGTH, TokenUsage(0, 3), "X"
+        )
 
 
 def test_a_stream_with_usage_only_has_no_stop_reason() -> None:
-    with pytest.raises(BrokenStream, match="without a stop reason"):
+    with pytest.raises(BrokenModelStream, match="without a stop reason"):
         sent({"type": "message_delta", "usage": {"output_tokens": 3}}, {"type": "message_stop"})
 
 
@@ -470,7 +477,7 @@ def test_reasoning_tokens_of_a_stream_are_reported() -> None:
         later,
         {"type": "message_stop"},
     )
-    assert events[-1] == StreamFinished(FinishReason.STOP, TokenUsage(0, 9, reasoning=7))
+    assert events[-1] == AnswerStreamFinished(FinishReason.STOP, TokenUsage(0, 9, reasoning=7))
 
 
 @pytest.mark.parametrize("system", [[], [ModelMessage(MessageRole.SYSTEM, [ModelText("Be brief.")])]])
@@ -482,7 +489,7 @@ def test_a_conversation_of_only_whitespace_is_refused(system: list[ModelMessage]
 def test_an_error_in_the_stream_is_a_failure() -> None:
     error = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
     [*_, last] = read_in_pieces(FORMAT.new_stream_reader(), STREAM + error)
-    assert last == StreamFailed(ModelFailure(529, "Overloaded", "overloaded_error"))
+    assert last == AnswerStreamFailed(ModelFailure(529, "Overloaded", "overloaded_error"))
     assert read_in_pieces(FORMAT.new_stream_reader(), FORMAT.new_stream_writer(ask()).write(last)) == [last]
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.base import BrokenStream, UntranslatableRequest
+from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.embeddings import EMBEDDING_FORMATS, EmbeddingAnswer, EmbeddingFormat, EmbeddingRequest
-from paddock.llm.formats.model_list import ListedModel, write_model_entry, write_model_list
+from paddock.llm.formats.model_list import ModelListEntry, write_model_entry, write_model_list
 
 OPENAI, GEMINI = EMBEDDING_FORMATS["openai-chat"], EMBEDDING_FORMATS["gemini"]
 BOTH = [OPENAI, GEMINI]
@@ -91,14 +91,14 @@ def test_wrong_requests_to_gemini_are_refused(body: bytes) -> None:
     "item", [{}, {"embedding": "!", "values": "!"}, {"embedding": ["a"], "values": ["a"]}, None, 7]
 )
 def test_malformed_answers_are_errors(form: EmbeddingFormat, item: Any) -> None:
-    with pytest.raises(BrokenStream):
+    with pytest.raises(BrokenModelStream):
         form.read_answer(json.dumps({"data": [item], "embeddings": [item]}).encode())
-    with pytest.raises(BrokenStream, match="no"):
+    with pytest.raises(BrokenModelStream, match="no"):
         form.read_answer(b'{"error":{"message":"no"}}')
 
 
 def test_models_are_listed_in_the_shape_of_each_format() -> None:
-    models = [ListedModel("a"), ListedModel("b", name="Bee", context=10, output=5)]
+    models = [ModelListEntry("a"), ModelListEntry("b", name="Bee", context=10, output=5)]
     assert [item["id"] for item in json.loads(write_model_list("openai-responses", models))["data"]] == ["a", "b"]
     listed = json.loads(write_model_list("anthropic", models))
     assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("a", "b", False)

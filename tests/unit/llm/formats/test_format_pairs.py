@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.llm.formats.answer_events import answer_from_events, events_from_answer
+from paddock.llm.formats.answer_events import answer_from_events, stream_events_from_answer
 from paddock.llm.formats.anthropic import Anthropic
 from paddock.llm.formats.base import WireFormat
 from paddock.llm.formats.gemini import Gemini
@@ -100,7 +100,10 @@ def test_an_answer_reaches_the_client_unchanged(client: WireFormat, provider: Wi
             client.new_stream_writer(asked(client, True)),
         )
         reader, back = provider.new_stream_reader(), client.new_stream_reader()
-        events = reader.feed(b"".join(upstream.write(event) for event in events_from_answer(answer()))) + reader.close()
+        events = (
+            reader.feed(b"".join(upstream.write(event) for event in stream_events_from_answer(answer())))
+            + reader.close()
+        )
         told = back.feed(b"".join(downstream.write(event) for event in events)) + back.close()
         received = answer_from_events(told)
     assert received is not None

@@ -23,7 +23,7 @@ from paddock.llm.formats import (
 )
 from paddock.llm.formats.anthropic import answer as anthropic_answer
 from paddock.llm.formats.anthropic import request_writer as anthropic_write
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.gemini import answer as gemini_answer
 from paddock.llm.formats.gemini import request_reader as gemini_read
 from paddock.llm.formats.gemini import request_writer as gemini_write
@@ -43,17 +43,17 @@ from paddock.llm.formats.neutral import (
 )
 from paddock.llm.formats.openai_chat import answer as chat_answer
 from paddock.llm.formats.openai_chat import reasoning
-from paddock.llm.formats.openai_chat.request_reader import UNTRANSLATABLE_FIELDS as CHAT_NOTED
+from paddock.llm.formats.openai_chat.request_reader import UNTRANSLATABLE_CHAT_FIELDS
 from paddock.llm.formats.openai_chat.request_writer import _MAX_CALL_ID_LENGTH as CHAT_ID
 from paddock.llm.formats.openai_responses import item_reference_bodies
-from paddock.llm.formats.openai_responses.request_reader import UNTRANSLATABLE_FIELDS as RESPONSES_NOTED
+from paddock.llm.formats.openai_responses.request_reader import UNTRANSLATABLE_RESPONSES_FIELDS
 from paddock.llm.formats.openai_responses.request_writer import _MAX_CALL_ID_LENGTH as RESPONSES_ID
 from paddock.llm.formats.openai_responses.request_writer import _MIN_OUTPUT_TOKENS
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.formats.stream_end import StreamEndDetector, StreamEnding
 from paddock.llm.formats.token_counting import MEDIA_TOKENS
 from paddock.llm.gateway import gateway, header_filter, recent_answers
-from paddock.llm.gateway.upstream import CLIENT_FAULT_STATUSES, MAX_RETRY_AFTER, RETRIED_STATUSES
+from paddock.llm.gateway.retries_and_fallbacks import CLIENT_FAULT_STATUSES, MAX_RETRY_AFTER, RETRIED_STATUSES
 from paddock.llm.offload import worker_tasks
 from paddock.llm.providers import local_response
 
@@ -182,12 +182,12 @@ def test_signatures_and_their_makers() -> None:
         assert f"`{maker}`" in PAGE.partition("MAKER is ")[2][:120]
     thought = thought_signatures.parse_thought("", "paddock:gemini:SEAL", thought_signatures.ANTHROPIC)
     assert (
-        thought_signatures.format_signature(thought.signature or "", thought_signatures.ANTHROPIC)
+        thought_signatures.format_thought_signature(thought.signature or "", thought_signatures.ANTHROPIC)
         == "paddock:gemini:SEAL"
     )
     redacted = thought_signatures.parse_thought("", "paddock:anthropic.redacted:SEAL", thought_signatures.OPENAI)
     assert (
-        thought_signatures.format_signature(redacted.redacted or "", thought_signatures.OPENAI, redacted=True)
+        thought_signatures.format_thought_signature(redacted.redacted or "", thought_signatures.OPENAI, redacted=True)
         == "paddock:anthropic.redacted:SEAL"
     )
     assert f"`{gemini_write._SKIP_SIGNATURE_CHECK}`" in PAGE
@@ -200,7 +200,7 @@ def test_budgets_of_efforts() -> None:
         known = (anthropic_write._BUDGETS, gemini_write._BUDGETS, reasoning._BUDGETS)
         assert rows[effort] == [budgets.get(effort) for budgets in known], effort
     for budget, effort in ((4096, ReasoningEffort.LOW), (16384, ReasoningEffort.MEDIUM), (16385, ReasoningEffort.HIGH)):
-        assert openai_shared.requested_effort(ModelRequest("m", [], thinking_budget=budget)) is effort
+        assert openai_shared.requested_reasoning_effort(ModelRequest("m", [], thinking_budget=budget)) is effort
 
 
 def test_dialects_of_thinking() -> None:
@@ -236,13 +236,13 @@ def test_stop_reasons_that_are_read() -> None:
     for format, word, taken in (map(bare, row) for row in tables("Read")[0]):
         told.setdefault(format, set()).add(word)
         if taken == "failure":
-            with pytest.raises(BrokenStream):
+            with pytest.raises(BrokenModelStream):
                 FORMATS[format].read_answer(answer_body(format, word))
         else:
             assert FORMATS[format].read_answer(answer_body(format, word)).finish is FinishReason(taken), (format, word)
     assert told["anthropic"] == set(anthropic_answer._FINISH_BY_STOP_REASON)
-    assert told["gemini"] == set(gemini_answer._FINISH_BY_REASON) | gemini_answer.ERROR_FINISH_REASONS
-    assert told["openai-chat"] == set(chat_answer._FINISH_BY_REASON) | chat_answer.FAILED_FINISH_REASONS | {
+    assert told["gemini"] == set(gemini_answer._FINISH_BY_REASON) | gemini_answer.GEMINI_ERROR_FINISH_REASONS
+    assert told["openai-chat"] == set(chat_answer._FINISH_BY_REASON) | chat_answer.CHAT_FAILED_FINISH_REASONS | {
         "stop",
         "tool_calls",
     }
@@ -332,7 +332,10 @@ def test_messages_match_the_code(heading: str) -> None:
 
 
 def test_fields_that_are_noted() -> None:
-    for format, noted in (("openai-chat", CHAT_NOTED), ("openai-responses", RESPONSES_NOTED)):
+    for format, noted in (
+        ("openai-chat", UNTRANSLATABLE_CHAT_FIELDS),
+        ("openai-responses", UNTRANSLATABLE_RESPONSES_FIELDS),
+    ):
         [cell] = [
             row[1]
             for row in tables("What is left out with a note")[0]
@@ -360,8 +363,12 @@ def _last_event(word: str, format: str) -> bytes:
     if word == "[DONE]":
         return b"data: [DONE]\n\n"
     if word == "error" and format in ("openai-chat", "gemini"):
-        return sse.encode_event({"error": {"message": "no"}})
-    return sse.encode_event(values[word]) if word in values else sse.encode_event({"type": word}, word)
+        return sse.encode_server_sent_event({"error": {"message": "no"}})
+    return (
+        sse.encode_server_sent_event(values[word])
+        if word in values
+        else sse.encode_server_sent_event({"type": word}, word)
+    )
 
 
 def test_limits() -> None:
@@ -371,7 +378,8 @@ def test_limits() -> None:
         "request": f"{LlmConfig().max_body // mebibyte} MiB, `llm.max_body`",
         "values of a request that is translated, or answered by a script or a recording": f"{worker_tasks.MAX_VALUES}",
         "answers whose items one request may refer to": (
-            f"{item_reference_bodies.MAX_ANSWERS}, with {item_reference_bodies.MAX_ADDED // mebibyte} MiB together"
+            f"{item_reference_bodies.MAX_REFERENCED_ANSWERS}, "
+            f"with {item_reference_bodies.MAX_ADDED_ITEM_BYTES // mebibyte} MiB together"
         ),
         "recent answers in memory for references": (
             f"{recent_answers.MAX_ANSWERS}, with {recent_answers.MAX_BYTES // mebibyte} MiB together "

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
 from paddock.llm.formats.anthropic import Anthropic
-from paddock.llm.formats.base import BrokenStream, UntranslatableRequest
+from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.gemini import Gemini
 from paddock.llm.formats.gemini.schema_conversion import GeminiSchemaWriter, read_gemini_schema
 from paddock.llm.formats.neutral import (
+    AnswerStreamFailed,
     FinishReason,
     MessageRole,
     ModelAnswer,
@@ -28,7 +29,6 @@ from paddock.llm.formats.neutral import (
     ModelToolResult,
     ProviderSignature,
     ReasoningEffort,
-    StreamFailed,
     TokenUsage,
     ToolChoice,
     ToolDefinition,
@@ -460,7 +460,7 @@ def test_reads_a_providers_stream(form: Any, cut: int) -> None:
 
 @pytest.mark.parametrize("data", [b"", as_events(PIECES), as_array(PIECES), b"data: nonsense\n\n", b"[{]}"])
 def test_an_incomplete_stream_is_an_error(data: bytes) -> None:
-    with pytest.raises(BrokenStream):
+    with pytest.raises(BrokenModelStream):
         read_in_pieces(FORMAT.new_stream_reader(), data)
 
 
@@ -468,14 +468,14 @@ def test_an_incomplete_stream_is_an_error(data: bytes) -> None:
 def test_an_error_in_the_stream_is_a_failure(form: Any) -> None:
     error = {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}
     [*_, last] = read_in_pieces(FORMAT.new_stream_reader(), form([*PIECES, error]))
-    assert last == StreamFailed(ModelFailure(503, "busy", "overloaded_error"))
+    assert last == AnswerStreamFailed(ModelFailure(503, "busy", "overloaded_error"))
 
 
 def test_a_malformed_call_is_a_failure_and_not_an_end() -> None:
     piece = {"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "print("}]}
     [*_, last] = read_in_pieces(FORMAT.new_stream_reader(), as_events([piece]))
-    assert isinstance(last, StreamFailed) and "print(" in last.failure.message
-    with pytest.raises(BrokenStream):
+    assert isinstance(last, AnswerStreamFailed) and "print(" in last.failure.message
+    with pytest.raises(BrokenModelStream):
         FORMAT.read_answer(json.dumps(piece).encode())
 
 

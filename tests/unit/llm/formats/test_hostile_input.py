@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
 from paddock.llm.formats.anthropic import Anthropic
-from paddock.llm.formats.base import BrokenStream, WireFormat
+from paddock.llm.formats.base import BrokenModelStream, WireFormat
 from paddock.llm.formats.gemini import Gemini
 from paddock.llm.formats.neutral import ModelRequest
 from paddock.llm.formats.registry import FORMATS
@@ -114,7 +114,7 @@ def check(source: WireFormat, where: int, junk: Any) -> None:
         answer = source.read_answer(data)
         for target in FORMATS.values():
             target.write_answer(answer)
-    except BrokenStream:
+    except BrokenModelStream:
         pass
     reader = source.new_stream_reader()
     try:
@@ -124,6 +124,6 @@ def check(source: WireFormat, where: int, junk: Any) -> None:
             for event in events:
                 writer.write(event)
         reader.close()
-    except BrokenStream:
+    except BrokenModelStream:
         pass
     assert source.read_failure(500, data).message

@@ -9,7 +9,7 @@ import pytest
 
 from paddock.errors import InvalidInput
 from paddock.llm.formats.answer_events import answer_from_events
-from paddock.llm.formats.base import BrokenStream, UntranslatableRequest, WireFormat
+from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest, WireFormat
 from paddock.llm.formats.neutral import (
     MessageRole,
     ModelFailure,
@@ -218,7 +218,7 @@ def test_tokens_are_counted(form: WireFormat) -> None:
     assert [tool.name for tool in again.tools] == ["f"]
     assert form.read_token_count(form.write_token_count(7)) == 7
     for junk in (b"", b"[]", b"{}", b'{"input_tokens":"x","totalTokens":"x"}'):
-        with pytest.raises(BrokenStream):
+        with pytest.raises(BrokenModelStream):
             form.read_token_count(junk)
 
 

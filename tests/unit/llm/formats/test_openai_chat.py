@@ -8,9 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.answer_events import answer_from_events, events_from_answer
-from paddock.llm.formats.base import BrokenStream, UntranslatableRequest
+from paddock.llm.formats.answer_events import answer_from_events, stream_events_from_answer
+from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
     FinishReason,
     MessagePart,
     MessageRole,
@@ -24,10 +27,7 @@ from paddock.llm.formats.neutral import (
     ModelThinking,
     ModelToolCall,
     ModelToolResult,
-    PartDelta,
     ReasoningEffort,
-    StreamFailed,
-    StreamFinished,
     TokenUsage,
     ToolChoice,
     ToolDefinition,
@@ -249,7 +249,7 @@ def answers(draw: st.DrawFn) -> ModelAnswer:
 def test_answers_survive_a_round_trip_whole_and_streamed(answer: ModelAnswer, places: list[int]) -> None:
     assert chat.read_answer(chat.write_answer(answer)) == answer
     writer = chat.new_stream_writer(ModelRequest("m", [], extra={"openai-chat": {"include_usage": True}}))
-    data = b"".join(writer.write(event) for event in events_from_answer(answer))
+    data = b"".join(writer.write(event) for event in stream_events_from_answer(answer))
     assert data.endswith(b"data: [DONE]\n\n")
     assert answer_from_events(read_stream(chat.new_stream_reader(), cases.split_at(data, places))) == answer
 
@@ -257,7 +257,7 @@ def test_answers_survive_a_round_trip_whole_and_streamed(answer: ModelAnswer, pl
 def test_usage_is_streamed_only_to_clients_that_asked() -> None:
     answer = ModelAnswer("i", "m", [ModelText("hi")], FinishReason.STOP, usage=TokenUsage(3, 4))
     writer = chat.new_stream_writer(ModelRequest("m", []))
-    assert b"usage" not in b"".join(writer.write(event) for event in events_from_answer(answer))
+    assert b"usage" not in b"".join(writer.write(event) for event in stream_events_from_answer(answer))
 
 
 DONE = "[DONE]"
@@ -357,11 +357,13 @@ def test_usage_comes_after_the_reason_or_with_it() -> None:
     within = sse(chunk({"content": "a"}, "stop", usage=usage))
     for data in (after, within):
         last = read_stream(chat.new_stream_reader(), [data])[-1]
-        assert last == StreamFinished(FinishReason.STOP, TokenUsage(9, 5, cache_read=4, reasoning=2))
+        assert last == AnswerStreamFinished(FinishReason.STOP, TokenUsage(9, 5, cache_read=4, reasoning=2))
 
 
 def test_text_arrives_at_once() -> None:
-    assert chat.new_stream_reader().feed(sse(chunk({"role": "assistant", "content": "a"})))[-1] == PartDelta(0, "a")
+    assert chat.new_stream_reader().feed(sse(chunk({"role": "assistant", "content": "a"})))[-1] == AnswerPartDelta(
+        0, "a"
+    )
 
 
 @pytest.mark.parametrize(
@@ -369,7 +371,7 @@ def test_text_arrives_at_once() -> None:
     [b"", sse(chunk({"content": "a"})), sse("{garbage"), sse("[]"), sse(DONE), sse({"choices": "x"}), b"<html>oops"],
 )
 def test_an_incomplete_stream_is_an_error(data: bytes) -> None:
-    with pytest.raises(BrokenStream):
+    with pytest.raises(BrokenModelStream):
         read_stream(chat.new_stream_reader(), [data])
 
 
@@ -377,8 +379,8 @@ def test_an_error_in_the_stream_is_a_failure() -> None:
     error = {"error": {"message": "slow down", "type": "rate_limit_error", "code": "rate_limit_exceeded"}}
     events = read_stream(chat.new_stream_reader(), [sse(chunk({"content": "a"}), error)])
     failure = ModelFailure(429, "slow down", "rate_limit_error", "rate_limit_exceeded")
-    assert events[-1] == StreamFailed(failure)
-    written = chat.new_stream_writer(ModelRequest("m", [])).write(StreamFailed(failure))
+    assert events[-1] == AnswerStreamFailed(failure)
+    written = chat.new_stream_writer(ModelRequest("m", [])).write(AnswerStreamFailed(failure))
     assert json.loads(written.removeprefix(b"data: "))["error"]["code"] == "rate_limit_exceeded"
 
 
@@ -413,5 +415,5 @@ def test_a_too_long_prompt_has_openais_error_code() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"choices":[]}', b'{"choices":[{}]}', b'{"error":{"message":"x"}}'])
 def test_a_malformed_answer_is_an_error(data: bytes) -> None:
-    with pytest.raises(BrokenStream):
+    with pytest.raises(BrokenModelStream):
         chat.read_answer(data)

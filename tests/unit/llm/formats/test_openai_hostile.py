@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.base import BrokenStream, WireFormat
+from paddock.llm.formats.base import BrokenModelStream, WireFormat
 from paddock.llm.formats.openai_chat import OpenAIChat
 from paddock.llm.formats.openai_responses import OpenAIResponses
 from paddock.llm.formats.registry import FORMATS
@@ -120,7 +120,7 @@ def test_a_corrupted_answer_is_parsed_or_an_error(form: WireFormat, good: Any) -
         form.read_failure(500, data)
         try:
             form.write_answer(form.read_answer(data))
-        except BrokenStream:
+        except BrokenModelStream:
             pass
 
 
@@ -132,7 +132,7 @@ def test_a_corrupted_stream_is_parsed_or_an_error(form: WireFormat, good: Any) -
     for bad in spoilt(good):
         try:
             read_stream(form.new_stream_reader(), [sse(*bad)])
-        except BrokenStream:
+        except BrokenModelStream:
             pass
 
 

@@ -8,9 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.answer_events import answer_from_events, events_from_answer
-from paddock.llm.formats.base import BrokenStream, UntranslatableRequest
+from paddock.llm.formats.answer_events import answer_from_events, stream_events_from_answer
+from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.neutral import (
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     FinishReason,
     MessagePart,
     MessageRole,
@@ -25,9 +28,6 @@ from paddock.llm.formats.neutral import (
     ModelToolCall,
     ModelToolResult,
     ReasoningEffort,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
     TokenUsage,
     ToolChoice,
 )
@@ -136,7 +136,7 @@ def test_calls_use_the_clients_own_tools() -> None:
     )
     answer = ModelAnswer("r", "m", [patch, add], FinishReason.TOOLS)
     writer = responses.new_stream_writer(request)
-    data = b"".join(writer.write(event) for event in events_from_answer(answer))
+    data = b"".join(writer.write(event) for event in stream_events_from_answer(answer))
     for output in (writer.response["output"], json.loads(responses.write_answer(answer, request))["output"]):
         assert (output[0]["type"], output[0]["input"]) == ("custom_tool_call", "*** Begin")
         assert (output[1]["namespace"], output[1]["name"]) == ("mcp__calc", "add")
@@ -260,7 +260,7 @@ def answers(draw: st.DrawFn) -> ModelAnswer:
 def test_answers_survive_a_round_trip_whole_and_streamed(answer: ModelAnswer, places: list[int]) -> None:
     assert responses.read_answer(responses.write_answer(answer)) == answer
     writer = responses.new_stream_writer(ModelRequest("m", []))
-    data = b"".join(writer.write(event) for event in events_from_answer(answer))
+    data = b"".join(writer.write(event) for event in stream_events_from_answer(answer))
     assert answer_from_events(read_stream(responses.new_stream_reader(), cases.split_at(data, places))) == answer
 
 
@@ -272,7 +272,7 @@ def test_a_stream_has_every_event_that_clients_wait_for() -> None:
     parts: list[MessagePart] = [ModelThinking("t", "seal"), ModelText("a"), ModelToolCall("c", "f", "{}")]
     writer = responses.new_stream_writer(ModelRequest("m", []))
     answer = ModelAnswer("r", "m", parts, FinishReason.TOOLS, usage=TokenUsage(5, 3, 2, 0, 1))
-    events = events_of(b"".join(writer.write(event) for event in events_from_answer(answer)))
+    events = events_of(b"".join(writer.write(event) for event in stream_events_from_answer(answer)))
     assert [event["type"].removeprefix("response.") for event in events] == [
         "created",
         "in_progress",
@@ -310,7 +310,9 @@ def test_a_stream_has_every_event_that_clients_wait_for() -> None:
 
 def test_an_answer_cut_short_is_incomplete() -> None:
     writer = responses.new_stream_writer(ModelRequest("m", []))
-    events = events_of(writer.write(StreamStarted("r", "m")) + writer.write(StreamFinished(FinishReason.LENGTH)))
+    events = events_of(
+        writer.write(AnswerStreamStarted("r", "m")) + writer.write(AnswerStreamFinished(FinishReason.LENGTH))
+    )
     assert events[-1]["type"] == "response.incomplete"
     assert events[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
 
@@ -318,7 +320,7 @@ def test_an_answer_cut_short_is_incomplete() -> None:
 def test_a_failure_ends_the_stream_even_before_it_began() -> None:
     events = events_of(
         responses.new_stream_writer(ModelRequest("m", [])).write(
-            StreamFailed(ModelFailure(529, "busy", "overloaded_error"))
+            AnswerStreamFailed(ModelFailure(529, "busy", "overloaded_error"))
         )
     )
     assert [event["type"] for event in events] == ["response.created", "response.in_progress", "response.failed"]
@@ -419,7 +421,7 @@ def test_streams_of_real_servers(case: str) -> None:
     ],
 )
 def test_an_incomplete_stream_is_an_error(data: bytes) -> None:
-    with pytest.raises(BrokenStream):
+    with pytest.raises(BrokenModelStream):
         read_stream(responses.new_stream_reader(), [data])
 
 
@@ -434,7 +436,7 @@ def test_an_incomplete_stream_is_an_error(data: bytes) -> None:
 )
 def test_an_error_in_the_stream_is_a_failure(event: dict[str, Any]) -> None:
     last = read_stream(responses.new_stream_reader(), [sse(CREATED, event)])[-1]
-    assert last == StreamFailed(ModelFailure(429, "slow", "rate_limit_error", "rate_limit_exceeded"))
+    assert last == AnswerStreamFailed(ModelFailure(429, "slow", "rate_limit_error", "rate_limit_exceeded"))
 
 
 @pytest.mark.parametrize(
@@ -442,5 +444,5 @@ def test_an_error_in_the_stream_is_a_failure(event: dict[str, Any]) -> None:
     [b"", b"{}", b'{"status":"failed","error":{"message":"x"},"output":[]}', b'{"output":[{"type":"function_call"}]}'],
 )
 def test_a_malformed_answer_is_an_error(data: bytes) -> None:
-    with pytest.raises(BrokenStream):
+    with pytest.raises(BrokenModelStream):
         responses.read_answer(data)

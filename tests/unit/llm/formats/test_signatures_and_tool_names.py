@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.llm.formats.answer_events import answer_from_events, events_from_answer
+from paddock.llm.formats.answer_events import answer_from_events, stream_events_from_answer
 from paddock.llm.formats.base import WireFormat
-from paddock.llm.formats.gemini.foreign_thoughts import pack_thoughts, unpack_thoughts
+from paddock.llm.formats.gemini.foreign_thoughts import pack_thoughts_in_signature, unpack_thoughts_from_signature
 from paddock.llm.formats.neutral import (
+    AnswerPartStarted,
     FinishReason,
     MessagePart,
     MessageRole,
@@ -23,13 +24,12 @@ from paddock.llm.formats.neutral import (
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartStarted,
     ProviderSignature,
     StreamEvent,
     ToolDefinition,
 )
 from paddock.llm.formats.registry import FORMATS
-from paddock.llm.formats.thought_signatures import format_signature, parse_thought
+from paddock.llm.formats.thought_signatures import format_thought_signature, parse_thought
 from paddock.llm.formats.tool_names import client_tool_names, provider_call_id, provider_tool_name
 
 FAMILIES = {"openai-chat": "openai-chat", "openai-responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
@@ -43,7 +43,7 @@ def maker(seal: str | None) -> str | None:
 
 @given(seals, st.sampled_from(MAKERS), st.sampled_from(MAKERS), st.booleans())
 def test_signatures_survive_a_round_trip_in_any_family(seal: str, made_by: str, family: str, redacted: bool) -> None:
-    told = format_signature(ProviderSignature(seal, made_by), family, redacted=redacted)
+    told = format_thought_signature(ProviderSignature(seal, made_by), family, redacted=redacted)
     again = parse_thought("hm", told, family)
     found = again.redacted if redacted else again.signature
     assert (found, maker(found)) == (seal, made_by)
@@ -59,17 +59,17 @@ def test_foreign_thoughts_are_packed_into_gemini_signatures(given_: list[tuple[s
         else ModelThinking(text, ProviderSignature(seal, made_by))
         for text, seal, made_by, redacted in given_
     ]
-    envelope = pack_thoughts(thoughts)
+    envelope = pack_thoughts_in_signature(thoughts)
     assert re.fullmatch(r"[A-Za-z0-9_=-]+", envelope), "Google's clients read it as base64"
-    assert unpack_thoughts(envelope) == thoughts
-    assert unpack_thoughts(envelope.replace("-", "+").replace("_", "/")) == thoughts
+    assert unpack_thoughts_from_signature(envelope) == thoughts
+    assert unpack_thoughts_from_signature(envelope.replace("-", "+").replace("_", "/")) == thoughts
 
 
 @pytest.mark.parametrize(
     "junk", ["", "x", "cGFkZG9jazp0aG91Z2h0czp4", "cGFkZG9jazp0aG91Z2h0czpbWzFdXQ==", "cGFkZG9jazp0aG9"]
 )
 def test_malformed_packed_thoughts_are_ignored(junk: str) -> None:
-    assert not unpack_thoughts(junk)
+    assert not unpack_thoughts_from_signature(junk)
 
 
 def told(form: WireFormat, answer: ModelAnswer, stream: bool) -> ModelAnswer:
@@ -78,7 +78,9 @@ def told(form: WireFormat, answer: ModelAnswer, stream: bool) -> ModelAnswer:
     if not stream:
         return form.read_answer(form.write_answer(answer, request))
     writer, reader = form.new_stream_writer(request), form.new_stream_reader()
-    found = answer_from_events(reader.feed(b"".join(map(writer.write, events_from_answer(answer)))) + reader.close())
+    found = answer_from_events(
+        reader.feed(b"".join(map(writer.write, stream_events_from_answer(answer)))) + reader.close()
+    )
     assert found is not None
     return found
 
@@ -184,9 +186,9 @@ def test_clients_see_their_own_names(client: WireFormat, stream: bool) -> None:
     if stream:
         writer, reader = client.new_stream_writer(request), client.new_stream_reader()
         events: list[StreamEvent] = (
-            reader.feed(b"".join(map(writer.write, events_from_answer(answer)))) + reader.close()
+            reader.feed(b"".join(map(writer.write, stream_events_from_answer(answer)))) + reader.close()
         )
-        parts = [event.part for event in events if isinstance(event, PartStarted)]
+        parts = [event.part for event in events if isinstance(event, AnswerPartStarted)]
     else:
         parts = client.read_answer(client.write_answer(answer, request)).parts
     names = [part.name for part in parts if isinstance(part, ModelToolCall)]
@@ -224,7 +226,7 @@ def test_signed_streams_may_be_cut_anywhere(form: WireFormat, places: list[int])
         ModelToolCall("c2", "f", "{}"),
     ]
     writer = form.new_stream_writer(ModelRequest("m", [], stream=True))
-    data = b"".join(map(writer.write, events_from_answer(ModelAnswer("i", "m", parts, FinishReason.TOOLS))))
+    data = b"".join(map(writer.write, stream_events_from_answer(ModelAnswer("i", "m", parts, FinishReason.TOOLS))))
     expected = form.new_stream_reader()
     whole = answer_from_events(expected.feed(data) + expected.close())
     reader, events, start = form.new_stream_reader(), [], 0
@@ -243,7 +245,7 @@ def test_a_stream_is_read_the_same_whole_and_byte_by_byte(form: WireFormat) -> N
         ModelToolCall("c2", "f", "{}"),
     ]
     writer = form.new_stream_writer(ModelRequest("m", [], stream=True))
-    data = b"".join(map(writer.write, events_from_answer(ModelAnswer("i", "m", parts, FinishReason.TOOLS))))
+    data = b"".join(map(writer.write, stream_events_from_answer(ModelAnswer("i", "m", parts, FinishReason.TOOLS))))
     one, each = form.new_stream_reader(), form.new_stream_reader()
     whole = answer_from_events(one.feed(data) + one.close())
     pieces = [event for place in range(len(data)) for event in each.feed(data[place : place + 1])]

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.json_fields import JsonFields, parse_answer_body, parse_request_body
-from paddock.llm.formats.sse import ServerSentEvent, ServerSentEventReader, encode_event
+from paddock.llm.formats.sse import ServerSentEvent, ServerSentEventReader, encode_server_sent_event
 
 CASES = {
     "one": (b"data: a\n\n", [ServerSentEvent("a")]),
@@ -46,7 +46,7 @@ def test_an_event_comes_as_soon_as_it_is_complete() -> None:
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), min_size=1), max_size=4))
 def test_what_is_written_is_read(texts: list[str]) -> None:
     reader = ServerSentEventReader()
-    data = b"".join(encode_event(text, "n") for text in texts)
+    data = b"".join(encode_server_sent_event(text, "n") for text in texts)
     assert reader.feed(data) == [ServerSentEvent(text, "n") for text in texts]
 
 
@@ -55,12 +55,12 @@ def test_an_event_that_is_too_large_is_refused_before_it_ends() -> None:
     assert len(reader.feed(b"data: " + b"x" * 90 + b"\n\n")) == 1
     assert reader.feed(b": comment\n" * 1000) == []
     reader.feed(b"data: " + b"x" * 60)
-    with pytest.raises(BrokenStream, match="100 bytes"):
+    with pytest.raises(BrokenModelStream, match="100 bytes"):
         reader.feed(b"x" * 60)
 
 
 def test_bytes_that_are_not_utf8_are_refused() -> None:
-    with pytest.raises(BrokenStream, match="UTF-8"):
+    with pytest.raises(BrokenModelStream, match="UTF-8"):
         ServerSentEventReader().feed(b"data: \xff\n\n")
 
 
@@ -82,7 +82,7 @@ def test_errors_name_the_path() -> None:
 def test_what_is_not_json_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidInput, match="not JSON"):
         parse_request_body(data)
-    with pytest.raises(BrokenStream, match="not JSON"):
+    with pytest.raises(BrokenModelStream, match="not JSON"):
         parse_answer_body(data)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.llm.formats.base import BrokenStream
-from paddock.llm.formats.neutral import StreamEvent, StreamStarted
+from paddock.llm.formats.base import BrokenModelStream
+from paddock.llm.formats.neutral import AnswerStreamStarted, StreamEvent
 from paddock.llm.formats.registry import FORMATS
 
 from .test_openai_chat import call_delta, chunk
@@ -71,7 +71,7 @@ def outcome(form: str, pieces: list[bytes]) -> tuple[list[StreamEvent], bool]:
         for piece in pieces:
             events += reader.feed(piece)
         events += reader.close()
-    except BrokenStream:
+    except BrokenModelStream:
         return events, True
     return events, False
 
@@ -95,6 +95,6 @@ def test_fast_and_slow_path_agree(form: str, where: int, junk: Any) -> None:
 
 def told(result: tuple[list[StreamEvent], bool]) -> tuple[list[str], bool]:
     events, broke = result
-    shown = [repr(event) for event in events if not isinstance(event, StreamStarted)]
+    shown = [repr(event) for event in events if not isinstance(event, AnswerStreamStarted)]
     # A corrupted ID is replaced by a random one each time.
     return [text for text in shown if "id='call_" not in text], broke

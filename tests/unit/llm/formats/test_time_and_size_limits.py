@@ -15,12 +15,12 @@ from paddock.llm.formats.base import UntranslatableRequest
 from paddock.llm.formats.gemini import schema_conversion as gemini_schema
 from paddock.llm.formats.gemini.schema_conversion import GeminiSchemaWriter
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartStarted,
+    AnswerStreamStarted,
     ModelRequest,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartStarted,
-    StreamStarted,
 )
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.formats.sse import ServerSentEventReader
@@ -131,9 +131,9 @@ def text_in_parts(size: int) -> Work:
 
 def written(part: ModelToolCall | ModelThinking, size: int) -> Work:
     writer = FORMATS["gemini"].new_stream_writer(ModelRequest("m", []))
-    writer.write(StreamStarted("i", "m"))
-    writer.write(PartStarted(0, part))
-    event = PartDelta(0, "a" * 200)
+    writer.write(AnswerStreamStarted("i", "m"))
+    writer.write(AnswerPartStarted(0, part))
+    event = AnswerPartDelta(0, "a" * 200)
 
     def work() -> None:
         for _ in range(size):

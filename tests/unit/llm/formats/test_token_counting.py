@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.llm.formats.answer_events import events_from_answer
+from paddock.llm.formats.answer_events import stream_events_from_answer
 from paddock.llm.formats.neutral import (
+    AnswerStreamFinished,
     FinishReason,
     MessagePart,
     MessageRole,
@@ -19,7 +20,6 @@ from paddock.llm.formats.neutral import (
     ModelText,
     ModelThinking,
     ModelToolCall,
-    StreamFinished,
     TokenUsage,
 )
 from paddock.llm.formats.registry import FORMATS
@@ -48,7 +48,7 @@ def streamed(format: str, answer: ModelAnswer) -> bytes:
     asked = {"model": "m", "messages": [], "stream": True, "stream_options": {"include_usage": True}}
     request = FORMATS["openai-chat"].read_request(json.dumps(asked).encode())
     writer = FORMATS[format].new_stream_writer(request)
-    return b"".join(writer.write(event) for event in events_from_answer(answer))
+    return b"".join(writer.write(event) for event in stream_events_from_answer(answer))
 
 
 def told(usage: TokenUsage | None) -> tuple[int, ...] | None:
@@ -75,7 +75,7 @@ def test_usage_of_a_stream(format: str) -> None:
         assert told(count_answer_tokens(format, True, body)) == (1000, 70, 600)
     reader = FORMATS[format].new_stream_reader()
     last = [*reader.feed(data), *reader.close()][-1]
-    assert isinstance(last, StreamFinished)
+    assert isinstance(last, AnswerStreamFinished)
     assert told(count_answer_tokens(format, True, data)) == told(last.usage)
     assert count_answer_tokens(format, True, streamed(format, an_answer(None))) is None
 
@@ -140,7 +140,7 @@ def test_usage_fields_may_change_their_type(name: str) -> None:
             data = sse(start, end, {"type": "message_stop"})
             assert count_answer_tokens("anthropic", True, data) == expected
             last = FORMATS["anthropic"].new_stream_reader().feed(data)[-1]
-            assert isinstance(last, StreamFinished) and last.usage == expected
+            assert isinstance(last, AnswerStreamFinished) and last.usage == expected
 
 
 @pytest.mark.parametrize("format", FORMATS)

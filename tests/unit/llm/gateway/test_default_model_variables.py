@@ -9,7 +9,7 @@ import pytest
 from paddock.config.llm import LlmConfig
 from paddock.llm.gateway.model_catalog import ModelCatalog
 from paddock.llm.gateway.model_routes import ModelRoutes
-from paddock.llm.gateway.sandbox_access import DefaultModelVariables, proxy_environment
+from paddock.llm.gateway.sandbox_access import DefaultModelVariables, model_client_environment
 from paddock.llm.providers.http_providers import new_http_provider
 from paddock.llm.wire.http_client import HttpClient
 
@@ -64,7 +64,7 @@ async def test_only_allowed_models_are_named() -> None:
 async def test_variables_belong_to_their_family() -> None:
     models = await variables_of({"a": "theirs/a"}).variables(())
     env = {"OPENAI_API_KEY": "own", "GEMINI_MODEL": "mine"}
-    found = proxy_environment("secret", env, models)
+    found = model_client_environment("secret", env, models)
     assert "OPENAI_MODEL" not in found and "OPENAI_BASE_URL" not in found
     assert "GEMINI_MODEL" not in found and found["GEMINI_API_KEY"] == "secret"
     assert found["ANTHROPIC_MODEL"] == found["PADDOCK_MODEL"] == "a"

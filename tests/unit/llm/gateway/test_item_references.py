@@ -15,8 +15,8 @@ from paddock.errors import InvalidInput, TooLarge
 from paddock.llm.archive.archive import ExchangeArchive
 from paddock.llm.archive.exchange_encoding import ArchivedAnswer
 from paddock.llm.exchange import Exchange, ExchangeIdGenerator, ModelCaller
-from paddock.llm.formats.openai_responses.item_ids import new_item_id
-from paddock.llm.formats.openai_responses.item_reference_bodies import MAX_ANSWERS, referenced_items
+from paddock.llm.formats.openai_responses.item_ids import new_output_item_id
+from paddock.llm.formats.openai_responses.item_reference_bodies import MAX_REFERENCED_ANSWERS, referenced_item_ids
 from paddock.llm.gateway.item_references import ItemReferenceResolver
 from paddock.llm.gateway.recent_answers import RecentAnswers
 from paddock.llm.offload.worker_pool import WorkerPool
@@ -34,7 +34,7 @@ def an_answer(text: str = "Hello", *, stream: bool = False, at: float = 0.0, **f
     exchange_id = IDS.new_id(at or time.time())
     item = {
         "type": "message",
-        "id": new_item_id("msg_", exchange_id, 0),
+        "id": new_output_item_id("msg_", exchange_id, 0),
         "role": "assistant",
         "content": [{"type": "output_text", "text": text}],
     }
@@ -50,7 +50,7 @@ def an_answer(text: str = "Hello", *, stream: bool = False, at: float = 0.0, **f
 
 
 def item_id(exchange: Exchange) -> str:
-    return new_item_id("msg_", exchange.id, 0)
+    return new_output_item_id("msg_", exchange.id, 0)
 
 
 def references(exchanges: Sequence[Exchange]) -> bytes:
@@ -99,11 +99,11 @@ async def test_answers_to_another_key_are_not_found(tmp_path: Path) -> None:
 
 
 def test_a_request_with_too_many_references_names_the_limit() -> None:
-    answers = [IDS.new_id(number) for number in range(MAX_ANSWERS + 1)]
-    items = [{"type": "item_reference", "id": new_item_id("msg_", each, 0)} for each in answers]
-    with pytest.raises(TooLarge, match=f"more than {MAX_ANSWERS} answers.*store: false"):
-        referenced_items(json.dumps({"input": items}).encode())
-    assert len(referenced_items(json.dumps({"input": items[1:]}).encode())) == MAX_ANSWERS
+    answers = [IDS.new_id(number) for number in range(MAX_REFERENCED_ANSWERS + 1)]
+    items = [{"type": "item_reference", "id": new_output_item_id("msg_", each, 0)} for each in answers]
+    with pytest.raises(TooLarge, match=f"more than {MAX_REFERENCED_ANSWERS} answers.*store: false"):
+        referenced_item_ids(json.dumps({"input": items}).encode())
+    assert len(referenced_item_ids(json.dumps({"input": items[1:]}).encode())) == MAX_REFERENCED_ANSWERS
 
 
 @pytest.mark.parametrize("stream", [False, True])

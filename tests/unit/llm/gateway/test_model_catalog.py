@@ -10,7 +10,7 @@ import pytest
 
 from paddock.config.llm import LlmConfig
 from paddock.errors import InvalidInput
-from paddock.llm.formats.model_list import ListedModel
+from paddock.llm.formats.model_list import ModelListEntry
 from paddock.llm.gateway.chat_model_ranking import rank_chat_models
 from paddock.llm.gateway.model_catalog import MAX_MODELS, RETRY_SECONDS, ModelCatalog
 from paddock.llm.gateway.model_routes import ModelNotFound, ModelRoutes
@@ -112,7 +112,7 @@ async def test_a_list_is_kept_for_its_time_and_renewed_in_the_background(server:
     clock.now += 3601
     await catalog.refresh()
     await until_fetched(catalog)
-    assert names(catalog) == ["gpt-6"] and "status 500" in str(catalog.listing_problem("one"))
+    assert names(catalog) == ["gpt-6"] and "status 500" in str(catalog.model_list_problem("one"))
     clock.now += RETRY_SECONDS - 1
     await catalog.refresh()
     assert len(server.received) == 3
@@ -141,7 +141,7 @@ async def test_well_known_names_are_offered_where_a_provider_has_no_list(
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*", "claude-*": "one"})
     await catalog.refresh()
     assert {"gpt-5.1", "gpt-5-mini", "claude-sonnet-4-5"} <= set(names(catalog))
-    assert catalog.default() == "gpt-5.1" and catalog.listing_problem("one")
+    assert catalog.default() == "gpt-5.1" and catalog.model_list_problem("one")
     assert catalog._routes.key_health.refused_at("one") is None
     assert all(model.well_known for model in catalog.models())
     await catalog.close()
@@ -155,7 +155,7 @@ async def test_a_provider_is_unreached_until_it_lists_models_or_a_model_answers(
     await catalog.refresh()
     assert catalog.is_unreachable("one")
     advice = f"check its address {server.url}, which usually ends in /v1"
-    assert advice in str(catalog.listing_problem("one"))
+    assert advice in str(catalog.model_list_problem("one"))
     catalog._routes.answering_providers.add("one")
     assert not catalog.is_unreachable("one"), "some providers have no list"
 
@@ -176,7 +176,7 @@ async def test_an_empty_list_counts_as_reached(server: FakeProvider) -> None:
     server.always_respond(models_answer())
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*"})
     await catalog.refresh()
-    assert catalog.listing_problem("one") == "its list has no chat model" and not catalog.is_unreachable("one")
+    assert catalog.model_list_problem("one") == "its list has no chat model" and not catalog.is_unreachable("one")
     await catalog.close()
 
 
@@ -236,4 +236,4 @@ def test_a_pattern_without_a_model_keeps_the_whole_name() -> None:
     ],
 )  # fmt: skip
 def test_chat_models_are_ranked_best_default_first(listed: str, expected: str) -> None:
-    assert [model.id for model in rank_chat_models(map(ListedModel, listed.split()))] == expected.split()
+    assert [model.id for model in rank_chat_models(map(ModelListEntry, listed.split()))] == expected.split()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
-from paddock.llm.offload.body_patch import patch_body
-from paddock.llm.request_kind import ModelCall, is_model_path, parse_list_request, parse_model_call, read_api_key
+from paddock.llm.offload.body_patch import patch_request_body
+from paddock.llm.request_kind import ModelCall, is_model_path, parse_model_call, parse_model_list_request, read_api_key
 from paddock.llm.wire.base import HttpRequest
 
 
@@ -88,7 +88,7 @@ def test_a_key_is_found_wherever_a_client_puts_it() -> None:
 
 def test_model_list_uses_the_clients_format() -> None:
     def kind(path: str, **headers: str) -> str | None:
-        found = parse_list_request(request(path, b"", "", **headers))
+        found = parse_model_list_request(request(path, b"", "", **headers))
         return found.format if found else None
 
     assert kind("/v1/models") == "openai-chat"
@@ -101,41 +101,41 @@ def test_model_list_uses_the_clients_format() -> None:
 def test_replacing_the_model_keeps_all_other_bytes() -> None:
     messages = b'[ {"content":"\\u00e9 \xc3\xa9", "role":"user"} ]'
     body = b'{ "model" : "a", "messages":%s , "n": 1.0, "z":{"model":"a"}}' % messages
-    new = patch_body(body, "openai-chat", model="b")
+    new = patch_request_body(body, "openai-chat", model="b")
     assert json.loads(new) == {**json.loads(body), "model": "b"}
     assert messages in new and b"1.0" in new
 
 
 def test_defaults_fill_missing_fields_and_overrides_always_apply() -> None:
     body = b'{"model":"a","temperature":1}'
-    new = patch_body(body, "openai-chat", defaults={"temperature": 0, "max_tokens": 5}, overrides={"seed": 7})
+    new = patch_request_body(body, "openai-chat", defaults={"temperature": 0, "max_tokens": 5}, overrides={"seed": 7})
     assert json.loads(new) == {"model": "a", "temperature": 1, "max_tokens": 5, "seed": 7}
-    kept = patch_body(b'{"max_completion_tokens":9}', "openai-chat", defaults={"max_tokens": 5})
+    kept = patch_request_body(b'{"max_completion_tokens":9}', "openai-chat", defaults={"max_tokens": 5})
     assert json.loads(kept) == {"max_completion_tokens": 9}
-    forced = patch_body(b'{"max_completion_tokens":9}', "openai-chat", overrides={"max_tokens": 5})
+    forced = patch_request_body(b'{"max_completion_tokens":9}', "openai-chat", overrides={"max_tokens": 5})
     assert json.loads(forced) == {"max_tokens": 5}
-    assert json.loads(patch_body(body, "openai-chat", overrides={"temperature": None})) == {"model": "a"}
+    assert json.loads(patch_request_body(body, "openai-chat", overrides={"temperature": None})) == {"model": "a"}
 
 
 def test_settings_use_the_path_of_each_format() -> None:
     wanted = {"temperature": 0.5, "max_tokens": 5, "effort": "low"}
-    gemini = json.loads(patch_body(b'{"generationConfig":{"topP":1}}', "gemini", defaults=wanted))
+    gemini = json.loads(patch_request_body(b'{"generationConfig":{"topP":1}}', "gemini", defaults=wanted))
     assert gemini["generationConfig"] == {
         "topP": 1,
         "temperature": 0.5,
         "maxOutputTokens": 5,
         "thinkingConfig": {"thinkingLevel": "low"},
     }
-    responses = json.loads(patch_body(b"{}", "openai-responses", defaults=wanted))
+    responses = json.loads(patch_request_body(b"{}", "openai-responses", defaults=wanted))
     assert responses == {"temperature": 0.5, "max_output_tokens": 5, "reasoning": {"effort": "low"}}
 
 
 def test_invalid_numbers_are_refused() -> None:
     with pytest.raises(InvalidInput, match="cannot be parsed"):
-        patch_body(b'{"temperature":1e999}', "openai-chat", defaults={"temperature": 0})
+        patch_request_body(b'{"temperature":1e999}', "openai-chat", defaults={"temperature": 0})
 
 
 @given(st.dictionaries(st.text(), st.recursive(st.none() | st.text() | st.integers(-(2**53), 2**53), st.lists)))
 def test_patched_body_is_otherwise_equal(document: dict[str, object]) -> None:
     body = json.dumps(document).encode()
-    assert json.loads(patch_body(body, "openai-chat", model="other")) == {**document, "model": "other"}
+    assert json.loads(patch_request_body(body, "openai-chat", model="other")) == {**document, "model": "other"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddock.llm.gateway.unserved_paths import find_unserved_api, is_unserved_path
-from paddock.llm.request_kind import add_api_version, is_model_path, suggest_path
+from paddock.llm.request_kind import add_api_version, is_model_path, suggest_model_path
 from paddock.llm.wire.base import HttpRequest
 
 
@@ -69,7 +69,7 @@ def test_each_api_is_named_in_its_own_format(
     ],
 )
 def test_the_path_meant_is_suggested(path: str, right: str | None) -> None:
-    assert suggest_path(path) == right
+    assert suggest_model_path(path) == right
 
 
 @pytest.mark.parametrize("path", ["/v1beta/models/imagen-4:predict", "/v1/models/gem:batchGenerateContent"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paddock.llm.exchange import ExchangeOutcome
-from paddock.llm.metering.latency_histograms import MAX_SERIES, OTHER, ModelLatencies
+from paddock.llm.metering.latency_histograms import MAX_LATENCY_SERIES, OTHER_MODELS, ModelLatencies
 from paddock.telemetry.prometheus import MetricsExposition
 
 from ..archive.exchange_samples import an_exchange
@@ -45,7 +45,7 @@ def test_other_exchanges_are_not_counted(fields: dict[str, Any]) -> None:
 
 def test_invented_names_share_one_series() -> None:
     latencies = ModelLatencies()
-    for number in range(MAX_SERIES + 50):
+    for number in range(MAX_LATENCY_SERIES + 50):
         latencies.count_exchange(an_exchange(route=f"one/{number}"))
-    assert len(latencies.by_model) == MAX_SERIES + 1
-    assert sum(latencies.by_model[OTHER, OTHER].total.counts) == 50
+    assert len(latencies.by_model) == MAX_LATENCY_SERIES + 1
+    assert sum(latencies.by_model[OTHER_MODELS, OTHER_MODELS].total.counts) == 50

@@ -16,13 +16,13 @@ from paddock.llm.exchange import Exchange, ExchangeOutcome, ModelCaller
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.replay.recording_files import (
     RecordedExchange,
-    RecordingError,
+    RecordingFileError,
     RecordingWriter,
     decode_recording_line,
     encode_recording_line,
     is_recordable,
     read_recording,
-    recorded_from_exchange,
+    to_recorded_exchange,
 )
 
 NAMES = pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst"])
@@ -69,7 +69,7 @@ def test_exchanges_are_appended_and_read_in_order(tmp_path: Path, name: str) -> 
     path = tmp_path / "deep" / name
     for number in range(3):
         RecordingWriter(path).add(exchange(number))
-    assert read_recording(path) == [recorded_from_exchange(exchange(number)) for number in range(3)]
+    assert read_recording(path) == [to_recorded_exchange(exchange(number)) for number in range(3)]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -89,7 +89,7 @@ def test_a_recording_cut_anywhere_loses_its_last_exchange_at_most(tmp_path: Path
     whole = path.read_bytes()
     for cut in range(sound, len(whole), 7):
         path.write_bytes(whole[:cut])
-        assert read_recording(path) == [recorded_from_exchange(exchange(0))]
+        assert read_recording(path) == [to_recorded_exchange(exchange(0))]
         RecordingWriter(path).add(exchange(2))
         assert [each.id for each in read_recording(path)] == ["ex-0", "ex-2"]
 
@@ -124,21 +124,23 @@ def changed(**fields: object) -> bytes:
 def test_error_names_the_invalid_line(tmp_path: Path, line: bytes, problem: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(encode_recording_line(exchange()) + b"\n" + line)
-    with pytest.raises(RecordingError, match=problem) as caught:
+    with pytest.raises(RecordingFileError, match=problem) as caught:
         read_recording(path)
     assert caught.value.message.startswith(f"{path}:3: ")
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="cannot be read"):
+    with pytest.raises(RecordingFileError, match="cannot be read"):
         read_recording(tmp_path / "none.jsonl")
-    with pytest.raises(RecordingError, match="cannot be read"):
+    with pytest.raises(RecordingFileError, match="cannot be read"):
         read_recording(tmp_path)
     (tmp_path / "export.jsonl").write_text('{"messages": []}\n')
-    with pytest.raises(RecordingError, match=r"export\.jsonl is no recording; make one with: paddock llm record FILE$"):
+    with pytest.raises(
+        RecordingFileError, match=r"export\.jsonl is no recording; make one with: paddock llm record FILE$"
+    ):
         read_recording(tmp_path / "export.jsonl")
     (tmp_path / "a.zst").write_bytes(b"not compressed at all")
-    with pytest.raises(RecordingError, match="not compressed with zstd"):
+    with pytest.raises(RecordingFileError, match="not compressed with zstd"):
         read_recording(tmp_path / "a.zst")
 
 
@@ -154,4 +156,4 @@ def test_unanswered_exchanges_are_not_recorded() -> None:
     assert not is_recordable(replace(exchange(), outcome=ExchangeOutcome.REFUSED))
     assert not is_recordable(replace(exchange(), outcome=ExchangeOutcome.CLIENT_GONE))
     assert not is_recordable(replace(exchange(), provider_kind="replay"))
-    assert not recorded_from_exchange(replace(exchange(), outcome=ExchangeOutcome.CUT)).complete
+    assert not to_recorded_exchange(replace(exchange(), outcome=ExchangeOutcome.CUT)).complete

@@ -30,9 +30,9 @@ from paddock.llm.formats.neutral import (
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.providers.base import ProviderRequest
 from paddock.llm.providers.replay_provider import RecordingFileSource, ReplayMiss, ReplayProvider, new_replay_provider
-from paddock.llm.replay.recorded_index import RecordedIndex
-from paddock.llm.replay.recording_files import RecordedExchange, RecordingWriter, read_recording, recorded_from_exchange
-from paddock.llm.replay.request_matching import RequestMatcher, describe_difference
+from paddock.llm.replay.recorded_exchange_index import RecordedExchangeIndex
+from paddock.llm.replay.recording_files import RecordedExchange, RecordingWriter, read_recording, to_recorded_exchange
+from paddock.llm.replay.request_matching import RequestMatcher, describe_request_difference
 from paddock.llm.wire.base import UpstreamBroken
 
 from ..scripted_model.script_helpers import (
@@ -272,7 +272,7 @@ def test_texts_calls_and_tools_are_significant() -> None:
 def test_request_matches_itself(said: list[tuple[MessageRole, str]]) -> None:
     request = ModelRequest("m", [ModelMessage(role, [ModelText(text)]) for role, text in said])
     assert RequestMatcher().fingerprint(request) == RequestMatcher().fingerprint(request)
-    assert describe_difference(request, request) == "the choice of tool or the shape of the answer differs"
+    assert describe_request_difference(request, request) == "the choice of tool or the shape of the answer differs"
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_request_matches_itself(said: list[tuple[MessageRole, str]]) -> None:
     ],
 )
 def test_differences_are_described(changed: ModelRequest, expected: str) -> None:
-    assert expected in describe_difference(changed, varied("Go"))
+    assert expected in describe_request_difference(changed, varied("Go"))
 
 
 # Misses
@@ -338,7 +338,7 @@ async def test_a_miss_goes_to_a_live_model_and_is_recorded(tmp_path: Path) -> No
     exchange = await exchanged(start_conversation(), id="live-1")
     assert await provider.record(exchange)
     assert text_of(await get_whole_answer(provider, start_conversation())) == "I will look at it now."
-    assert read_recording(tmp_path / "new.jsonl") == [recorded_from_exchange(exchange)]
+    assert read_recording(tmp_path / "new.jsonl") == [to_recorded_exchange(exchange)]
     assert (
         text_of(await get_whole_answer(new_replay_provider("r", config), start_conversation()))
         == "I will look at it now."
@@ -440,7 +440,7 @@ async def test_archive_is_replayed_to_its_tenant_as_it_grows() -> None:
     provider = new_replay_provider("r", ProviderConfig(kind="replay"), archive)
     assert (await provider.send(ask(start_conversation()))).status == 404
     exchange = await exchanged(start_conversation())
-    archive.kept["tenant"] = [recorded_from_exchange(exchange)]
+    archive.kept["tenant"] = [to_recorded_exchange(exchange)]
     assert text_of(await get_whole_answer(provider, start_conversation())) == "I will look at it now."
     stranger = ModelCaller("stranger", "key")
     assert (await provider.send(ask(start_conversation(), caller=stranger))).status == 404
@@ -453,14 +453,14 @@ async def test_archive_is_replayed_to_its_tenant_as_it_grows() -> None:
 async def test_replayed_exchanges_are_not_replayed() -> None:
     archive = Archive()
     exchange = replace(await exchanged(start_conversation()), provider_kind="replay")
-    archive.kept["tenant"] = [recorded_from_exchange(exchange)]
+    archive.kept["tenant"] = [to_recorded_exchange(exchange)]
     assert (await ReplayProvider("r", archive).send(ask(start_conversation()))).status == 404
 
 
 async def test_index_drops_the_oldest() -> None:
-    index = RecordedIndex(RequestMatcher(), max_entries=3)
+    index = RecordedExchangeIndex(RequestMatcher(), max_entries=3)
     exchanges = [
-        recorded_from_exchange(await exchanged(start_conversation(f"prompt {number}"), id=f"e{number}"))
+        to_recorded_exchange(await exchanged(start_conversation(f"prompt {number}"), id=f"e{number}"))
         for number in range(6)
     ]
     for exchange in exchanges:

@@ -127,7 +127,7 @@ def test_the_examples_are_valid_scripts(path: Path) -> None:
 
 
 def test_templates_are_filled_once() -> None:
-    filler = text_template.TemplateFiller({"prompt": "{{ model }}", "model": "m"})
+    filler = text_template.ScriptTemplateFiller({"prompt": "{{ model }}", "model": "m"})
     assert filler.fill("a {{prompt}} b {{ model }} {{ tool.output }}!") == "a {{ model }} b m !"
     assert filler.fill("${{ '{{' }} x }}") == "${{ x }}"
     assert filler.fill_all({"a": ["{{ model }}", 1, None]}) == {"a": ["m", 1, None]}
@@ -135,6 +135,6 @@ def test_templates_are_filled_once() -> None:
 
 def test_inserted_values_are_limited() -> None:
     assert (
-        len(text_template.TemplateFiller({"prompt": "x" * 10**6}).fill("{{ prompt }}"))
+        len(text_template.ScriptTemplateFiller({"prompt": "x" * 10**6}).fill("{{ prompt }}"))
         == text_template.MAX_VALUE_LENGTH
     )

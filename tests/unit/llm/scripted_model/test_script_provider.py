@@ -18,6 +18,8 @@ from paddock.config.llm import ProviderConfig
 from paddock.errors import ConfigError
 from paddock.llm.exchange import ModelCaller
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerStreamFailed,
     FinishReason,
     MessageRole,
     ModelMessage,
@@ -26,8 +28,6 @@ from paddock.llm.formats.neutral import (
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    StreamFailed,
     ToolChoice,
     ToolDefinition,
 )
@@ -370,7 +370,7 @@ async def test_a_drop_breaks_the_connection_at_its_position(format: str) -> None
     with pytest.raises(UpstreamBroken):
         await listen()
     events = FORMATS[format].new_stream_reader().feed(b"".join(pieces))
-    assert "".join(event.text for event in events if isinstance(event, PartDelta)) == "Half of"
+    assert "".join(event.text for event in events if isinstance(event, AnswerPartDelta)) == "Half of"
     assert await answered.read_piece() == b""
     with pytest.raises(UpstreamBroken):
         await (await script("- [{say: Half of}, drop]").send(ask(start_conversation(), format))).read()
@@ -384,7 +384,7 @@ async def test_an_error_in_mid_stream_ends_it_as_failed(format: str) -> None:
     reader = FORMATS[format].new_stream_reader()
     pieces = await received(await provider.send(ask(start_conversation(stream=True), format)))
     events = [*reader.feed(b"".join(pieces)), *reader.close()]
-    assert isinstance(events[-1], StreamFailed)
+    assert isinstance(events[-1], AnswerStreamFailed)
     assert "Too busy" in events[-1].failure.message
 
 

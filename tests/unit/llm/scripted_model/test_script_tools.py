@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paddock.errors import InvalidInput
 from paddock.llm.formats.neutral import ToolDefinition
 from paddock.llm.scripted_model import tool_matching
-from paddock.llm.scripted_model.sample_arguments import fill_required_arguments, sample_value
+from paddock.llm.scripted_model.sample_arguments import fill_required_arguments, sample_schema_value
 from paddock.llm.scripted_model.tool_matching import MatchedToolCall, NoMatchingTool
 
 from .script_helpers import CLIS, cli_tools
@@ -322,7 +322,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 @given(JSON)
 def test_any_schema_gets_sample_arguments(schema: Any) -> None:
-    sample_value(schema)
+    sample_schema_value(schema)
     offered = ToolDefinition("bash", None, schema if isinstance(schema, dict) else None)
     try:
         tool_matching.match_shell_tool([offered], "ls", "")

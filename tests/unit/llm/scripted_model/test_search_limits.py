@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from paddock.llm.providers.script_provider import MAX_LONG_SEARCHES, ScriptProvider
-from paddock.llm.scripted_model.search_cost import UNBOUNDED, BoundedPattern
+from paddock.llm.scripted_model.search_cost import UNBOUNDED, StepBoundedPattern
 from paddock.llm.scripted_model.text_template import MAX_ANSWER_LENGTH
 from paddock.llm.scripted_model.turn_conditions import MAX_STEPS_IN_PROCESS
 from tests.unit.llm.scripted_model.script_helpers import (
@@ -69,7 +69,7 @@ async def test_catastrophic_patterns_are_given_up_and_hold_nothing() -> None:
 async def test_long_searches_with_an_end_are_done_in_a_worker() -> None:
     provider = script("turns: [{when: {last: 'x[^y]*y[^z]*z!'}, do: [say: 'found {{ match }}'.]}]".replace(".]", "]"))
     prompt = "x" * 300 + "y" * 300 + "z!"
-    assert BoundedPattern("x[^y]*y[^z]*z!").most_steps(len(prompt)) > MAX_STEPS_IN_PROCESS
+    assert StepBoundedPattern("x[^y]*y[^z]*z!").most_steps(len(prompt)) > MAX_STEPS_IN_PROCESS
     assert text_of(await get_whole_answer(provider, start_conversation(prompt))) == f"found {prompt}"
     await provider.close()
 
@@ -99,7 +99,7 @@ async def test_many_turns_and_many_answers_hold_nothing() -> None:
     ],
 )
 def test_searches_within_the_bound_are_quick(pattern: str, text: str) -> None:
-    bounded = BoundedPattern(pattern)
+    bounded = StepBoundedPattern(pattern)
     assert bounded.most_steps(len(text)) <= MAX_STEPS_IN_PROCESS
     started = time.thread_time()
     re.search(pattern, text)
@@ -119,7 +119,7 @@ def test_searches_within_the_bound_are_quick(pattern: str, text: str) -> None:
     ],
 )
 def test_searches_that_may_take_long_are_beyond_the_bound(pattern: str, length: int) -> None:
-    assert MAX_STEPS_IN_PROCESS < BoundedPattern(pattern).most_steps(length) <= UNBOUNDED
+    assert MAX_STEPS_IN_PROCESS < StepBoundedPattern(pattern).most_steps(length) <= UNBOUNDED
 
 
 @pytest.mark.anyio

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.llm.wire.memory_budget import UNCOUNTED_BYTES, MemoryBudget, MemoryReservation
-from paddock.llm.wire.request_parser import ParsedRequest, RequestParser, RequestRefusal
+from paddock.llm.wire.request_parser import ConnectionRequestParser, HttpRequestRefusal, ParsedHttpRequest
 
 LARGE = UNCOUNTED_BYTES + 1000
 
@@ -30,16 +30,16 @@ def test_small_requests_reserve_nothing() -> None:
 def test_large_requests_are_refused_without_memory_and_release_it() -> None:
     room = MemoryBudget(1500)
 
-    def read(data: bytes) -> tuple[RequestParser, ParsedRequest | RequestRefusal]:
-        reader = RequestParser(65536, 2**20, None, room)
+    def read(data: bytes) -> tuple[ConnectionRequestParser, ParsedHttpRequest | HttpRequestRefusal]:
+        reader = ConnectionRequestParser(65536, 2**20, None, room)
         for start in range(0, len(data), 1000):
             reader.feed(data[start : start + 1000])
         return reader, reader.take_next()
 
     _, first = read(post(LARGE))
-    assert isinstance(first, ParsedRequest) and len(first.request.body) == LARGE and room.free == 500
+    assert isinstance(first, ParsedHttpRequest) and len(first.request.body) == LARGE and room.free == 500
     _, second = read(post(LARGE))
-    assert isinstance(second, RequestRefusal) and second.status == 503 and room.free == 500
+    assert isinstance(second, HttpRequestRefusal) and second.status == 503 and room.free == 500
     assert first.reservation is not None
     first.reservation.release()
     assert room.free == 1500
@@ -47,7 +47,7 @@ def test_large_requests_are_refused_without_memory_and_release_it() -> None:
 
 def test_closed_connection_releases_its_memory() -> None:
     room = MemoryBudget(10_000)
-    reader = RequestParser(65536, 2**20, None, room)
+    reader = ConnectionRequestParser(65536, 2**20, None, room)
     reader.feed(post(LARGE) + post(LARGE)[:-10])
     assert room.free == 10_000 - 1000 - 990
     reader.close()

@@ -7,7 +7,7 @@ from paddock.llm.formats.anthropic.request_reader import read_anthropic_request
 from paddock.llm.formats.anthropic.request_writer import write_anthropic_request, write_anthropic_token_count_request
 from paddock.llm.formats.anthropic.stream_reader import AnthropicStreamReader
 from paddock.llm.formats.anthropic.stream_writer import AnthropicStreamWriter
-from paddock.llm.formats.base import StreamReader, StreamWriter, WireFormat
+from paddock.llm.formats.base import ModelStreamReader, ModelStreamWriter, WireFormat
 from paddock.llm.formats.json_fields import encode_json, parse_answer_body
 from paddock.llm.formats.neutral import ModelAnswer, ModelFailure, ModelRequest
 from paddock.llm.formats.tool_names import client_tool_names, restore_client_tool_names
@@ -30,10 +30,10 @@ class Anthropic(WireFormat):
     def write_answer(self, answer: ModelAnswer, request: ModelRequest | None = None) -> bytes:
         return write_anthropic_answer(restore_client_tool_names(answer, request))
 
-    def new_stream_reader(self) -> StreamReader:
+    def new_stream_reader(self) -> ModelStreamReader:
         return AnthropicStreamReader()
 
-    def new_stream_writer(self, request: ModelRequest) -> StreamWriter:
+    def new_stream_writer(self, request: ModelRequest) -> ModelStreamWriter:
         return AnthropicStreamWriter(client_tool_names(request))
 
     def write_failure(self, failure: ModelFailure) -> bytes:

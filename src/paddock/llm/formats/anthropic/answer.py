@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from paddock.llm.formats.anthropic.request_reader import read_content_block
+from paddock.llm.formats.anthropic.request_reader import read_anthropic_content_block
 from paddock.llm.formats.call_arguments import parse_call_arguments
 from paddock.llm.formats.json_fields import JsonFields, encode_json, parse_answer_body
 from paddock.llm.formats.neutral import (
@@ -21,7 +21,7 @@ from paddock.llm.formats.neutral import (
     TokenUsage,
 )
 from paddock.llm.formats.provider_errors import parse_provider_error
-from paddock.llm.formats.thought_signatures import ANTHROPIC, format_signature, is_foreign_signature
+from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, format_thought_signature, is_foreign_signature
 
 _FINISH_BY_STOP_REASON = {
     "end_turn": FinishReason.STOP,
@@ -50,7 +50,7 @@ def read_anthropic_answer(body: bytes) -> ModelAnswer:
         raise fields.error(f"is an error: {parse_provider_error(500, body).message}")
     notes: list[str] = []
     fields.required("content")
-    parts = [part for block in fields.objects("content") for part in read_content_block(block, notes)]
+    parts = [part for block in fields.objects("content") for part in read_anthropic_content_block(block, notes)]
     usage = fields.optional_object("usage")
     return ModelAnswer(
         id=fields.optional_text("id") or "",
@@ -69,7 +69,7 @@ def read_anthropic_finish_reason(reason: str | None, called: bool) -> FinishReas
     return _FINISH_BY_STOP_REASON.get(reason or "", FinishReason.TOOLS if called else FinishReason.STOP)
 
 
-def merge_usage(totals: dict[str, Any], reported: dict[str, Any]) -> None:
+def merge_anthropic_usage(totals: dict[str, Any], reported: dict[str, Any]) -> None:
     """Merge the usage fields of one event into the totals.
 
     All numbers are running totals, which some providers report only at the start or only at the end, so the largest
@@ -100,10 +100,10 @@ def read_anthropic_usage(fields: JsonFields) -> TokenUsage:
 def write_anthropic_answer(answer: ModelAnswer) -> bytes:
     content: list[dict[str, Any]] = []
     for part in answer.parts:
-        content += write_answer_blocks(part)
+        content += write_anthropic_answer_blocks(part)
     return encode_json(
         {
-            "id": answer.id or new_message_id(),
+            "id": answer.id or new_anthropic_message_id(),
             "type": "message",
             "role": "assistant",
             "model": answer.model,
@@ -115,12 +115,12 @@ def write_anthropic_answer(answer: ModelAnswer) -> bytes:
     )
 
 
-def new_message_id() -> str:
+def new_anthropic_message_id() -> str:
     """Return a random ID, for answers of providers that sent none."""
     return f"msg_{uuid.uuid4().hex}"
 
 
-def write_answer_blocks(part: MessagePart) -> list[dict[str, Any]]:
+def write_anthropic_answer_blocks(part: MessagePart) -> list[dict[str, Any]]:
     """Return the content blocks for one part of an answer.
 
     This format has no field for the signature of a call. It is sent ahead as a thought without text: clients send
@@ -131,8 +131,8 @@ def write_answer_blocks(part: MessagePart) -> list[dict[str, Any]]:
     if isinstance(part, ModelThinking):
         if part.redacted is None:
             return [_thinking_block(part.text, part.signature)]
-        if is_foreign_signature(part.redacted, ANTHROPIC):
-            return [_thinking_block("", format_signature(part.redacted, ANTHROPIC, redacted=True))]
+        if is_foreign_signature(part.redacted, ANTHROPIC_FAMILY):
+            return [_thinking_block("", format_thought_signature(part.redacted, ANTHROPIC_FAMILY, redacted=True))]
         return [{"type": "redacted_thinking", "data": part.redacted}]
     if isinstance(part, ModelToolCall):
         call = {"type": "tool_use", "id": part.id, "name": part.name, "input": parse_call_arguments(part.arguments)}
@@ -147,7 +147,7 @@ def _thinking_block(text: str, signature: str | None) -> dict[str, Any]:
     return {
         "type": "thinking",
         "thinking": text,
-        "signature": format_signature(signature, ANTHROPIC) if signature else "",
+        "signature": format_thought_signature(signature, ANTHROPIC_FAMILY) if signature else "",
     }
 
 
@@ -170,7 +170,7 @@ def write_anthropic_usage(usage: TokenUsage | None) -> dict[str, Any]:
     return written
 
 
-def failure_anthropic_object(failure: ModelFailure) -> dict[str, Any]:
+def anthropic_error_object(failure: ModelFailure) -> dict[str, Any]:
     return {
         "type": "error",
         "error": {"type": failure.kind, "message": failure.message},
@@ -179,4 +179,4 @@ def failure_anthropic_object(failure: ModelFailure) -> dict[str, Any]:
 
 
 def write_anthropic_failure(failure: ModelFailure) -> bytes:
-    return encode_json(failure_anthropic_object(failure))
+    return encode_json(anthropic_error_object(failure))

@@ -23,8 +23,8 @@ from paddock.llm.formats.neutral import (
     ToolChoice,
     ToolDefinition,
 )
-from paddock.llm.formats.thought_signatures import ANTHROPIC, parse_thought
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, parse_thought
+from paddock.llm.formats.translation_notes import add_translation_note
 
 _KNOWN_FIELDS = {
     "model", "messages", "system", "stream", "tools", "tool_choice", "max_tokens", "temperature", "top_p", "top_k",
@@ -67,7 +67,7 @@ def read_anthropic_request(body: bytes, *, model: str | None = None, stream: boo
     if others:
         request.extra["anthropic"] = others
         for name in sorted(others):
-            add_note(request.notes, f"`{name}` is supported only by Anthropic's API")
+            add_translation_note(request.notes, f"`{name}` is supported only by Anthropic's API")
     return request
 
 
@@ -84,18 +84,20 @@ def _read_content(fields: JsonFields, name: str, request: ModelRequest) -> list[
         return [ModelText(fields.text(name))]
     parts: list[MessagePart] = []
     for block in fields.objects(name):
-        parts += read_content_block(block, request.notes)
+        parts += read_anthropic_content_block(block, request.notes)
     return parts
 
 
-def read_content_block(block: JsonFields, notes: list[str]) -> list[MessagePart]:
+def read_anthropic_content_block(block: JsonFields, notes: list[str]) -> list[MessagePart]:
     """Convert a content block of a request or answer to parts; none, with a note, if its type is unknown."""
     kind = block.text("type")
     cached = "cache_control" in block
     if kind == "thinking":
-        return [parse_thought(block.optional_text("thinking") or "", block.optional_text("signature"), ANTHROPIC)]
+        return [
+            parse_thought(block.optional_text("thinking") or "", block.optional_text("signature"), ANTHROPIC_FAMILY)
+        ]
     if kind == "redacted_thinking":
-        return [ModelThinking(redacted=ProviderSignature(block.text("data"), ANTHROPIC))]
+        return [ModelThinking(redacted=ProviderSignature(block.text("data"), ANTHROPIC_FAMILY))]
     if kind == "tool_use":
         return [
             ModelToolCall(
@@ -126,7 +128,7 @@ def _read_text_or_media_block(
         return [ModelText(block.text("tool_name"))]
     if kind == "compaction":
         return [ModelText(block.optional_text("content") or "")]
-    add_note(notes, f"blocks of type `{kind}` were left out: only Anthropic's API supports them")
+    add_translation_note(notes, f"blocks of type `{kind}` were left out: only Anthropic's API supports them")
     return []
 
 
@@ -177,7 +179,7 @@ def _read_tools(fields: JsonFields, request: ModelRequest) -> None:
             continue
         if kind != "custom":
             served.add(tool.optional_text("name") or kind)
-            add_note(request.notes, f"the tool `{kind}` was left out: only Anthropic's API has it")
+            add_translation_note(request.notes, f"the tool `{kind}` was left out: only Anthropic's API has it")
             continue
         request.tools.append(
             ToolDefinition(
@@ -216,7 +218,7 @@ def _read_thinking(fields: JsonFields, request: ModelRequest) -> None:
     effort = output.optional_text("effort")
     if effort is not None:
         if effort not in list(ReasoningEffort):
-            add_note(request.notes, f"effort `{effort}` was taken as `high`")
+            add_translation_note(request.notes, f"effort `{effort}` was taken as `high`")
         request.effort = ReasoningEffort(effort) if effort in list(ReasoningEffort) else ReasoningEffort.HIGH
     thinking = fields.optional_object("thinking")
     if thinking is not None:
@@ -229,7 +231,7 @@ def _read_thinking(fields: JsonFields, request: ModelRequest) -> None:
             # Anthropic documents `high` as what adaptive thinking does when no effort is named.
             request.effort = request.effort or ReasoningEffort.HIGH
         else:
-            add_note(request.notes, f"thinking of type `{kind}` was taken as `adaptive`")
+            add_translation_note(request.notes, f"thinking of type `{kind}` was taken as `adaptive`")
             request.effort = request.effort or ReasoningEffort.HIGH
     form = output.optional_object("format") or fields.optional_object("output_format")
     if form is not None and form.text("type") == "json_schema":

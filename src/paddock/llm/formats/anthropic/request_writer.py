@@ -25,9 +25,9 @@ from paddock.llm.formats.neutral import (
     ToolChoice,
     ToolDefinition,
 )
-from paddock.llm.formats.thought_signatures import ANTHROPIC, drop_foreign_signatures
+from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, drop_foreign_signatures
 from paddock.llm.formats.tool_names import provider_tool_name
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
 _COUNT_REQUEST_FIELDS = {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"}
 _CACHE_MARK = {"type": "ephemeral"}
@@ -53,7 +53,7 @@ def write_anthropic_token_count_request(request: ModelRequest) -> dict[str, Any]
 
 
 def write_anthropic_request(request: ModelRequest) -> dict[str, Any]:
-    system, turns = to_alternating_turns(drop_foreign_signatures(request, ANTHROPIC), request.notes)
+    system, turns = to_alternating_turns(drop_foreign_signatures(request, ANTHROPIC_FAMILY), request.notes)
     body: dict[str, Any] = dict(request.extra.get("anthropic") or {})
     body["model"] = request.model
     body["max_tokens"] = _max_tokens(request)
@@ -81,7 +81,7 @@ def write_anthropic_request(request: ModelRequest) -> dict[str, Any]:
     if request.json_schema is not None and _supports_json_schema(request.model):
         body.setdefault("output_config", {})["format"] = {
             "type": "json_schema",
-            "schema": close_object_schemas(request.json_schema),
+            "schema": forbid_additional_properties(request.json_schema),
         }
     if request.json_mode and request.json_schema is None:
         request.notes.append("JSON mode was left out: Anthropic's API has none without a schema")
@@ -108,7 +108,7 @@ def _write_block(part: MessagePart, notes: list[str]) -> dict[str, Any] | None:
         if part.redacted is not None:
             return {"type": "redacted_thinking", "data": part.redacted}
         if part.signature is None:
-            add_note(notes, "thinking without a signature was left out: Anthropic's API would refuse it")
+            add_translation_note(notes, "thinking without a signature was left out: Anthropic's API would refuse it")
             return None
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
     if isinstance(part, ModelToolCall):
@@ -202,20 +202,20 @@ def _write_tool(tool: ToolDefinition) -> dict[str, Any]:
     written["input_schema"] = {"type": "object", "properties": {}, **(tool.parameters or {})}
     if tool.strict:
         written["strict"] = True
-        written["input_schema"] = close_object_schemas(written["input_schema"])
+        written["input_schema"] = forbid_additional_properties(written["input_schema"])
     return _with_cache_mark(written, tool.cached)
 
 
-def close_object_schemas(schema: Any, depth: int = 0) -> Any:
+def forbid_additional_properties(schema: Any, depth: int = 0) -> Any:
     """Add `additionalProperties: false` to every object of a schema, as Anthropic's API requires."""
     if depth > _MAX_DEPTH:
         return schema
     if isinstance(schema, list):
-        return [close_object_schemas(inner, depth + 1) for inner in schema]
+        return [forbid_additional_properties(inner, depth + 1) for inner in schema]
     if not isinstance(schema, dict):
         return schema
     written = {
-        name: close_object_schemas(inner, depth + 1) if name not in _LITERAL_KEYWORDS else inner
+        name: forbid_additional_properties(inner, depth + 1) if name not in _LITERAL_KEYWORDS else inner
         for name, inner in schema.items()
     }
     if schema.get("type") == "object" and "additionalProperties" not in schema:

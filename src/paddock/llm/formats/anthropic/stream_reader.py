@@ -7,30 +7,34 @@ from typing import Any
 
 import msgspec
 
-from paddock.llm.formats.anthropic.answer import merge_usage, read_anthropic_finish_reason, read_anthropic_usage
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.anthropic.answer import (
+    merge_anthropic_usage,
+    read_anthropic_finish_reason,
+    read_anthropic_usage,
+)
+from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.call_arguments import call_arguments_text
 from paddock.llm.formats.json_fields import JsonFields, parse_answer_body
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartEnded,
+    AnswerPartSigned,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     MessagePart,
     ModelFailure,
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartEnded,
-    PartSigned,
-    PartStarted,
     ProviderSignature,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
     TokenUsage,
 )
 from paddock.llm.formats.provider_errors import find_error_in_json
 from paddock.llm.formats.sse import EventStreamReader
-from paddock.llm.formats.thought_signatures import ANTHROPIC, parse_signature
+from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, parse_call_signature
 
 
 @dataclass(slots=True)
@@ -74,7 +78,7 @@ class AnthropicStreamReader(EventStreamReader):
         self._stop_reason: str | None = None
         self._stop_sequence: str | None = None
 
-    def _parse_delta_fast(self, piece: bytes) -> PartDelta | None:
+    def _parse_delta_fast(self, piece: bytes) -> AnswerPartDelta | None:
         """Parse a delta of an open block, the most frequent event; `None` for all others."""
         if not piece.startswith(_DELTA_HEAD) or self._ended:
             return None
@@ -89,12 +93,12 @@ class AnthropicStreamReader(EventStreamReader):
         if not text:
             return None
         opened.is_empty = False
-        return PartDelta(opened.index, text)
+        return AnswerPartDelta(opened.index, text)
 
     def close(self) -> list[StreamEvent]:
         events = [event for found in self._events.close() for event in self._read_event(found.data)]
         if not self._ended:
-            raise BrokenStream("the stream ended without message_stop")
+            raise BrokenModelStream("the stream ended without message_stop")
         return events
 
     def _read_event(self, data: str | bytes, name: str = "") -> list[StreamEvent]:
@@ -105,7 +109,7 @@ class AnthropicStreamReader(EventStreamReader):
         if kind == "error":
             self._ended = True
             return [
-                StreamFailed(
+                AnswerStreamFailed(
                     find_error_in_json(fields.value) or ModelFailure(500, "the provider failed without a message")
                 )
             ]
@@ -114,14 +118,14 @@ class AnthropicStreamReader(EventStreamReader):
             self._started = True
             self._add_usage(message)
             return [
-                StreamStarted(
+                AnswerStreamStarted(
                     message.optional_text("id") or "", message.optional_text("model") or "", self._usage_so_far()
                 )
             ]
         if kind in (None, "ping"):
             return []
         if not self._started:
-            raise BrokenStream(f"the stream has {kind} before message_start")
+            raise BrokenModelStream(f"the stream has {kind} before message_start")
         if kind == "content_block_start":
             return self._start_block(fields)
         if kind == "content_block_delta":
@@ -137,7 +141,7 @@ class AnthropicStreamReader(EventStreamReader):
     def _add_usage(self, fields: JsonFields) -> None:
         usage = fields.optional_object("usage")
         if usage is not None:
-            merge_usage(self._usage, usage.value)
+            merge_anthropic_usage(self._usage, usage.value)
 
     def _usage_so_far(self) -> TokenUsage | None:
         return read_anthropic_usage(JsonFields(self._usage)) if self._usage else None
@@ -152,7 +156,7 @@ class AnthropicStreamReader(EventStreamReader):
     def _start_block(self, fields: JsonFields) -> list[StreamEvent]:
         number, block = fields.integer("index"), fields.object("content_block")
         if number in self._open_blocks:
-            raise BrokenStream(f"the stream starts block {number} twice")
+            raise BrokenModelStream(f"the stream starts block {number} twice")
         kind = block.text("type")
         part: MessagePart
         first = ""
@@ -161,7 +165,7 @@ class AnthropicStreamReader(EventStreamReader):
         elif kind == "thinking":
             part, first = ModelThinking(), block.optional_text("thinking") or ""
         elif kind == "redacted_thinking":
-            part = ModelThinking(redacted=ProviderSignature(block.text("data"), ANTHROPIC))
+            part = ModelThinking(redacted=ProviderSignature(block.text("data"), ANTHROPIC_FAMILY))
         elif kind == "tool_use":
             part = ModelToolCall(block.text("id"), block.text("name"), "")
             first = call_arguments_text(block.get("input")) if block.get("input") else ""
@@ -172,15 +176,15 @@ class AnthropicStreamReader(EventStreamReader):
             return []
         opened = self._open_blocks[number] = _OpenBlock(self._next_index, kind == "tool_use", not first)
         self._next_index += 1
-        events: list[StreamEvent] = [PartStarted(opened.index, part)]
+        events: list[StreamEvent] = [AnswerPartStarted(opened.index, part)]
         if first:
-            events.append(PartDelta(opened.index, first))
+            events.append(AnswerPartDelta(opened.index, first))
         return events
 
     def _continue_block(self, fields: JsonFields) -> list[StreamEvent]:
         number, delta = fields.integer("index"), fields.object("delta")
         if number not in self._open_blocks:
-            raise BrokenStream(f"the stream continues block {number}, which is not open")
+            raise BrokenModelStream(f"the stream continues block {number}, which is not open")
         opened = self._open_blocks[number]
         if opened is None:
             return []
@@ -193,26 +197,26 @@ class AnthropicStreamReader(EventStreamReader):
         if not text:
             return []
         opened.is_empty = False
-        return [PartDelta(opened.index, text)]
+        return [AnswerPartDelta(opened.index, text)]
 
     def _end_block(self, number: int) -> list[StreamEvent]:
         if number not in self._open_blocks:
-            raise BrokenStream(f"the stream ends block {number}, which is not open")
+            raise BrokenModelStream(f"the stream ends block {number}, which is not open")
         opened = self._open_blocks.pop(number)
         if opened is None:
             return []
         events: list[StreamEvent] = []
         if opened.is_call and opened.is_empty:
-            events.append(PartDelta(opened.index, "{}"))
-        signature = parse_signature("".join(opened.signature), ANTHROPIC)
+            events.append(AnswerPartDelta(opened.index, "{}"))
+        signature = parse_call_signature("".join(opened.signature), ANTHROPIC_FAMILY)
         if signature is not None:
-            events.append(PartSigned(opened.index, signature))
-        return [*events, PartEnded(opened.index)]
+            events.append(AnswerPartSigned(opened.index, signature))
+        return [*events, AnswerPartEnded(opened.index)]
 
     def _finish(self) -> list[StreamEvent]:
         if not self._has_stop_reason:
-            raise BrokenStream("the stream ended without a stop reason")
+            raise BrokenModelStream("the stream ended without a stop reason")
         events = [event for number in list(self._open_blocks) for event in self._end_block(number)]
         self._ended = True
         finish = read_anthropic_finish_reason(self._stop_reason, self._has_calls)
-        return [*events, StreamFinished(finish, self._usage_so_far(), self._stop_sequence)]
+        return [*events, AnswerStreamFinished(finish, self._usage_so_far(), self._stop_sequence)]

@@ -6,31 +6,31 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paddock.llm.formats.anthropic.answer import (
-    failure_anthropic_object,
-    new_message_id,
-    write_answer_blocks,
+    anthropic_error_object,
+    new_anthropic_message_id,
+    write_anthropic_answer_blocks,
     write_anthropic_finish_reason,
     write_anthropic_usage,
 )
-from paddock.llm.formats.base import StreamWriter
+from paddock.llm.formats.base import ModelStreamWriter
 from paddock.llm.formats.json_fields import encode_json
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartEnded,
+    AnswerPartSigned,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     MessagePart,
     ModelRefusal,
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartEnded,
-    PartSigned,
-    PartStarted,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
 )
-from paddock.llm.formats.sse import encode_event
-from paddock.llm.formats.thought_signatures import ANTHROPIC, format_signature
+from paddock.llm.formats.sse import encode_server_sent_event
+from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, format_thought_signature
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _OpenBlock:
     has_ended: bool = False
 
 
-class AnthropicStreamWriter(StreamWriter):
+class AnthropicStreamWriter(ModelStreamWriter):
     def __init__(self, names: dict[str, str] | None = None) -> None:
         self._names = names or {}
         self._blocks: dict[int, _OpenBlock] = {}
@@ -57,11 +57,11 @@ class AnthropicStreamWriter(StreamWriter):
 
     def write(self, event: StreamEvent) -> bytes:
         match event:
-            case PartDelta():
+            case AnswerPartDelta():
                 return self._send_or_hold(event.index, self._delta(event.index, event.text))
-            case StreamStarted():
+            case AnswerStreamStarted():
                 message: dict[str, Any] = {
-                    "id": event.id or new_message_id(),
+                    "id": event.id or new_anthropic_message_id(),
                     "type": "message",
                     "role": "assistant",
                     "model": event.model,
@@ -71,13 +71,13 @@ class AnthropicStreamWriter(StreamWriter):
                     "usage": write_anthropic_usage(event.usage),
                 }
                 return _encode_event({"type": "message_start", "message": message}) + self.ping()
-            case PartStarted():
+            case AnswerPartStarted():
                 return self._start_part(event)
-            case PartSigned():
+            case AnswerPartSigned():
                 return self._send_or_hold(event.index, self._signature_delta_of_part(event))
-            case PartEnded():
+            case AnswerPartEnded():
                 return self._end_part(event.index)
-            case StreamFinished():
+            case AnswerStreamFinished():
                 rest = b"".join(self._end_part(index) for index in list(self._blocks))
                 delta = {
                     "stop_reason": write_anthropic_finish_reason(event.finish, event.stop_sequence),
@@ -86,15 +86,15 @@ class AnthropicStreamWriter(StreamWriter):
                 usage = write_anthropic_usage(event.usage)
                 end = _encode_event({"type": "message_delta", "delta": delta, "usage": usage})
                 return rest + end + _encode_event({"type": "message_stop"})
-            case StreamFailed():
-                return _encode_event(failure_anthropic_object(event.failure))
+            case AnswerStreamFailed():
+                return _encode_event(anthropic_error_object(event.failure))
 
-    def _start_part(self, event: PartStarted) -> bytes:
+    def _start_part(self, event: AnswerPartStarted) -> bytes:
         part = event.part
         if isinstance(part, ModelToolCall) and part.name in self._names:
             part = replace(part, name=self._names[part.name])
         sent = bytearray()
-        blocks = write_answer_blocks(part)
+        blocks = write_anthropic_answer_blocks(part)
         for ahead in blocks[:-1]:
             sent += self._signature_block(ahead)
         if not blocks:
@@ -131,11 +131,11 @@ class AnthropicStreamWriter(StreamWriter):
             return b""
         return block.head + encode_json(text) + b"}}\n\n"
 
-    def _signature_delta_of_part(self, event: PartSigned) -> bytes:
+    def _signature_delta_of_part(self, event: AnswerPartSigned) -> bytes:
         block = self._blocks.get(event.index)
         if block is None or not isinstance(block.part, ModelThinking):
             return b""
-        return self._signature_delta(block, format_signature(event.signature, ANTHROPIC))
+        return self._signature_delta(block, format_thought_signature(event.signature, ANTHROPIC_FAMILY))
 
     def _signature_delta(self, block: _OpenBlock, signature: str) -> bytes:
         delta = {"type": "signature_delta", "signature": signature}
@@ -166,7 +166,7 @@ class AnthropicStreamWriter(StreamWriter):
 
 
 def _encode_event(data: dict[str, Any]) -> bytes:
-    return encode_event(data, str(data["type"]))
+    return encode_server_sent_event(data, str(data["type"]))
 
 
 def _delta_prefix(number: int, part: MessagePart) -> bytes:

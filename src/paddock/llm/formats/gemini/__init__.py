@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.llm.formats.base import StreamReader, StreamWriter, WireFormat
+from paddock.llm.formats.base import ModelStreamReader, ModelStreamWriter, WireFormat
 from paddock.llm.formats.gemini.answer import read_gemini_answer, write_gemini_answer, write_gemini_failure
 from paddock.llm.formats.gemini.request_reader import read_gemini_request
 from paddock.llm.formats.gemini.request_writer import write_gemini_request, write_gemini_token_count_request
@@ -33,10 +33,10 @@ class Gemini(WireFormat):
     def write_answer(self, answer: ModelAnswer, request: ModelRequest | None = None) -> bytes:
         return write_gemini_answer(restore_client_tool_names(answer, request))
 
-    def new_stream_reader(self) -> StreamReader:
+    def new_stream_reader(self) -> ModelStreamReader:
         return GeminiStreamReader()
 
-    def new_stream_writer(self, request: ModelRequest) -> StreamWriter:
+    def new_stream_writer(self, request: ModelRequest) -> ModelStreamWriter:
         return GeminiStreamWriter(as_array=bool(request.extra.get("gemini_array")), names=client_tool_names(request))
 
     def write_failure(self, failure: ModelFailure) -> bytes:

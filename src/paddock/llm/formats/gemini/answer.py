@@ -7,14 +7,14 @@ import re
 import uuid
 from typing import Any
 
-from paddock.llm.formats.base import BrokenStream, UntranslatableRequest
+from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.gemini.content_parts import (
     camel_case_keys,
     read_gemini_media,
+    read_gemini_thought,
     read_gemini_tool_call,
-    read_thought,
-    take_foreign_thoughts,
-    write_answer_parts,
+    unpack_foreign_thoughts,
+    write_gemini_answer_parts,
 )
 from paddock.llm.formats.json_fields import JsonFields, encode_json, parse_answer_body
 from paddock.llm.formats.neutral import (
@@ -28,8 +28,8 @@ from paddock.llm.formats.neutral import (
     TokenUsage,
 )
 from paddock.llm.formats.provider_errors import parse_provider_error
-from paddock.llm.formats.thought_signatures import GEMINI, is_foreign_signature, parse_thought
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, is_foreign_signature, parse_thought
+from paddock.llm.formats.translation_notes import add_translation_note
 
 _FINISH_BY_REASON = {
     "STOP": FinishReason.STOP,
@@ -52,7 +52,7 @@ _REASON_BY_FINISH = {
     FinishReason.FILTERED: "SAFETY",
     FinishReason.PAUSED: "OTHER",
 }
-ERROR_FINISH_REASONS = {
+GEMINI_ERROR_FINISH_REASONS = {
     "MALFORMED_FUNCTION_CALL",
     "UNEXPECTED_TOOL_CALL",
     "TOO_MANY_TOOL_CALLS",
@@ -74,7 +74,7 @@ _STATUS_BY_ERROR_KIND = {
 }
 
 
-class CallIdGenerator:
+class GeminiCallIdGenerator:
     """Generates call IDs for one answer, distinct from the IDs of earlier answers."""
 
     def __init__(self, answer_id: str) -> None:
@@ -88,26 +88,26 @@ class CallIdGenerator:
 
 def read_gemini_answer(body: bytes) -> ModelAnswer:
     fields = parse_answer_body(body)
-    fields = JsonFields(camel_case_keys(fields.value), "", BrokenStream)
+    fields = JsonFields(camel_case_keys(fields.value), "", BrokenModelStream)
     if "error" in fields:
         raise fields.error(f"is an error: {parse_provider_error(500, body).message}")
     answer_id = fields.optional_text("responseId") or ""
     notes: list[str] = []
     answer_parts = _AnswerParts()
-    candidate = first_candidate(fields)
+    candidate = first_gemini_candidate(fields)
     reason = None
     if candidate is not None:
-        ids = CallIdGenerator(answer_id)
+        ids = GeminiCallIdGenerator(answer_id)
         content = candidate.optional_object("content")
         for part in content.objects("parts") if content is not None else ():
-            for read in read_answer_part(part, ids, notes):
+            for read in read_gemini_answer_part(part, ids, notes):
                 answer_parts.add(read)
         reason = candidate.optional_text("finishReason")
-        if reason in ERROR_FINISH_REASONS:
+        if reason in GEMINI_ERROR_FINISH_REASONS:
             raise candidate.error(
                 f"is {reason}: {candidate.optional_text('finishMessage') or 'the model made a mistake'}"
             )
-    elif prompt_block_reason(fields) is None:
+    elif gemini_prompt_block_reason(fields) is None:
         raise fields.error("are missing", "candidates")
     usage = fields.optional_object("usageMetadata")
     parts = answer_parts.parts()
@@ -123,37 +123,37 @@ def read_gemini_answer(body: bytes) -> ModelAnswer:
     )
 
 
-def first_candidate(fields: JsonFields) -> JsonFields | None:
+def first_gemini_candidate(fields: JsonFields) -> JsonFields | None:
     return next(fields.objects("candidates"), None)
 
 
-def prompt_block_reason(fields: JsonFields) -> str | None:
+def gemini_prompt_block_reason(fields: JsonFields) -> str | None:
     """Return why the prompt was blocked; `None` if it was not."""
     feedback = fields.optional_object("promptFeedback")
     return feedback.optional_text("blockReason") if feedback is not None else None
 
 
-def read_answer_part(part: JsonFields, ids: CallIdGenerator, notes: list[str]) -> list[MessagePart]:
+def read_gemini_answer_part(part: JsonFields, ids: GeminiCallIdGenerator, notes: list[str]) -> list[MessagePart]:
     """Convert a part of an answer. The signature of a text becomes a thought without text after it."""
-    thoughts = take_foreign_thoughts(part)
+    thoughts = unpack_foreign_thoughts(part)
     if thoughts is not None:
-        return [*thoughts, *read_answer_part(part, ids, notes)]
+        return [*thoughts, *read_gemini_answer_part(part, ids, notes)]
     if "functionCall" in part:
         return [read_gemini_tool_call(part, ids.next_id())]
     if part.get("thought") is True:
-        return [read_thought(part)]
+        return [read_gemini_thought(part)]
     if "text" in part:
         text, signed = part.text("text"), part.optional_text("thoughtSignature")
         found: list[MessagePart] = [ModelText(text)] if text else []
-        return [*found, parse_thought("", signed, GEMINI)] if signed else found
+        return [*found, parse_thought("", signed, GEMINI_FAMILY)] if signed else found
     if "inlineData" in part or "fileData" in part:
         try:
             return [read_gemini_media(part)]
         except UntranslatableRequest as error:
-            add_note(notes, error.message)
+            add_translation_note(notes, error.message)
             return []
     if part.value:
-        add_note(notes, f"{', '.join(sorted(part.value))} was left out: only Gemini supports it")
+        add_translation_note(notes, f"{', '.join(sorted(part.value))} was left out: only Gemini supports it")
     return []
 
 
@@ -184,7 +184,7 @@ class _AnswerParts:
 
 
 def is_foreign_thought(part: ModelThinking) -> bool:
-    return part.signature is not None and is_foreign_signature(part.signature, GEMINI)
+    return part.signature is not None and is_foreign_signature(part.signature, GEMINI_FAMILY)
 
 
 def continues_thought(last: ModelThinking, more: ModelThinking) -> bool:
@@ -220,7 +220,7 @@ def write_gemini_usage(usage: TokenUsage) -> dict[str, int]:
 
 
 def write_gemini_answer(answer: ModelAnswer) -> bytes:
-    parts = write_answer_parts(answer.parts)
+    parts = write_gemini_answer_parts(answer.parts)
     return encode_json(build_gemini_answer(answer.id, answer.model, parts, answer.finish, answer.usage))
 
 
@@ -241,7 +241,7 @@ def build_gemini_answer(
     return written
 
 
-def failure_gemini_object(failure: ModelFailure) -> dict[str, Any]:
+def gemini_error_object(failure: ModelFailure) -> dict[str, Any]:
     word = _STATUS_BY_ERROR_KIND.get(failure.kind, "INTERNAL")
     error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": word}
     if failure.wait is not None:
@@ -252,4 +252,4 @@ def failure_gemini_object(failure: ModelFailure) -> dict[str, Any]:
 
 
 def write_gemini_failure(failure: ModelFailure) -> bytes:
-    return encode_json(failure_gemini_object(failure))
+    return encode_json(gemini_error_object(failure))

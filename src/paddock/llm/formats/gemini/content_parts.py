@@ -7,10 +7,19 @@ from typing import Any
 
 from paddock.llm.formats.base import UntranslatableRequest
 from paddock.llm.formats.call_arguments import call_arguments_text, parse_call_arguments
-from paddock.llm.formats.gemini.foreign_thoughts import has_foreign_signature, pack_thoughts, unpack_thoughts
+from paddock.llm.formats.gemini.foreign_thoughts import (
+    has_foreign_signature,
+    pack_thoughts_in_signature,
+    unpack_thoughts_from_signature,
+)
 from paddock.llm.formats.json_fields import JsonFields
 from paddock.llm.formats.neutral import MessagePart, ModelMedia, ModelRefusal, ModelText, ModelThinking, ModelToolCall
-from paddock.llm.formats.thought_signatures import GEMINI, is_foreign_signature, parse_signature, parse_thought
+from paddock.llm.formats.thought_signatures import (
+    GEMINI_FAMILY,
+    is_foreign_signature,
+    parse_call_signature,
+    parse_thought,
+)
 
 _USER_DATA_FIELDS = {
     "args",
@@ -77,8 +86,8 @@ def _media_kind(media_type: str, part: JsonFields) -> Any:
     return family if family in ("image", "audio") else "document"
 
 
-def read_thought(part: JsonFields) -> ModelThinking:
-    return parse_thought(part.optional_text("text") or "", part.optional_text("thoughtSignature"), GEMINI)
+def read_gemini_thought(part: JsonFields) -> ModelThinking:
+    return parse_thought(part.optional_text("text") or "", part.optional_text("thoughtSignature"), GEMINI_FAMILY)
 
 
 def read_gemini_tool_call(part: JsonFields, call_id: str) -> ModelToolCall:
@@ -87,7 +96,7 @@ def read_gemini_tool_call(part: JsonFields, call_id: str) -> ModelToolCall:
         id=call.optional_text("id") or call_id,
         name=call.text("name"),
         arguments=call_arguments_text(call.optional_mapping("args") or {}),
-        signature=parse_signature(part.optional_text("thoughtSignature"), GEMINI),
+        signature=parse_call_signature(part.optional_text("thoughtSignature"), GEMINI_FAMILY),
     )
 
 
@@ -96,12 +105,12 @@ def write_gemini_tool_call(call: ModelToolCall, *, with_id: bool) -> dict[str, A
     if with_id and call.id:
         encoded["id"] = call.id
     part: dict[str, Any] = {"functionCall": encoded}
-    if call.signature and not is_foreign_signature(call.signature, GEMINI):
+    if call.signature and not is_foreign_signature(call.signature, GEMINI_FAMILY):
         part["thoughtSignature"] = call.signature
     return part
 
 
-def write_thought(thinking: ModelThinking) -> dict[str, Any] | None:
+def write_gemini_thought(thinking: ModelThinking) -> dict[str, Any] | None:
     """Write a thought. A signature without text belongs to the text before it."""
     if thinking.redacted is not None or not (thinking.text or thinking.signature):
         return None
@@ -113,7 +122,7 @@ def write_thought(thinking: ModelThinking) -> dict[str, Any] | None:
     return part
 
 
-def write_media(media: ModelMedia) -> dict[str, Any]:
+def write_gemini_media(media: ModelMedia) -> dict[str, Any]:
     if media.data is not None:
         default = {"image": "image/png", "document": "application/pdf", "audio": "audio/wav"}[media.kind]
         return {"inlineData": {"mimeType": media.media_type or default, "data": media.data}}
@@ -125,7 +134,7 @@ def write_media(media: ModelMedia) -> dict[str, Any]:
     return {"fileData": file}
 
 
-def write_answer_parts(parts: list[MessagePart]) -> list[dict[str, Any]]:
+def write_gemini_answer_parts(parts: list[MessagePart]) -> list[dict[str, Any]]:
     """Write the parts of an answer, packing foreign signed thoughts into the part after them."""
     encoded: list[dict[str, Any]] = []
     waiting: list[ModelThinking] = []
@@ -133,37 +142,37 @@ def write_answer_parts(parts: list[MessagePart]) -> list[dict[str, Any]]:
         if isinstance(part, ModelThinking) and has_foreign_signature(part):
             waiting.append(part)
             part = ModelThinking(part.text)
-        written = write_answer_part(part)
+        written = write_gemini_answer_part(part)
         if written is None:
             continue
         if waiting and not isinstance(part, ModelThinking) and "thoughtSignature" not in written:
-            written["thoughtSignature"] = pack_thoughts(waiting)
+            written["thoughtSignature"] = pack_thoughts_in_signature(waiting)
             waiting = []
         encoded.append(written)
     if waiting:
-        encoded.append({"text": "", "thoughtSignature": pack_thoughts(waiting)})
+        encoded.append({"text": "", "thoughtSignature": pack_thoughts_in_signature(waiting)})
     return encoded
 
 
-def write_answer_part(part: MessagePart) -> dict[str, Any] | None:
+def write_gemini_answer_part(part: MessagePart) -> dict[str, Any] | None:
     if isinstance(part, ModelText | ModelRefusal):
         return {"text": part.text}
     if isinstance(part, ModelThinking):
-        return write_thought(part)
+        return write_gemini_thought(part)
     if isinstance(part, ModelToolCall):
         return write_gemini_tool_call(part, with_id=True)
-    return write_media(part) if isinstance(part, ModelMedia) else None
+    return write_gemini_media(part) if isinstance(part, ModelMedia) else None
 
 
-def take_foreign_thoughts(part: JsonFields) -> list[ModelThinking] | None:
+def unpack_foreign_thoughts(part: JsonFields) -> list[ModelThinking] | None:
     """Unpack and remove foreign thoughts from the signature of a part; `None` if there are none."""
-    thoughts = unpack_thoughts(part.optional_text("thoughtSignature"))
+    thoughts = unpack_thoughts_from_signature(part.optional_text("thoughtSignature"))
     if thoughts is not None:
         part.value = {name: value for name, value in part.value.items() if name != "thoughtSignature"}
     return thoughts
 
 
-def drop_unsigned_copies(parts: list[MessagePart], last_signed: dict[str, int]) -> list[MessagePart]:
+def drop_unsigned_thought_copies(parts: list[MessagePart], last_signed: dict[str, int]) -> list[MessagePart]:
     """Drop unsigned thoughts that are signed later; `last_signed` has the last index by text."""
     if not last_signed:
         return parts

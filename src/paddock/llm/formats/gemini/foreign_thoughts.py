@@ -12,7 +12,7 @@ import json
 
 from paddock.llm.formats.json_fields import encode_json
 from paddock.llm.formats.neutral import MessagePart, ModelThinking, ProviderSignature
-from paddock.llm.formats.thought_signatures import GEMINI, is_foreign_signature
+from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, is_foreign_signature
 
 _MAGIC = b"paddock:thoughts:"
 _ENCODED_MAGIC = base64.b64encode(_MAGIC)[:20].decode()
@@ -23,10 +23,10 @@ def has_foreign_signature(part: MessagePart) -> bool:
     if not isinstance(part, ModelThinking):
         return False
     signature = part.redacted if part.redacted is not None else part.signature
-    return signature is not None and (part.redacted is not None or is_foreign_signature(signature, GEMINI))
+    return signature is not None and (part.redacted is not None or is_foreign_signature(signature, GEMINI_FAMILY))
 
 
-def pack_thoughts(thoughts: list[ModelThinking]) -> str:
+def pack_thoughts_in_signature(thoughts: list[ModelThinking]) -> str:
     """Encode thoughts as one signature."""
     packed = [[_signature_maker(each), each.text, each.signature, each.redacted] for each in thoughts]
     return base64.urlsafe_b64encode(_MAGIC + encode_json(packed)).decode()
@@ -34,10 +34,10 @@ def pack_thoughts(thoughts: list[ModelThinking]) -> str:
 
 def _signature_maker(thought: ModelThinking) -> str:
     signature = thought.redacted if thought.redacted is not None else thought.signature
-    return signature.maker if isinstance(signature, ProviderSignature) else GEMINI
+    return signature.maker if isinstance(signature, ProviderSignature) else GEMINI_FAMILY
 
 
-def unpack_thoughts(signature: str | None) -> list[ModelThinking] | None:
+def unpack_thoughts_from_signature(signature: str | None) -> list[ModelThinking] | None:
     """Decode the thoughts in a signature; `None` for signatures of Gemini."""
     if signature is None or not signature.startswith(_ENCODED_MAGIC):
         return None

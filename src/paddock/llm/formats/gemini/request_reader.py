@@ -9,11 +9,11 @@ from paddock.llm.formats.base import UntranslatableRequest
 from paddock.llm.formats.call_arguments import call_arguments_text
 from paddock.llm.formats.gemini.content_parts import (
     camel_case_keys,
-    drop_unsigned_copies,
+    drop_unsigned_thought_copies,
     read_gemini_media,
+    read_gemini_thought,
     read_gemini_tool_call,
-    read_thought,
-    take_foreign_thoughts,
+    unpack_foreign_thoughts,
 )
 from paddock.llm.formats.gemini.schema_conversion import read_gemini_schema
 from paddock.llm.formats.json_fields import JsonFields, parse_request_body
@@ -30,8 +30,8 @@ from paddock.llm.formats.neutral import (
     ToolChoice,
     ToolDefinition,
 )
-from paddock.llm.formats.thought_signatures import GEMINI, parse_thought
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, parse_thought
+from paddock.llm.formats.translation_notes import add_translation_note
 
 _ROLES = {
     "user": MessageRole.USER,
@@ -86,7 +86,7 @@ def read_gemini_request(body: bytes, *, model: str | None = None, stream: bool |
     if others:
         request.extra["gemini"] = others
         for name in sorted(others):
-            add_note(request.notes, f"`{name}` is supported only by the Gemini API")
+            add_translation_note(request.notes, f"`{name}` is supported only by the Gemini API")
     return request
 
 
@@ -105,11 +105,11 @@ class _ContentReader:
         found: list[MessagePart] = []
         signed_positions: dict[str, int] = {}
         for part in content.objects("parts"):
-            for each in take_foreign_thoughts(part) or ():
+            for each in unpack_foreign_thoughts(part) or ():
                 signed_positions[each.text] = len(found)
                 found.append(each)
             found += self._read_part(part)
-        return drop_unsigned_copies(found, signed_positions)
+        return drop_unsigned_thought_copies(found, signed_positions)
 
     def _read_part(self, part: JsonFields) -> list[MessagePart]:
         if "functionCall" in part:
@@ -126,13 +126,13 @@ class _ContentReader:
         if "inlineData" in part or "fileData" in part:
             return [read_gemini_media(part)]
         if part.get("thought") is True:
-            return [read_thought(part)]
+            return [read_gemini_thought(part)]
         if "text" in part:
             text, signed = part.text("text"), part.optional_text("thoughtSignature")
-            signature_thoughts = [parse_thought("", signed, GEMINI)] if signed else []
+            signature_thoughts = [parse_thought("", signed, GEMINI_FAMILY)] if signed else []
             return [ModelText(text), *signature_thoughts] if text else [*signature_thoughts]
         if part.value:
-            add_note(
+            add_translation_note(
                 self._notes, f"parts with {', '.join(sorted(part.value))} were left out: only Gemini supports them"
             )
         return []
@@ -189,7 +189,7 @@ def _read_tools(fields: JsonFields, request: ModelRequest) -> None:
             )
         for name in sorted(group.value.keys() - {"functionDeclarations"}):
             served = True
-            add_note(request.notes, f"the tool `{name}` was left out: only Gemini has it")
+            add_translation_note(request.notes, f"the tool `{name}` was left out: only Gemini has it")
     config = fields.optional_object("toolConfig")
     calling = config.optional_object("functionCallingConfig") if config is not None else None
     if calling is None:
@@ -236,4 +236,4 @@ def _read_settings(settings: JsonFields, request: ModelRequest) -> None:
         elif budget is not None and budget > 0:
             request.thinking_budget = budget
     for name in sorted(settings.value.keys() - _KNOWN_SETTINGS):
-        add_note(request.notes, f"`generationConfig.{name}` was left out: only Gemini has it")
+        add_translation_note(request.notes, f"`generationConfig.{name}` was left out: only Gemini has it")

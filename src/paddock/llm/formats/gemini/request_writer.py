@@ -9,9 +9,9 @@ from paddock.llm.formats.alternating_turns import to_alternating_turns
 from paddock.llm.formats.base import UntranslatableRequest
 from paddock.llm.formats.gemini.content_parts import (
     gemini_generation,
+    write_gemini_media,
+    write_gemini_thought,
     write_gemini_tool_call,
-    write_media,
-    write_thought,
 )
 from paddock.llm.formats.gemini.schema_conversion import GeminiSchemaWriter
 from paddock.llm.formats.neutral import (
@@ -27,9 +27,9 @@ from paddock.llm.formats.neutral import (
     ReasoningEffort,
     ToolChoice,
 )
-from paddock.llm.formats.thought_signatures import GEMINI, drop_foreign_signatures
+from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, drop_foreign_signatures
 from paddock.llm.formats.tool_names import provider_tool_name
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
 _BUDGETS = {
     ReasoningEffort.NONE: 0,
@@ -50,7 +50,7 @@ def write_gemini_token_count_request(request: ModelRequest) -> dict[str, Any]:
 
 
 def write_gemini_request(request: ModelRequest) -> dict[str, Any]:
-    system, turns = to_alternating_turns(drop_foreign_signatures(request, GEMINI), request.notes)
+    system, turns = to_alternating_turns(drop_foreign_signatures(request, GEMINI_FAMILY), request.notes)
     body: dict[str, Any] = dict(request.extra.get("gemini") or {})
     if system:
         body["systemInstruction"] = {"parts": [{"text": part.text} for part in system]}
@@ -65,7 +65,7 @@ def write_gemini_request(request: ModelRequest) -> dict[str, Any]:
     if settings:
         body["generationConfig"] = settings
     if schemas.dropped:
-        add_note(
+        add_translation_note(
             request.notes,
             f"schema keywords that Gemini does not support were removed: {', '.join(sorted(schemas.dropped))}",
         )
@@ -85,7 +85,7 @@ def _write_content(turn: ModelMessage, names: dict[str, str], request: ModelRequ
         elif isinstance(part, ModelMedia):
             parts.append(_write_media_part(part, request))
         elif isinstance(part, ModelThinking):
-            thought = write_thought(part)
+            thought = write_gemini_thought(part)
             if thought is not None:
                 parts.append(thought)
         elif isinstance(part, ModelToolCall):
@@ -124,8 +124,8 @@ def _write_media_part(media: ModelMedia, request: ModelRequest) -> dict[str, Any
         if media.media_type is None:
             media = ModelMedia(media.kind, _guess_media_type(url), url=url)
         if not url.startswith(("gs://", "https://generativelanguage.googleapis.com/")):
-            add_note(request.notes, f"a {media.kind} is sent by URL, which not every Gemini model fetches")
-    return write_media(media)
+            add_translation_note(request.notes, f"a {media.kind} is sent by URL, which not every Gemini model fetches")
+    return write_gemini_media(media)
 
 
 def _guess_media_type(url: str) -> str | None:

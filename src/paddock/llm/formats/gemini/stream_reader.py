@@ -6,34 +6,34 @@ from typing import Any
 
 import msgspec
 
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.gemini.answer import (
-    ERROR_FINISH_REASONS,
-    CallIdGenerator,
+    GEMINI_ERROR_FINISH_REASONS,
+    GeminiCallIdGenerator,
     continues_thought,
-    first_candidate,
+    first_gemini_candidate,
+    gemini_prompt_block_reason,
     is_foreign_thought,
-    prompt_block_reason,
-    read_answer_part,
+    read_gemini_answer_part,
     read_gemini_finish_reason,
     read_gemini_usage,
 )
 from paddock.llm.formats.gemini.content_parts import camel_case_keys
 from paddock.llm.formats.json_fields import JsonFields, parse_answer_body
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartEnded,
+    AnswerPartSigned,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     MessagePart,
     ModelFailure,
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartEnded,
-    PartSigned,
-    PartStarted,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
     TokenUsage,
 )
 from paddock.llm.formats.provider_errors import find_error_in_json
@@ -75,7 +75,7 @@ class _JsonArrayReader:
         if start >= 0:
             self._object += data[start:]
         if len(self._object) > MAX_EVENT_BYTES:
-            raise BrokenStream(f"an object of the stream is larger than {MAX_EVENT_BYTES} bytes")
+            raise BrokenModelStream(f"an object of the stream is larger than {MAX_EVENT_BYTES} bytes")
         return found
 
 
@@ -107,7 +107,7 @@ class GeminiStreamReader(EventStreamReader):
         super().__init__()
         self._array: _JsonArrayReader | None = None
         self._is_framing_known = False
-        self._ids: CallIdGenerator | None = None
+        self._ids: GeminiCallIdGenerator | None = None
         self._next_index = 0
         self._open_part: ModelText | ModelThinking | None = None
         self._has_calls = False
@@ -125,7 +125,7 @@ class GeminiStreamReader(EventStreamReader):
             self._array = _JsonArrayReader() if data[:1] in (b"[", b"{") else None
         return self._read_all(self._array.feed(data)) if self._array is not None else super().feed(data)
 
-    def _parse_delta_fast(self, piece: bytes) -> PartDelta | None:
+    def _parse_delta_fast(self, piece: bytes) -> AnswerPartDelta | None:
         """Parse a chunk that only continues the open text, the most frequent kind; `None` for all others."""
         opened = self._open_part
         if opened is None or self._ended or self._reason is not None:
@@ -145,60 +145,60 @@ class GeminiStreamReader(EventStreamReader):
             return None
         if found.usageMetadata is not None:
             self._usage = read_gemini_usage(JsonFields(found.usageMetadata))
-        return PartDelta(self._next_index - 1, parts[0].text)
+        return AnswerPartDelta(self._next_index - 1, parts[0].text)
 
     def close(self) -> list[StreamEvent]:
         events = [event for found in self._events.close() for event in self._read_event(found.data)]
         if not self._ended and self._reason is not None:
             events += self._finish()
         if not self._ended:
-            raise BrokenStream("the stream ended without a finishReason")
+            raise BrokenModelStream("the stream ended without a finishReason")
         return events
 
     def _read_event(self, data: str | bytes, name: str = "") -> list[StreamEvent]:
         if self._ended or data == "[DONE]":
             return []
         fields = parse_answer_body(data)
-        fields = JsonFields(camel_case_keys(fields.value), "", BrokenStream)
+        fields = JsonFields(camel_case_keys(fields.value), "", BrokenModelStream)
         if "error" in fields:
             return [self._read_failure(fields)]
         events: list[StreamEvent] = []
         if self._ids is None:
             answer_id = fields.optional_text("responseId") or ""
-            self._ids = CallIdGenerator(answer_id)
-            events.append(StreamStarted(answer_id, fields.optional_text("modelVersion") or ""))
+            self._ids = GeminiCallIdGenerator(answer_id)
+            events.append(AnswerStreamStarted(answer_id, fields.optional_text("modelVersion") or ""))
         usage = fields.optional_object("usageMetadata")
         if usage is not None:
             self._usage = read_gemini_usage(usage)
-        candidate = first_candidate(fields)
+        candidate = first_gemini_candidate(fields)
         if candidate is None:
-            if prompt_block_reason(fields) is not None:
+            if gemini_prompt_block_reason(fields) is not None:
                 self._reason = "SAFETY"
                 events += self._finish()
             return events
         content = candidate.optional_object("content")
         for part in content.objects("parts") if content is not None else ():
-            for read in read_answer_part(part, self._ids, []):
+            for read in read_gemini_answer_part(part, self._ids, []):
                 events += self._add_part(read)
         self._reason = candidate.optional_text("finishReason") or self._reason
-        if self._reason in ERROR_FINISH_REASONS:
+        if self._reason in GEMINI_ERROR_FINISH_REASONS:
             self._ended = True
             detail = candidate.optional_text("finishMessage") or "the model made a mistake"
-            events.append(StreamFailed(ModelFailure(502, f"{self._reason}: {detail}", code=self._reason)))
+            events.append(AnswerStreamFailed(ModelFailure(502, f"{self._reason}: {detail}", code=self._reason)))
         elif self._reason is not None and usage is not None:
             events += self._finish()
         return events
 
-    def _read_failure(self, fields: JsonFields) -> StreamFailed:
+    def _read_failure(self, fields: JsonFields) -> AnswerStreamFailed:
         self._ended = True
-        return StreamFailed(
+        return AnswerStreamFailed(
             find_error_in_json(fields.value) or ModelFailure(500, "the provider failed without a message")
         )
 
     def _add_part(self, part: MessagePart) -> list[StreamEvent]:
         events: list[StreamEvent] = []
         if isinstance(part, ModelText) and isinstance(self._open_part, ModelText):
-            return [PartDelta(self._next_index - 1, part.text)]
+            return [AnswerPartDelta(self._next_index - 1, part.text)]
         if (
             isinstance(part, ModelThinking)
             and isinstance(self._open_part, ModelThinking)
@@ -206,38 +206,43 @@ class GeminiStreamReader(EventStreamReader):
         ):
             self._open_part.signature = part.signature
             if part.text and not is_foreign_thought(part):
-                events.append(PartDelta(self._next_index - 1, part.text))
+                events.append(AnswerPartDelta(self._next_index - 1, part.text))
             if part.signature:
-                events.append(PartSigned(self._next_index - 1, part.signature))
+                events.append(AnswerPartSigned(self._next_index - 1, part.signature))
             return events
         events += self._close_part()
         index, self._next_index = self._next_index, self._next_index + 1
         if isinstance(part, ModelText):
             self._open_part = part
-            return [*events, PartStarted(index, ModelText("")), PartDelta(index, part.text)]
+            return [*events, AnswerPartStarted(index, ModelText("")), AnswerPartDelta(index, part.text)]
         if isinstance(part, ModelThinking):
             self._open_part = part
-            events.append(PartStarted(index, ModelThinking(redacted=part.redacted)))
+            events.append(AnswerPartStarted(index, ModelThinking(redacted=part.redacted)))
             if part.text:
-                events.append(PartDelta(index, part.text))
+                events.append(AnswerPartDelta(index, part.text))
             if part.signature:
-                events.append(PartSigned(index, part.signature))
+                events.append(AnswerPartSigned(index, part.signature))
             return events
         if isinstance(part, ModelToolCall):
             self._has_calls = True
             started_call = ModelToolCall(part.id, part.name, "", part.signature)
-            return [*events, PartStarted(index, started_call), PartDelta(index, part.arguments), PartEnded(index)]
-        return [*events, PartStarted(index, part), PartEnded(index)]
+            return [
+                *events,
+                AnswerPartStarted(index, started_call),
+                AnswerPartDelta(index, part.arguments),
+                AnswerPartEnded(index),
+            ]
+        return [*events, AnswerPartStarted(index, part), AnswerPartEnded(index)]
 
     def _close_part(self) -> list[StreamEvent]:
         if self._open_part is None:
             return []
         self._open_part = None
-        return [PartEnded(self._next_index - 1)]
+        return [AnswerPartEnded(self._next_index - 1)]
 
     def _finish(self) -> list[StreamEvent]:
         self._ended = True
         return [
             *self._close_part(),
-            StreamFinished(read_gemini_finish_reason(self._reason, self._has_calls), self._usage),
+            AnswerStreamFinished(read_gemini_finish_reason(self._reason, self._has_calls), self._usage),
         ]

@@ -5,31 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paddock.llm.formats.base import StreamWriter
+from paddock.llm.formats.base import ModelStreamWriter
 from paddock.llm.formats.gemini.answer import (
     build_gemini_answer,
-    failure_gemini_object,
+    gemini_error_object,
 )
-from paddock.llm.formats.gemini.content_parts import write_answer_part
-from paddock.llm.formats.gemini.foreign_thoughts import pack_thoughts
+from paddock.llm.formats.gemini.content_parts import write_gemini_answer_part
+from paddock.llm.formats.gemini.foreign_thoughts import pack_thoughts_in_signature
 from paddock.llm.formats.json_fields import encode_json
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartEnded,
+    AnswerPartSigned,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     MessagePart,
     ModelRefusal,
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartEnded,
-    PartSigned,
-    PartStarted,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
     TokenUsage,
 )
-from paddock.llm.formats.thought_signatures import GEMINI, is_foreign_signature
+from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, is_foreign_signature
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ _TEXT_PREFIX = b'{"candidates":[{"content":{"parts":[{"text":'
 _THOUGHT_PREFIX = b'{"candidates":[{"content":{"parts":[{"thought":true,"text":'
 
 
-class GeminiStreamWriter(StreamWriter):
+class GeminiStreamWriter(ModelStreamWriter):
     """Stream writer for Gemini; calls are held back until complete, as the format cannot split them."""
 
     def __init__(self, *, as_array: bool = False, names: dict[str, str] | None = None) -> None:
@@ -67,30 +67,30 @@ class GeminiStreamWriter(StreamWriter):
 
     def write(self, event: StreamEvent) -> bytes:
         match event:
-            case PartDelta():
+            case AnswerPartDelta():
                 return self._continue_part(event)
-            case StreamStarted():
+            case AnswerStreamStarted():
                 self._id, self._model = event.id, event.model
                 tail = encode_json({"modelVersion": event.model, "responseId": event.id})[1:]
                 self._chunk_suffix = b'}],"role":"model"},"index":0}],' + tail
                 return b""
-            case PartStarted():
+            case AnswerPartStarted():
                 return self._start_part(event)
-            case PartSigned():
+            case AnswerPartSigned():
                 return self._sign_part(event)
-            case PartEnded():
+            case AnswerPartEnded():
                 return self._end_part(event.index)
-            case StreamFinished():
+            case AnswerStreamFinished():
                 rest = b"".join(self._end_part(index) for index in list(self._parts))
                 end: dict[str, Any] = {"text": ""}
                 if self._held_thoughts:
-                    end["thoughtSignature"] = pack_thoughts(self._held_thoughts)
+                    end["thoughtSignature"] = pack_thoughts_in_signature(self._held_thoughts)
                 last = build_gemini_answer(self._id, self._model, [end], event.finish, event.usage or TokenUsage())
                 return rest + self._encode_chunk(last) + (b"]" if self._as_array else b"")
-            case StreamFailed():
-                return self._encode_chunk(failure_gemini_object(event.failure)) + (b"]" if self._as_array else b"")
+            case AnswerStreamFailed():
+                return self._encode_chunk(gemini_error_object(event.failure)) + (b"]" if self._as_array else b"")
 
-    def _start_part(self, event: PartStarted) -> bytes:
+    def _start_part(self, event: AnswerPartStarted) -> bytes:
         part = replace(event.part)
         if isinstance(part, ModelToolCall):
             part.name = self._names.get(part.name, part.name)
@@ -107,10 +107,10 @@ class GeminiStreamWriter(StreamWriter):
             return b""
         sent = self._encode_part(ModelThinking(part.text) if isinstance(part, ModelThinking) else part)
         if isinstance(part, ModelThinking) and part.signature:
-            sent += self._sign_part(PartSigned(event.index, part.signature))
+            sent += self._sign_part(AnswerPartSigned(event.index, part.signature))
         return sent
 
-    def _continue_part(self, event: PartDelta) -> bytes:
+    def _continue_part(self, event: AnswerPartDelta) -> bytes:
         written = self._parts.get(event.index)
         if written is None or not event.text:
             return b""
@@ -124,14 +124,14 @@ class GeminiStreamWriter(StreamWriter):
         head = _THOUGHT_PREFIX if isinstance(written.part, ModelThinking) else _TEXT_PREFIX
         return self._frame_chunk(b"".join((head, encode_json(event.text), self._chunk_suffix)))
 
-    def _sign_part(self, event: PartSigned) -> bytes:
+    def _sign_part(self, event: AnswerPartSigned) -> bytes:
         written = self._parts.get(event.index)
         if written is None:
             return b""
         if isinstance(written.part, ModelToolCall):
             written.part.signature = event.signature
             return b""
-        if isinstance(written.part, ModelThinking) and is_foreign_signature(event.signature, GEMINI):
+        if isinstance(written.part, ModelThinking) and is_foreign_signature(event.signature, GEMINI_FAMILY):
             self._held_thoughts.append(ModelThinking(written.text(), event.signature))
             return b""
         return self._encode_part(ModelThinking(signature=event.signature))
@@ -144,11 +144,11 @@ class GeminiStreamWriter(StreamWriter):
         return self._encode_part(ModelToolCall(call.id, call.name, written.text(), call.signature))
 
     def _encode_part(self, part: MessagePart) -> bytes:
-        written = write_answer_part(part)
+        written = write_gemini_answer_part(part)
         if written is None:
             return b""
         if self._held_thoughts and not isinstance(part, ModelThinking) and "thoughtSignature" not in written:
-            written["thoughtSignature"] = pack_thoughts(self._held_thoughts)
+            written["thoughtSignature"] = pack_thoughts_in_signature(self._held_thoughts)
             self._held_thoughts = []
         return self._encode_chunk(build_gemini_answer(self._id, self._model, [written]))
 

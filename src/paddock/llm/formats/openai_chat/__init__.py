@@ -7,7 +7,7 @@ from paddock.llm.formats.base import WireFormat
 from paddock.llm.formats.json_fields import encode_json
 from paddock.llm.formats.neutral import ModelAnswer, ModelFailure, ModelRequest
 from paddock.llm.formats.openai_chat.answer import read_chat_answer, write_chat_answer
-from paddock.llm.formats.openai_chat.request_reader import FORMAT_NAME, read_chat_request
+from paddock.llm.formats.openai_chat.request_reader import CHAT_FORMAT_NAME, read_chat_request
 from paddock.llm.formats.openai_chat.request_writer import write_chat_request
 from paddock.llm.formats.openai_chat.stream_reader import ChatStreamReader
 from paddock.llm.formats.openai_chat.stream_writer import ChatStreamWriter
@@ -15,7 +15,7 @@ from paddock.llm.formats.tool_names import client_tool_names, restore_client_too
 
 
 class OpenAIChat(WireFormat):
-    name = FORMAT_NAME
+    name = CHAT_FORMAT_NAME
 
     def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> ModelRequest:
         return read_chat_request(body, model=model, stream=stream)
@@ -33,7 +33,7 @@ class OpenAIChat(WireFormat):
         return ChatStreamReader()
 
     def new_stream_writer(self, request: ModelRequest) -> ChatStreamWriter:
-        include_usage = bool(request.extra.get(FORMAT_NAME, {}).get("include_usage"))
+        include_usage = bool(request.extra.get(CHAT_FORMAT_NAME, {}).get("include_usage"))
         return ChatStreamWriter(include_usage=include_usage, names=client_tool_names(request))
 
     def write_failure(self, failure: ModelFailure) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.call_arguments import call_arguments_text
 from paddock.llm.formats.json_fields import JsonFields, parse_answer_body
 from paddock.llm.formats.neutral import (
@@ -19,19 +19,19 @@ from paddock.llm.formats.neutral import (
     ModelToolCall,
     TokenUsage,
 )
-from paddock.llm.formats.openai_chat.reasoning import read_thoughts, write_reasoning_details
-from paddock.llm.formats.openai_chat.request_reader import read_call_signature
+from paddock.llm.formats.openai_chat.reasoning import read_chat_thoughts, write_reasoning_details
+from paddock.llm.formats.openai_chat.request_reader import read_chat_call_signature
 from paddock.llm.formats.openai_chat.request_writer import write_chat_tool_call
-from paddock.llm.formats.openai_shared import random_id, read_usage, write_usage
+from paddock.llm.formats.openai_shared import new_prefixed_id, read_openai_usage, write_openai_usage
 from paddock.llm.formats.provider_errors import find_error_in_json
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
 _FINISH_BY_REASON = {
     "length": FinishReason.LENGTH,
     "max_tokens": FinishReason.LENGTH,
     "content_filter": FinishReason.FILTERED,
 }
-FAILED_FINISH_REASONS = {"error", "insufficient_system_resource"}
+CHAT_FAILED_FINISH_REASONS = {"error", "insufficient_system_resource"}
 """Finish reasons that mean the answer failed."""
 
 
@@ -60,29 +60,29 @@ def write_chat_finish_reason(finish: FinishReason, *, refusal: bool) -> str:
 
 
 def read_chat_answer_usage(fields: JsonFields) -> TokenUsage | None:
-    return read_usage(fields.optional_object("usage"), prompt="prompt_tokens", completion="completion_tokens")
+    return read_openai_usage(fields.optional_object("usage"), prompt="prompt_tokens", completion="completion_tokens")
 
 
-def write_answer_usage(usage: TokenUsage) -> dict[str, Any]:
-    return write_usage(usage, prompt="prompt_tokens", completion="completion_tokens")
+def write_chat_answer_usage(usage: TokenUsage) -> dict[str, Any]:
+    return write_openai_usage(usage, prompt="prompt_tokens", completion="completion_tokens")
 
 
 def read_chat_answer(body: bytes) -> ModelAnswer:
     fields = parse_answer_body(body)
     if "choices" not in fields and (failure := find_error_in_json(fields.value)) is not None:
-        raise BrokenStream(failure.message)
+        raise BrokenModelStream(failure.message)
     choice = next(fields.objects("choices"), None)
     if choice is None:
         raise fields.error("is missing or empty", "choices")
     message = choice.object("message")
     parts = _read_parts(message)
     reason = choice.optional_text("finish_reason")
-    if reason in FAILED_FINISH_REASONS:
-        raise BrokenStream(f"the provider ended the answer with {reason}")
+    if reason in CHAT_FAILED_FINISH_REASONS:
+        raise BrokenModelStream(f"the provider ended the answer with {reason}")
     calls = any(isinstance(part, ModelToolCall) for part in parts)
     refusal = any(isinstance(part, ModelRefusal) for part in parts)
     return ModelAnswer(
-        fields.optional_text("id") or random_id("chatcmpl-"),
+        fields.optional_text("id") or new_prefixed_id("chatcmpl-"),
         fields.optional_text("model") or "",
         parts,
         read_chat_finish_reason(reason, calls=calls, refusal=refusal),
@@ -91,8 +91,8 @@ def read_chat_answer(body: bytes) -> ModelAnswer:
 
 
 def _read_parts(message: JsonFields) -> list[MessagePart]:
-    parts: list[MessagePart] = [*read_thoughts(message)]
-    text = read_content_text(message)
+    parts: list[MessagePart] = [*read_chat_thoughts(message)]
+    text = read_chat_content_text(message)
     if text:
         parts.append(ModelText(text))
     refusal = message.optional_text("refusal")
@@ -101,12 +101,12 @@ def _read_parts(message: JsonFields) -> list[MessagePart]:
     for call in message.objects("tool_calls"):
         function = call.object("function")
         arguments = call_arguments_text(function.get("arguments")) or "{}"
-        call_id = call.optional_text("id") or random_id("call_")
-        parts.append(ModelToolCall(call_id, function.text("name"), arguments, read_call_signature(call)))
+        call_id = call.optional_text("id") or new_prefixed_id("call_")
+        parts.append(ModelToolCall(call_id, function.text("name"), arguments, read_chat_call_signature(call)))
     return parts
 
 
-def read_content_text(message: JsonFields) -> str:
+def read_chat_content_text(message: JsonFields) -> str:
     """Return the text of an answer, which a few servers send as a list of parts."""
     content = message.get("content")
     if isinstance(content, list):
@@ -131,7 +131,7 @@ def write_chat_answer(answer: ModelAnswer) -> dict[str, Any]:
                 calls.append(write_chat_tool_call(part))
             case _:
                 kind = part.kind if isinstance(part, ModelMedia) else "tool result"
-                add_note(answer.notes, f"{kind}: Chat Completions answers in text only")
+                add_translation_note(answer.notes, f"{kind}: Chat Completions answers in text only")
     message: dict[str, Any] = {"role": "assistant", "content": "".join(text) if text else None}
     message["refusal"] = "".join(refusals) if refusals else None
     if any(part.text for part in thoughts):
@@ -142,12 +142,12 @@ def write_chat_answer(answer: ModelAnswer) -> dict[str, Any]:
         message["tool_calls"] = calls
     reason = write_chat_finish_reason(answer.finish, refusal=bool(refusals))
     written: dict[str, Any] = {
-        "id": answer.id or random_id("chatcmpl-"),
+        "id": answer.id or new_prefixed_id("chatcmpl-"),
         "object": "chat.completion",
         "created": int(time.time()),
         "model": answer.model,
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
     }
     if answer.usage is not None:
-        written["usage"] = write_answer_usage(answer.usage)
+        written["usage"] = write_chat_answer_usage(answer.usage)
     return written

@@ -13,15 +13,15 @@ from typing import Any
 
 from paddock.llm.formats.json_fields import JsonFields
 from paddock.llm.formats.neutral import ModelRequest, ModelThinking, ProviderSignature, ReasoningEffort, ToolChoice
-from paddock.llm.formats.openai_shared import requested_effort, supported_effort
+from paddock.llm.formats.openai_shared import requested_reasoning_effort, supported_reasoning_effort
 from paddock.llm.formats.thought_signatures import (
-    CHAT,
-    format_signature,
+    CHAT_FAMILY,
+    format_thought_signature,
     is_foreign_signature,
-    parse_signature,
+    parse_call_signature,
     parse_thought,
 )
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
 _BUDGETS = {ReasoningEffort.MINIMAL: 1024, ReasoningEffort.LOW: 4096, ReasoningEffort.MEDIUM: 12_288}
 _MAX_BUDGET = 32_768
@@ -39,17 +39,17 @@ def read_reasoning_details(message: JsonFields) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def read_thoughts(message: JsonFields) -> list[ModelThinking]:
+def read_chat_thoughts(message: JsonFields) -> list[ModelThinking]:
     text, details = read_reasoning_text(message), read_reasoning_details(message)
     ours = [each for each in details if _detail_signature(each).startswith("paddock:")]
     if ours:
-        signed = [parse_thought(_detail_text(each), _detail_signature(each), CHAT) for each in ours]
+        signed = [parse_thought(_detail_text(each), _detail_signature(each), CHAT_FAMILY) for each in ours]
         signed_text = "".join(each.text for each in signed)
         return (
             signed if signed_text == text or not text else [ModelThinking(text), *signed] if not signed_text else signed
         )
-    text = text or join_details_text(details)
-    signature = details_signature(details)
+    text = text or join_reasoning_details_text(details)
+    signature = reasoning_details_signature(details)
     return [ModelThinking(text, signature)] if text or signature else []
 
 
@@ -63,18 +63,18 @@ def _detail_signature(detail: dict[str, Any]) -> str:
     return signature if isinstance(signature, str) else ""
 
 
-def join_details_text(details: Iterable[dict[str, Any]]) -> str:
+def join_reasoning_details_text(details: Iterable[dict[str, Any]]) -> str:
     return "".join(map(_detail_text, details))
 
 
-def details_signature(details: list[dict[str, Any]]) -> ProviderSignature | None:
+def reasoning_details_signature(details: list[dict[str, Any]]) -> ProviderSignature | None:
     """Return all details as one signature if any of them is signed; a `paddock:` marker is decoded."""
     signed = [each for each in details if _detail_signature(each)]
     if not signed:
         return None
     if len(signed) == 1 and _detail_signature(signed[0]).startswith("paddock:"):
-        return parse_signature(_detail_signature(signed[0]), CHAT)
-    return ProviderSignature(json.dumps(details, ensure_ascii=False, separators=(",", ":")), CHAT)
+        return parse_call_signature(_detail_signature(signed[0]), CHAT_FAMILY)
+    return ProviderSignature(json.dumps(details, ensure_ascii=False, separators=(",", ":")), CHAT_FAMILY)
 
 
 def split_redacted_thoughts(details: list[dict[str, Any]]) -> tuple[list[ModelThinking], list[dict[str, Any]]]:
@@ -82,7 +82,7 @@ def split_redacted_thoughts(details: list[dict[str, Any]]) -> tuple[list[ModelTh
     signed: list[ModelThinking] = []
     rest: list[dict[str, Any]] = []
     for each in details:
-        found = parse_thought("", _detail_signature(each), CHAT)
+        found = parse_thought("", _detail_signature(each), CHAT_FAMILY)
         if found.redacted is not None:
             signed.append(found)
         else:
@@ -121,17 +121,17 @@ def write_reasoning_details(thoughts: Iterable[ModelThinking], first: int = 0) -
     for each in thoughts:
         index = first + len(details)
         if each.redacted is not None:
-            data = format_signature(each.redacted, CHAT, redacted=True)
+            data = format_thought_signature(each.redacted, CHAT_FAMILY, redacted=True)
             details.append({"type": "reasoning.encrypted", "index": index, "data": data})
-        elif each.signature and is_foreign_signature(each.signature, CHAT):
-            signature = format_signature(each.signature, CHAT)
+        elif each.signature and is_foreign_signature(each.signature, CHAT_FAMILY):
+            signature = format_thought_signature(each.signature, CHAT_FAMILY)
             details.append({"type": "reasoning.text", "index": index, "text": each.text, "signature": signature})
         elif isinstance(each.signature, ProviderSignature):
-            details += unpack_provider_details(each.signature)
+            details += unpack_reasoning_details(each.signature)
     return details
 
 
-def unpack_provider_details(signature: str) -> list[dict[str, Any]]:
+def unpack_reasoning_details(signature: str) -> list[dict[str, Any]]:
     """Decode the provider's own details from the signature that holds them."""
     try:
         found = json.loads(signature)
@@ -140,9 +140,9 @@ def unpack_provider_details(signature: str) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def write_thinking_settings(request: ModelRequest, body: dict[str, Any]) -> None:
+def write_chat_thinking_settings(request: ModelRequest, body: dict[str, Any]) -> None:
     """Add the reasoning settings to a request, in the dialect of the server."""
-    effort = requested_effort(request)
+    effort = requested_reasoning_effort(request)
     match request.extra.get("thinking_dialect", "effort"):
         case "enable_thinking":
             _write_enable_thinking(request, effort, body)
@@ -151,9 +151,11 @@ def write_thinking_settings(request: ModelRequest, body: dict[str, Any]) -> None
                 body["thinking"] = {"type": "disabled" if effort is ReasoningEffort.NONE else "enabled"}
         case "none":
             if effort is not None:
-                add_note(request.notes, "the reasoning effort was left out: this provider has no setting for it")
+                add_translation_note(
+                    request.notes, "the reasoning effort was left out: this provider has no setting for it"
+                )
         case _:
-            word = supported_effort(request)
+            word = supported_reasoning_effort(request)
             if word is not None:
                 body["reasoning_effort"] = word
 
@@ -165,7 +167,9 @@ def _write_enable_thinking(request: ModelRequest, effort: ReasoningEffort | None
         as_json = request.json_mode or request.json_schema is not None
         if (not request.stream and _STREAMING_ONLY.match(request.model)) or (wants and (forced or as_json)):
             if wants:
-                add_note(request.notes, "thinking was turned off: this model refuses it for this kind of answer")
+                add_translation_note(
+                    request.notes, "thinking was turned off: this model refuses it for this kind of answer"
+                )
             wants = False
     if wants is not None:
         body["enable_thinking"] = wants

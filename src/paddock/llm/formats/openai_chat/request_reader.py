@@ -21,19 +21,24 @@ from paddock.llm.formats.neutral import (
     ToolChoice,
     ToolDefinition,
 )
-from paddock.llm.formats.openai_chat.reasoning import read_thoughts
-from paddock.llm.formats.openai_shared import read_audio, read_effort, read_media, untranslatable_field_note
-from paddock.llm.formats.thought_signatures import GEMINI, parse_signature
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.openai_chat.reasoning import read_chat_thoughts
+from paddock.llm.formats.openai_shared import (
+    read_openai_audio,
+    read_openai_media,
+    read_reasoning_effort,
+    untranslatable_field_note,
+)
+from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, parse_call_signature
+from paddock.llm.formats.translation_notes import add_translation_note
 
-FORMAT_NAME = "openai-chat"
+CHAT_FORMAT_NAME = "openai-chat"
 
 _KNOWN_FIELDS = {
     "model", "messages", "stream", "stream_options", "tools", "tool_choice", "parallel_tool_calls", "max_tokens",
     "max_completion_tokens", "temperature", "top_p", "top_k", "stop", "seed", "reasoning_effort", "response_format",
     "user", "n", "logprobs", "top_logprobs", "functions", "function_call", "modalities", "audio",
 }  # fmt: skip
-UNTRANSLATABLE_FIELDS = {
+UNTRANSLATABLE_CHAT_FIELDS = {
     "frequency_penalty", "presence_penalty", "logit_bias", "service_tier", "web_search_options", "verbosity",
     "prediction",
 }  # fmt: skip
@@ -57,7 +62,7 @@ def read_chat_request(body: bytes, *, model: str | None, stream: bool | None) ->
     request.top_k = fields.optional_integer("top_k")
     request.stop = [fields.text("stop")] if isinstance(fields.get("stop"), str) else fields.texts("stop")
     request.seed = fields.optional_integer("seed")
-    request.effort = read_effort(fields, "reasoning_effort")
+    request.effort = read_reasoning_effort(fields, "reasoning_effort")
     if request.effort is None and fields.get("enable_thinking") is False:
         request.effort = ReasoningEffort.NONE
     request.user = fields.optional_text("user")
@@ -72,10 +77,10 @@ def read_chat_request(body: bytes, *, model: str | None, stream: bool | None) ->
     if rest:
         own["fields"] = rest
     if own:
-        request.extra[FORMAT_NAME] = own
-    request.notes += [untranslatable_field_note(name) for name in sorted(UNTRANSLATABLE_FIELDS & rest.keys())]
+        request.extra[CHAT_FORMAT_NAME] = own
+    request.notes += [untranslatable_field_note(name) for name in sorted(UNTRANSLATABLE_CHAT_FIELDS & rest.keys())]
     if fields.get("logprobs"):
-        add_note(request.notes, "logprobs: token probabilities are not passed on")
+        add_translation_note(request.notes, "logprobs: token probabilities are not passed on")
     return request
 
 
@@ -131,19 +136,19 @@ def _read_part(item: JsonFields) -> ModelText | ModelMedia:
         part = ModelText(item.text("text"))
     elif kind == "image_url":
         if isinstance(item.get("image_url"), str):
-            part = read_media("image", item.text("image_url"))
+            part = read_openai_media("image", item.text("image_url"))
         else:
             image = item.object("image_url")
-            part = read_media("image", image.text("url"), detail=image.optional_text("detail"))
+            part = read_openai_media("image", image.text("url"), detail=image.optional_text("detail"))
     elif kind == "input_audio":
-        part = read_audio(item)
+        part = read_openai_audio(item)
     elif kind == "file":
         file = item.object("file")
         if "file_data" not in file:
             raise file.error(
                 "is missing: files stored at the provider cannot be passed on, send them inline", "file_data"
             )
-        part = read_media("document", file.text("file_data"), file.optional_text("filename"))
+        part = read_openai_media("document", file.text("file_data"), file.optional_text("filename"))
     else:
         raise item.error(f"is {kind!r}, which is not supported: send text, image_url, input_audio or file", "type")
     part.cached = "cache_control" in item
@@ -157,7 +162,7 @@ def _read_tool_result(item: JsonFields, names: dict[str, str]) -> ModelToolResul
 
 
 def _read_assistant_parts(item: JsonFields, notes: list[str]) -> list[MessagePart]:
-    parts: list[MessagePart] = [*read_thoughts(item)]
+    parts: list[MessagePart] = [*read_chat_thoughts(item)]
     content = item.get("content")
     if isinstance(content, str):
         if content:
@@ -168,7 +173,7 @@ def _read_assistant_parts(item: JsonFields, notes: list[str]) -> list[MessagePar
     if item.optional_text("refusal"):
         parts.append(ModelRefusal(item.text("refusal")))
     if "audio" in item:
-        add_note(notes, f"{item.path_of('audio')}: audio in earlier answers is not passed on")
+        add_translation_note(notes, f"{item.path_of('audio')}: audio in earlier answers is not passed on")
     parts += [read_chat_tool_call(call) for call in item.objects("tool_calls")]
     return parts
 
@@ -180,16 +185,16 @@ def read_chat_tool_call(call: JsonFields) -> ModelToolCall:
         call.text("id"),
         function.text("name"),
         call_arguments_text(function.get("arguments")) or "{}",
-        read_call_signature(call),
+        read_chat_call_signature(call),
     )
 
 
-def read_call_signature(call: JsonFields) -> ProviderSignature | None:
+def read_chat_call_signature(call: JsonFields) -> ProviderSignature | None:
     """Parse the signature of a call, in the field used by Google's OpenAI-compatible API."""
     value = call.get("extra_content")
     google = value.get("google") if isinstance(value, dict) else None
     signature = google.get("thought_signature") if isinstance(google, dict) else None
-    return parse_signature(signature, GEMINI) if isinstance(signature, str) else None
+    return parse_call_signature(signature, GEMINI_FAMILY) if isinstance(signature, str) else None
 
 
 def _read_tool(item: JsonFields, notes: list[str]) -> ToolDefinition | None:
@@ -197,7 +202,7 @@ def _read_tool(item: JsonFields, notes: list[str]) -> ToolDefinition | None:
     if kind == "custom":
         raise item.error("is 'custom', but only function tools can be passed on", "type")
     if kind != "function":
-        add_note(notes, f"tool {kind}: only its own server can run it")
+        add_translation_note(notes, f"tool {kind}: only its own server can run it")
         return None
     function = item.object("function")
     return ToolDefinition(

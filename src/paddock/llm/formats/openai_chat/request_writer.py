@@ -22,18 +22,23 @@ from paddock.llm.formats.neutral import (
     ToolChoice,
     ToolDefinition,
 )
-from paddock.llm.formats.openai_chat.reasoning import write_reasoning_details, write_thinking_settings
-from paddock.llm.formats.openai_chat.request_reader import FORMAT_NAME, UNTRANSLATABLE_FIELDS
+from paddock.llm.formats.openai_chat.reasoning import write_chat_thinking_settings, write_reasoning_details
+from paddock.llm.formats.openai_chat.request_reader import CHAT_FORMAT_NAME, UNTRANSLATABLE_CHAT_FIELDS
 from paddock.llm.formats.openai_shared import (
     decode_text_document,
-    media_url,
-    sampling_settings,
+    openai_media_url,
+    supported_sampling_settings,
     untranslatable_field_note,
-    write_audio,
+    write_openai_audio,
 )
-from paddock.llm.formats.thought_signatures import CHAT, GEMINI, drop_foreign_signatures, format_signature
+from paddock.llm.formats.thought_signatures import (
+    CHAT_FAMILY,
+    GEMINI_FAMILY,
+    drop_foreign_signatures,
+    format_thought_signature,
+)
 from paddock.llm.formats.tool_names import provider_call_id, provider_tool_name
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
 _OPENAI_MODELS = re.compile(r"(.*/)?(gpt-\d|o\d|chatgpt-)")
 """OpenAI's models: they accept system messages anywhere, and no thoughts."""
@@ -43,9 +48,9 @@ _USES_MAX_COMPLETION_TOKENS = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
 
 
 def write_chat_request(request: ModelRequest) -> dict[str, Any]:
-    own = request.extra.get(FORMAT_NAME, {})
-    calls = GEMINI if "gemini" in request.model else CHAT
-    messages = drop_foreign_signatures(request, CHAT, calls=calls)
+    own = request.extra.get(CHAT_FORMAT_NAME, {})
+    calls = GEMINI_FAMILY if "gemini" in request.model else CHAT_FAMILY
+    messages = drop_foreign_signatures(request, CHAT_FAMILY, calls=calls)
     openai = bool(_OPENAI_MODELS.match(request.model))
     if not openai:
         messages = _move_system_messages_first(messages, request.notes)
@@ -63,17 +68,17 @@ def write_chat_request(request: ModelRequest) -> dict[str, Any]:
         new = own.get("max_completion_tokens") or _USES_MAX_COMPLETION_TOKENS.match(request.model)
         body["max_completion_tokens" if new else "max_tokens"] = request.max_tokens
     values = {
-        **sampling_settings(request),
+        **supported_sampling_settings(request),
         "stop": request.stop or None,
         "seed": request.seed,
         "user": request.user,
     }
     body.update({name: value for name, value in values.items() if value is not None})
-    write_thinking_settings(request, body)
+    write_chat_thinking_settings(request, body)
     if request.top_k is not None and request.extra.get("thinking_dialect") == "enable_thinking":
         body["top_k"] = request.top_k
     elif request.top_k is not None:
-        add_note(request.notes, "top_k: Chat Completions has no such setting")
+        add_translation_note(request.notes, "top_k: Chat Completions has no such setting")
     if request.json_schema is not None:
         schema = {"name": "answer", **own.get("json_schema", {}), "schema": request.json_schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -81,7 +86,7 @@ def write_chat_request(request: ModelRequest) -> dict[str, Any]:
         body["response_format"] = {"type": "json_object"}
     rest = own.get("fields", {})
     body.update({name: value for name, value in rest.items() if name not in body})
-    written = {untranslatable_field_note(name) for name in UNTRANSLATABLE_FIELDS & rest.keys()}
+    written = {untranslatable_field_note(name) for name in UNTRANSLATABLE_CHAT_FIELDS & rest.keys()}
     request.notes[:] = [text for text in request.notes if text not in written]
     return body
 
@@ -116,12 +121,12 @@ def write_chat_tool_call(call: ModelToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments or "{}"}
     written: dict[str, Any] = {"id": call.id, "type": "function", "function": function}
     if call.signature is not None:
-        written["extra_content"] = write_call_signature(call.signature)
+        written["extra_content"] = write_chat_call_signature(call.signature)
     return written
 
 
-def write_call_signature(signature: str) -> dict[str, Any]:
-    return {"google": {"thought_signature": format_signature(signature, GEMINI)}}
+def write_chat_call_signature(signature: str) -> dict[str, Any]:
+    return {"google": {"thought_signature": format_thought_signature(signature, GEMINI_FAMILY)}}
 
 
 def _move_system_messages_first(messages: list[ModelMessage], notes: list[str]) -> list[ModelMessage]:
@@ -204,25 +209,25 @@ class _MessageWriter:
                 label = f"The {part.kind}{name} that the tool call {result.call_id} gave:"
                 self._user_parts += [{"type": "text", "text": label}, self._write_part(part)]
         if result.is_error:
-            add_note(self._notes, "is_error: Chat Completions cannot mark a tool result as an error")
+            add_translation_note(self._notes, "is_error: Chat Completions cannot mark a tool result as an error")
         return "\n".join(texts)
 
     def _write_part(self, part: ModelText | ModelMedia) -> dict[str, Any]:
         if isinstance(part, ModelText):
             return {"type": "text", "text": part.text}
         if part.kind == "image":
-            image = {"url": media_url(part, "image/png")}
+            image = {"url": openai_media_url(part, "image/png")}
             if part.detail is not None:
                 image["detail"] = part.detail
             return {"type": "image_url", "image_url": image}
         if part.kind == "audio":
-            return write_audio(part)
+            return write_openai_audio(part)
         words = decode_text_document(part)
         if words is not None:
             return {"type": "text", "text": f"{part.name}:\n{words}" if part.name else words}
         if part.data is None:
             raise UntranslatableRequest("Chat Completions accepts documents only inline, not by URL")
-        file = {"filename": part.name or "document.pdf", "file_data": media_url(part, "application/pdf")}
+        file = {"filename": part.name or "document.pdf", "file_data": openai_media_url(part, "application/pdf")}
         return {"type": "file", "file": file}
 
     def _write_system(self, message: ModelMessage) -> dict[str, Any]:
@@ -252,7 +257,9 @@ class _MessageWriter:
                     written["refusal"] = written.get("refusal", "") + part.text
                 case ModelMedia():
                     texts.append(f"[{part.kind}]")
-                    add_note(self._notes, f"{part.kind} in an earlier answer: Chat Completions takes text only there")
+                    add_translation_note(
+                        self._notes, f"{part.kind} in an earlier answer: Chat Completions takes text only there"
+                    )
                 case ModelToolResult():
                     raise UntranslatableRequest("an assistant message cannot contain a tool result")
         if thoughts and self._with_thoughts:

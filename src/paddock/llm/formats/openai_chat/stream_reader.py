@@ -7,41 +7,41 @@ from typing import Any
 
 import msgspec
 
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.call_arguments import call_arguments_text
 from paddock.llm.formats.json_fields import JsonFields, parse_answer_body
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartEnded,
+    AnswerPartSigned,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     ModelFailure,
     ModelRefusal,
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartEnded,
-    PartSigned,
-    PartStarted,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
     TokenUsage,
 )
 from paddock.llm.formats.openai_chat.answer import (
-    FAILED_FINISH_REASONS,
+    CHAT_FAILED_FINISH_REASONS,
     read_chat_answer_usage,
+    read_chat_content_text,
     read_chat_finish_reason,
-    read_content_text,
 )
 from paddock.llm.formats.openai_chat.reasoning import (
     ReasoningDetails,
-    details_signature,
-    join_details_text,
+    join_reasoning_details_text,
     read_reasoning_details,
     read_reasoning_text,
+    reasoning_details_signature,
     split_redacted_thoughts,
 )
-from paddock.llm.formats.openai_chat.request_reader import read_call_signature
-from paddock.llm.formats.openai_shared import random_id
+from paddock.llm.formats.openai_chat.request_reader import read_chat_call_signature
+from paddock.llm.formats.openai_shared import new_prefixed_id
 from paddock.llm.formats.provider_errors import find_error_in_json
 from paddock.llm.formats.sse import EventStreamReader
 
@@ -111,7 +111,7 @@ class ChatStreamReader(EventStreamReader):
         self._has_refusal = False
         self._usage: TokenUsage | None = None
 
-    def _parse_delta_fast(self, piece: bytes) -> PartDelta | None:
+    def _parse_delta_fast(self, piece: bytes) -> AnswerPartDelta | None:
         """Parse a chunk that only continues the open part, the most frequent kind; `None` for all others."""
         if self._done or (self._open is None and not self._calls):
             return None
@@ -132,12 +132,12 @@ class ChatStreamReader(EventStreamReader):
             return None
         index, kind = self._open
         if kind is ModelText and delta.content and not thought:
-            return PartDelta(index, delta.content)
+            return AnswerPartDelta(index, delta.content)
         if kind is ModelThinking and thought and not delta.content:
-            return PartDelta(index, thought)
+            return AnswerPartDelta(index, thought)
         return None
 
-    def _parse_call_delta_fast(self, pieces: list[_CallDelta]) -> PartDelta | None:
+    def _parse_call_delta_fast(self, pieces: list[_CallDelta]) -> AnswerPartDelta | None:
         """Parse a chunk that only continues the arguments of an open call."""
         piece = pieces[0]
         if len(pieces) != 1 or piece.id or piece.index is None or piece.extra_content:
@@ -146,13 +146,13 @@ class ChatStreamReader(EventStreamReader):
         if call is None or call.part is None or piece.function.name or not piece.function.arguments:
             return None
         call.empty = False
-        return PartDelta(call.part, piece.function.arguments)
+        return AnswerPartDelta(call.part, piece.function.arguments)
 
     def close(self) -> list[StreamEvent]:
         events = [event for sent in self._events.close() for event in self._read_event(sent.data)]
         if not self._done:
             if self._reason is None:
-                raise BrokenStream("the stream ended before the answer was complete")
+                raise BrokenModelStream("the stream ended before the answer was complete")
             events += self._finish()
         return events
 
@@ -162,7 +162,7 @@ class ChatStreamReader(EventStreamReader):
             return []
         if data in ("[DONE]", b"[DONE]"):
             if not self._started:
-                raise BrokenStream("the stream ended without an answer")
+                raise BrokenModelStream("the stream ended without an answer")
             return self._finish()
         fields = parse_answer_body(data)
         if fields.get("error") or (fields.get("object") == "error"):
@@ -172,7 +172,9 @@ class ChatStreamReader(EventStreamReader):
         if not self._started:
             self._started = True
             events.append(
-                StreamStarted(fields.optional_text("id") or random_id("chatcmpl-"), fields.optional_text("model") or "")
+                AnswerStreamStarted(
+                    fields.optional_text("id") or new_prefixed_id("chatcmpl-"), fields.optional_text("model") or ""
+                )
             )
         self._usage = read_chat_answer_usage(fields) or self._usage
         for choice in fields.objects("choices"):
@@ -182,14 +184,14 @@ class ChatStreamReader(EventStreamReader):
             if delta is not None:
                 events += self._read_delta(delta)
             reason = choice.optional_text("finish_reason")
-            if reason in FAILED_FINISH_REASONS:
+            if reason in CHAT_FAILED_FINISH_REASONS:
                 return events + self._fail(ModelFailure(503, f"the provider ended the answer with {reason}"))
             self._reason = self._reason or reason or None
         return events
 
     def _fail(self, failure: ModelFailure) -> list[StreamEvent]:
         self._done = True
-        return [StreamFailed(failure)]
+        return [AnswerStreamFailed(failure)]
 
     def _read_delta(self, delta: JsonFields) -> list[StreamEvent]:
         events: list[StreamEvent] = []
@@ -198,21 +200,25 @@ class ChatStreamReader(EventStreamReader):
         self._has_reasoning_text = self._has_reasoning_text or bool(thought)
         if not self._has_reasoning_text:
             # Servers that send the text in both fields repeat it.
-            thought = join_details_text(details)
+            thought = join_reasoning_details_text(details)
         if thought:
             events += self._add_text(ModelThinking, thought)
         redacted, details = split_redacted_thoughts(details)
         for each in redacted if not self._calls else ():
-            events += [*self._end_text_part(), PartStarted(self._parts, each), PartEnded(self._next_index())]
+            events += [
+                *self._end_text_part(),
+                AnswerPartStarted(self._parts, each),
+                AnswerPartEnded(self._next_index()),
+            ]
         if details:
             if (
-                details_signature(details)
+                reasoning_details_signature(details)
                 and not self._calls
                 and (self._open is None or self._open[1] is not ModelThinking)
             ):
                 events += self._start_text_part(ModelThinking)
             self._details.add(details)
-        text = read_content_text(delta)
+        text = read_chat_content_text(delta)
         if text:
             events += self._add_text(ModelText, text)
         refusal = delta.optional_text("refusal")
@@ -234,13 +240,13 @@ class ChatStreamReader(EventStreamReader):
         if self._open is None or self._open[1] is not kind:
             events += self._start_text_part(kind)
         assert self._open is not None
-        events.append(PartDelta(self._open[0], text))
+        events.append(AnswerPartDelta(self._open[0], text))
         return events
 
     def _start_text_part(self, kind: type[ModelText | ModelThinking | ModelRefusal]) -> list[StreamEvent]:
         events = self._end_text_part()
         self._open = (self._parts, kind)
-        return [*events, PartStarted(self._next_index(), kind(""))]
+        return [*events, AnswerPartStarted(self._next_index(), kind(""))]
 
     def _end_text_part(self) -> list[StreamEvent]:
         if self._open is None:
@@ -249,9 +255,13 @@ class ChatStreamReader(EventStreamReader):
         self._open = None
         signature = None
         if kind is ModelThinking:
-            signature = details_signature(self._details.merged())
+            signature = reasoning_details_signature(self._details.merged())
             self._details = ReasoningDetails()
-        return [PartSigned(index, signature), PartEnded(index)] if signature is not None else [PartEnded(index)]
+        return (
+            [AnswerPartSigned(index, signature), AnswerPartEnded(index)]
+            if signature is not None
+            else [AnswerPartEnded(index)]
+        )
 
     def _next_index(self) -> int:
         self._parts += 1
@@ -264,7 +274,7 @@ class ChatStreamReader(EventStreamReader):
         call.id = call.id or delta.optional_text("id") or ""
         self._calls_by_id.setdefault(call.id, call)
         call.name = call.name or name
-        call.signature = read_call_signature(delta) or call.signature
+        call.signature = read_chat_call_signature(delta) or call.signature
         arguments = call_arguments_text(function.get("arguments")) if function is not None else ""
         events: list[StreamEvent] = []
         if call.part is None:
@@ -272,14 +282,14 @@ class ChatStreamReader(EventStreamReader):
             if not call.name:
                 return []
             events += self._end_text_part()
-            call.id = call.id or random_id("call_")
+            call.id = call.id or new_prefixed_id("call_")
             call.part = self._next_index()
-            events.append(PartStarted(call.part, ModelToolCall(call.id, call.name, "", call.signature)))
+            events.append(AnswerPartStarted(call.part, ModelToolCall(call.id, call.name, "", call.signature)))
             call.signature = None
             arguments = "".join(call.waiting)
         if arguments:
             call.empty = False
-            events.append(PartDelta(call.part, arguments))
+            events.append(AnswerPartDelta(call.part, arguments))
         return events
 
     def _find_call(self, delta: JsonFields, name: str) -> _OpenCall:
@@ -305,14 +315,18 @@ class ChatStreamReader(EventStreamReader):
         events = self._end_text_part()
         for call in self._calls:
             if call.part is None:
-                raise BrokenStream("a call in the stream has no name")
+                raise BrokenModelStream("a call in the stream has no name")
             if call.empty:
-                events.append(PartDelta(call.part, "{}"))
+                events.append(AnswerPartDelta(call.part, "{}"))
             if call.signature is not None:
-                events.append(PartSigned(call.part, call.signature))
-            events.append(PartEnded(call.part))
+                events.append(AnswerPartSigned(call.part, call.signature))
+            events.append(AnswerPartEnded(call.part))
         for kind, texts in self._texts_after_calls:
             index = self._next_index()
-            events += [PartStarted(index, kind("")), PartDelta(index, "".join(texts)), PartEnded(index)]
+            events += [
+                AnswerPartStarted(index, kind("")),
+                AnswerPartDelta(index, "".join(texts)),
+                AnswerPartEnded(index),
+            ]
         finish = read_chat_finish_reason(self._reason, calls=bool(self._calls), refusal=self._has_refusal)
-        return [*events, StreamFinished(finish, self._usage)]
+        return [*events, AnswerStreamFinished(finish, self._usage)]

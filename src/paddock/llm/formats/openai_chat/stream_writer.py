@@ -6,37 +6,37 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from paddock.llm.formats.base import StreamWriter
+from paddock.llm.formats.base import ModelStreamWriter
 from paddock.llm.formats.json_fields import encode_json
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartSigned,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     ModelRefusal,
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartSigned,
-    PartStarted,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
     TokenUsage,
 )
 from paddock.llm.formats.openai_chat.answer import (
-    write_answer_usage,
+    write_chat_answer_usage,
     write_chat_finish_reason,
 )
 from paddock.llm.formats.openai_chat.reasoning import (
     write_reasoning_details,
 )
-from paddock.llm.formats.openai_chat.request_writer import write_call_signature, write_chat_tool_call
-from paddock.llm.formats.openai_shared import openai_error_object, random_id
-from paddock.llm.formats.sse import encode_event
+from paddock.llm.formats.openai_chat.request_writer import write_chat_call_signature, write_chat_tool_call
+from paddock.llm.formats.openai_shared import new_prefixed_id, openai_error_object
+from paddock.llm.formats.sse import encode_server_sent_event
 
 _CHUNK_SUFFIX = b'},"logprobs":null,"finish_reason":null}]}\n\n'
 
 
-class ChatStreamWriter(StreamWriter):
+class ChatStreamWriter(ModelStreamWriter):
     def __init__(self, *, include_usage: bool, names: dict[str, str] | None = None) -> None:
         self._include_usage = include_usage
         self._names = names or {}
@@ -52,39 +52,39 @@ class ChatStreamWriter(StreamWriter):
 
     def write(self, event: StreamEvent) -> bytes:
         match event:
-            case PartDelta():
+            case AnswerPartDelta():
                 return self._continue_part(event.index, event.text)
-            case StreamStarted():
+            case AnswerStreamStarted():
                 self._start_stream(event)
                 return self._chunk({"role": "assistant", "content": None})
-            case PartStarted():
+            case AnswerPartStarted():
                 return self._start_part(event)
-            case PartSigned() if event.index in self._call_indexes:
+            case AnswerPartSigned() if event.index in self._call_indexes:
                 signature_delta = {
                     "index": self._call_indexes[event.index],
-                    "extra_content": write_call_signature(event.signature),
+                    "extra_content": write_chat_call_signature(event.signature),
                 }
                 return self._chunk({"tool_calls": [signature_delta]})
-            case PartSigned() if event.index in self._thoughts:
+            case AnswerPartSigned() if event.index in self._thoughts:
                 return self._encode_details(ModelThinking("".join(self._thoughts[event.index]), event.signature))
-            case StreamFinished():
+            case AnswerStreamFinished():
                 return self._finish(event)
-            case StreamFailed():
-                return encode_event({"error": openai_error_object(event.failure)})
+            case AnswerStreamFailed():
+                return encode_server_sent_event({"error": openai_error_object(event.failure)})
             case _:
                 return b""
 
-    def _start_stream(self, event: StreamStarted) -> None:
+    def _start_stream(self, event: AnswerStreamStarted) -> None:
         self._usage = event.usage
         self._chunk_fields = {
-            "id": event.id or random_id("chatcmpl-"),
+            "id": event.id or new_prefixed_id("chatcmpl-"),
             "object": "chat.completion.chunk",
             "created": int(time.time()),
             "model": event.model,
         }
         self._chunk_prefix = b"data: " + encode_json(self._chunk_fields)[:-1] + b',"choices":[{"index":0,"delta":'
 
-    def _start_part(self, event: PartStarted) -> bytes:
+    def _start_part(self, event: AnswerPartStarted) -> bytes:
         match event.part:
             case ModelToolCall():
                 self._call_indexes[event.index] = len(self._call_indexes)
@@ -129,13 +129,15 @@ class ChatStreamWriter(StreamWriter):
         self._details_count += len(details)
         return self._chunk({"reasoning_details": details}) if details else b""
 
-    def _finish(self, event: StreamFinished) -> bytes:
+    def _finish(self, event: AnswerStreamFinished) -> bytes:
         reason = write_chat_finish_reason(event.finish, refusal=self._has_refusal)
         sent = b'%b{},"logprobs":null,"finish_reason":"%b"}]}\n\n' % (self._chunk_prefix, reason.encode())
         usage = event.usage or self._usage
         if self._include_usage and usage is not None:
-            sent += encode_event({**self._chunk_fields, "choices": [], "usage": write_answer_usage(usage)})
-        return sent + encode_event("[DONE]")
+            sent += encode_server_sent_event(
+                {**self._chunk_fields, "choices": [], "usage": write_chat_answer_usage(usage)}
+            )
+        return sent + encode_server_sent_event("[DONE]")
 
     def _chunk(self, delta: dict[str, Any]) -> bytes:
         return b"".join((self._chunk_prefix, encode_json(delta)[:-1], _CHUNK_SUFFIX))

@@ -11,11 +11,11 @@ from paddock.llm.formats.openai_responses.request_reader import read_responses_r
 from paddock.llm.formats.openai_responses.request_writer import write_responses_request
 from paddock.llm.formats.openai_responses.stream_reader import ResponsesStreamReader
 from paddock.llm.formats.openai_responses.stream_writer import ResponsesStreamWriter, write_responses_answer
-from paddock.llm.formats.openai_responses.tool_conversion import FORMAT_NAME
+from paddock.llm.formats.openai_responses.tool_conversion import RESPONSES_FORMAT_NAME
 
 
 class OpenAIResponses(WireFormat):
-    name = FORMAT_NAME
+    name = RESPONSES_FORMAT_NAME
 
     def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> ModelRequest:
         return read_responses_request(body, model=model, stream=stream)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.json_fields import JsonFields, parse_answer_body
 from paddock.llm.formats.neutral import (
     FinishReason,
@@ -14,12 +14,12 @@ from paddock.llm.formats.neutral import (
     TokenUsage,
 )
 from paddock.llm.formats.openai_responses.request_reader import read_reasoning_item, read_responses_tool_call
-from paddock.llm.formats.openai_shared import random_id, read_usage
+from paddock.llm.formats.openai_shared import new_prefixed_id, read_openai_usage
 from paddock.llm.formats.provider_errors import find_error_in_json
 
 
 def read_responses_answer_usage(response: JsonFields) -> TokenUsage | None:
-    return read_usage(response.optional_object("usage"), prompt="input_tokens", completion="output_tokens")
+    return read_openai_usage(response.optional_object("usage"), prompt="input_tokens", completion="output_tokens")
 
 
 def read_responses_finish_reason(response: JsonFields, *, calls: bool, refusal: bool) -> FinishReason:
@@ -36,14 +36,14 @@ def read_responses_answer(body: bytes) -> ModelAnswer:
     response = parse_answer_body(body)
     if response.get("status") in ("failed", "cancelled") or "output" not in response:
         failure = find_error_in_json(response.value)
-        raise BrokenStream(failure.message if failure is not None else "the answer has no output")
+        raise BrokenModelStream(failure.message if failure is not None else "the answer has no output")
     parts: list[MessagePart] = []
     for item in response.objects("output"):
-        parts += read_output_item(item)
+        parts += read_responses_output_item(item)
     calls = any(isinstance(part, ModelToolCall) for part in parts)
     refusal = any(isinstance(part, ModelRefusal) for part in parts)
     return ModelAnswer(
-        response.optional_text("id") or random_id("resp_"),
+        response.optional_text("id") or new_prefixed_id("resp_"),
         response.optional_text("model") or "",
         parts,
         read_responses_finish_reason(response, calls=calls, refusal=refusal),
@@ -51,11 +51,11 @@ def read_responses_answer(body: bytes) -> ModelAnswer:
     )
 
 
-def read_output_item(item: JsonFields) -> list[MessagePart]:
+def read_responses_output_item(item: JsonFields) -> list[MessagePart]:
     """Convert an output item to parts; items of tools that the provider ran are left out."""
     kind = item.get("type")
     if kind == "message":
-        return [part for piece in item.objects("content") if (part := read_content_piece(piece)) is not None]
+        return [part for piece in item.objects("content") if (part := read_responses_content_piece(piece)) is not None]
     if kind == "reasoning":
         thought = read_reasoning_item(item)
         return [thought] if thought is not None else []
@@ -64,7 +64,7 @@ def read_output_item(item: JsonFields) -> list[MessagePart]:
     return []
 
 
-def read_content_piece(piece: JsonFields) -> ModelText | ModelRefusal | None:
+def read_responses_content_piece(piece: JsonFields) -> ModelText | ModelRefusal | None:
     if piece.get("type") == "refusal":
         return ModelRefusal(piece.text("refusal"))
     text = piece.optional_text("text")

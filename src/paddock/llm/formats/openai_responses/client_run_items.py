@@ -10,7 +10,7 @@ from typing import Any
 from paddock.llm.formats.call_arguments import call_arguments_text
 from paddock.llm.formats.json_fields import JsonFields
 from paddock.llm.formats.neutral import ModelMedia, ModelText, ModelToolCall, ModelToolResult
-from paddock.llm.formats.openai_shared import read_media
+from paddock.llm.formats.openai_shared import read_openai_media
 
 _TOOL_BY_CALL_TYPE = {
     "local_shell_call": "local_shell",
@@ -50,7 +50,7 @@ def _read_content(item: JsonFields) -> list[ModelText | ModelMedia]:
         screenshot = item.object("output")
         if "image_url" not in screenshot:
             raise screenshot.error("is missing: files stored at the provider cannot be passed on", "image_url")
-        return [read_media("image", screenshot.text("image_url"))]
+        return [read_openai_media("image", screenshot.text("image_url"))]
     if output is None:
         output = item.optional_text("status") or ""
     text = call_arguments_text(output)

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from paddock.errors import InvalidInput, TooLarge
-from paddock.llm.formats.openai_responses.item_ids import parse_item_id
+from paddock.llm.formats.openai_responses.item_ids import parse_output_item_id
 
-MAX_ANSWERS = 5000
+MAX_REFERENCED_ANSWERS = 5000
 """Answers whose items one request may refer to."""
-MAX_ADDED = 64 * 2**20
+MAX_ADDED_ITEM_BYTES = 64 * 2**20
 """Bytes that items may add to one request."""
 _MARK = b'"item_reference"'
 _COMPLETED = re.compile(rb"^data: (\{.*\"type\": ?\"response\.(?:completed|incomplete)\".*)$", re.MULTILINE)
@@ -32,23 +32,23 @@ class _Item(msgspec.Struct):
     id: str = ""
 
 
-def has_references(body: bytes) -> bool:
+def has_item_references(body: bytes) -> bool:
     """Return whether a body may hold references to items."""
     return _MARK in body
 
 
-def referenced_items(body: bytes) -> dict[str, list[str]]:
+def referenced_item_ids(body: bytes) -> dict[str, list[str]]:
     """Return the ids of referenced items by the exchange that each id names. Raises `TooLarge` for too many."""
     found: dict[str, list[str]] = {}
     _, items = _request_and_items(body)
     for item in items:
         identifier = _referenced_id(item)
-        named = parse_item_id(identifier) if identifier is not None else None
+        named = parse_output_item_id(identifier) if identifier is not None else None
         if identifier is None or named is None:
             continue
-        if named[0] not in found and len(found) >= MAX_ANSWERS:
+        if named[0] not in found and len(found) >= MAX_REFERENCED_ANSWERS:
             raise TooLarge(
-                f"input refers to items of more than {MAX_ANSWERS} answers; "
+                f"input refers to items of more than {MAX_REFERENCED_ANSWERS} answers; "
                 "send the items themselves (`store: false` in the client), or fewer of them"
             )
         identifiers = found.setdefault(named[0], [])
@@ -57,7 +57,7 @@ def referenced_items(body: bytes) -> dict[str, list[str]]:
     return found
 
 
-def end_of_stream(pieces: Sequence[bytes]) -> bytes:
+def find_completed_event(pieces: Sequence[bytes]) -> bytes:
     """Return the event with the complete answer from a stream, as it was sent; empty if there is none."""
     count = 1
     while True:
@@ -69,7 +69,7 @@ def end_of_stream(pieces: Sequence[bytes]) -> bytes:
         count *= 2
 
 
-def unresolved_reference(identifier: str, cause: str) -> InvalidInput:
+def unresolved_item_reference_error(identifier: str, cause: str) -> InvalidInput:
     """Return the error for a reference to an item that cannot be put in its place."""
     return InvalidInput(
         f"the item_reference {identifier!r} cannot be resolved: {cause}. "
@@ -77,7 +77,7 @@ def unresolved_reference(identifier: str, cause: str) -> InvalidInput:
     )
 
 
-def find_items(identifiers: Sequence[str], streamed: bool, answer: bytes) -> dict[str, bytes]:
+def find_answer_items(identifiers: Sequence[str], streamed: bool, answer: bytes) -> dict[str, bytes]:
     """Return the items with these ids from an answer's body, as JSON."""
     try:
         if streamed:
@@ -89,7 +89,7 @@ def find_items(identifiers: Sequence[str], streamed: bool, answer: bytes) -> dic
         return {}
     found: dict[str, bytes] = {}
     for identifier in identifiers:
-        named = parse_item_id(identifier)
+        named = parse_output_item_id(identifier)
         if named is not None and named[1] < len(response.output):
             item = bytes(response.output[named[1]])
             if _item_id(item) == identifier:
@@ -97,7 +97,7 @@ def find_items(identifiers: Sequence[str], streamed: bool, answer: bytes) -> dic
     return found
 
 
-def replace_references(items: Mapping[str, bytes], body: bytes) -> bytes:
+def replace_item_references(items: Mapping[str, bytes], body: bytes) -> bytes:
     """Return the body with the referenced items in place. Raises `TooLarge` if they would make it too long."""
     request, inputs = _request_and_items(body)
     resolved: list[Any] = []
@@ -106,8 +106,8 @@ def replace_references(items: Mapping[str, bytes], body: bytes) -> bytes:
         found = items.get(_referenced_id(item) or "")
         resolved.append(item if found is None else msgspec.Raw(found))
         added += len(found) if found is not None else 0
-        if added > MAX_ADDED:
-            raise TooLarge(f"the referenced items have more than {MAX_ADDED} bytes; send fewer of them")
+        if added > MAX_ADDED_ITEM_BYTES:
+            raise TooLarge(f"the referenced items have more than {MAX_ADDED_ITEM_BYTES} bytes; send fewer of them")
     return msgspec.json.encode({**request, "input": resolved})
 
 

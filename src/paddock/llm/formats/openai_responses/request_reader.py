@@ -25,14 +25,19 @@ from paddock.llm.formats.openai_responses.client_run_items import (
     read_client_run_result,
 )
 from paddock.llm.formats.openai_responses.tool_conversion import (
-    FORMAT_NAME,
+    RESPONSES_FORMAT_NAME,
     custom_tool_arguments,
-    flat_tool_name,
-    read_tools,
+    flatten_tool_name,
+    read_responses_tools,
 )
-from paddock.llm.formats.openai_shared import read_audio, read_effort, read_media, untranslatable_field_note
-from paddock.llm.formats.thought_signatures import OPENAI, parse_thought
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.openai_shared import (
+    read_openai_audio,
+    read_openai_media,
+    read_reasoning_effort,
+    untranslatable_field_note,
+)
+from paddock.llm.formats.thought_signatures import OPENAI_FAMILY, parse_thought
+from paddock.llm.formats.translation_notes import add_translation_note
 
 _KNOWN_FIELDS = {
     "model", "input", "instructions", "stream", "tools", "tool_choice", "parallel_tool_calls", "max_output_tokens",
@@ -44,7 +49,7 @@ _STATEFUL_FIELDS = {
     "conversation": "the proxy does not store conversations: send all messages in input",
     "prompt": "the proxy does not store prompts: send the text in instructions and input",
 }
-UNTRANSLATABLE_FIELDS = {"service_tier", "truncation", "max_tool_calls"}
+UNTRANSLATABLE_RESPONSES_FIELDS = {"service_tier", "truncation", "max_tool_calls"}
 
 
 def read_responses_request(body: bytes, *, model: str | None, stream: bool | None) -> ModelRequest:
@@ -57,7 +62,7 @@ def read_responses_request(body: bytes, *, model: str | None, stream: bool | Non
     request = ModelRequest(model=model or fields.text("model"), messages=[])
     request.stream = bool(fields.optional_boolean("stream")) if stream is None else stream
     request.messages = _InputReader(request.notes).read(fields)
-    request.tools, words = read_tools(fields, request.notes)
+    request.tools, words = read_responses_tools(fields, request.notes)
     own: dict[str, Any] = {}
     if words.custom or words.namespaces or words.hosted:
         own["tools"] = words
@@ -69,24 +74,24 @@ def read_responses_request(body: bytes, *, model: str | None, stream: bool | Non
     request.user = fields.optional_text("user")
     reasoning = fields.optional_object("reasoning")
     if reasoning is not None:
-        request.effort = read_effort(reasoning, "effort")
+        request.effort = read_reasoning_effort(reasoning, "effort")
         if "summary" in reasoning:
             own["summary"] = reasoning.text("summary")
     _read_text_format(fields, request, own)
     if fields.optional_boolean("store"):
-        add_note(request.notes, "store: the proxy does not store answers")
+        add_translation_note(request.notes, "store: the proxy does not store answers")
     include = fields.texts("include")
     if "reasoning.encrypted_content" in include:
         own["sealed"] = True
     for word in include:
         if word != "reasoning.encrypted_content":
-            add_note(request.notes, f"include {word}: it is not passed on")
+            add_translation_note(request.notes, f"include {word}: it is not passed on")
     rest = {name: value for name, value in fields.value.items() if name not in _KNOWN_FIELDS and value is not None}
     if rest:
         own["fields"] = rest
-    request.notes += [untranslatable_field_note(name) for name in sorted(UNTRANSLATABLE_FIELDS & rest.keys())]
+    request.notes += [untranslatable_field_note(name) for name in sorted(UNTRANSLATABLE_RESPONSES_FIELDS & rest.keys())]
     if own:
-        request.extra[FORMAT_NAME] = own
+        request.extra[RESPONSES_FORMAT_NAME] = own
     return request
 
 
@@ -114,7 +119,7 @@ def _read_tool_choice(fields: JsonFields, request: ModelRequest) -> None:
 
 
 def _read_tool_name(item: JsonFields) -> str:
-    return flat_tool_name(item.optional_text("namespace"), item.text("name"))
+    return flatten_tool_name(item.optional_text("namespace"), item.text("name"))
 
 
 def _read_text_format(fields: JsonFields, request: ModelRequest, own: dict[str, Any]) -> None:
@@ -196,7 +201,7 @@ class _InputReader:
         elif kind == "compaction":
             raise item.error("is 'compaction', which only OpenAI can read: send the items themselves", "type")
         elif kind.endswith(("_call", "_output", "_list_tools", "_approval_request", "_approval_response")):
-            add_note(self._notes, f"input {kind}: only OpenAI runs that tool")
+            add_translation_note(self._notes, f"input {kind}: only OpenAI runs that tool")
         else:
             raise item.error(f"is {kind!r}, which is not supported", "type")
 
@@ -247,16 +252,16 @@ def _read_part(item: JsonFields) -> ModelText | ModelMedia | ModelRefusal:
         if "image_url" not in item:
             raise item.error("is missing: files stored at the provider cannot be passed on", "image_url")
         detail = item.optional_text("detail")
-        return read_media("image", item.text("image_url"), detail=detail if detail != "auto" else None)
+        return read_openai_media("image", item.text("image_url"), detail=detail if detail != "auto" else None)
     if kind == "input_file":
         name = item.optional_text("filename")
         if "file_data" in item:
-            return read_media("document", item.text("file_data"), name)
+            return read_openai_media("document", item.text("file_data"), name)
         if "file_url" in item:
             return ModelMedia("document", url=item.text("file_url"), name=name)
         raise item.error("is missing: files stored at the provider cannot be passed on", "file_data")
     if kind == "input_audio":
-        return read_audio(item)
+        return read_openai_audio(item)
     raise item.error(f"is {kind!r}, which is not supported", "type")
 
 
@@ -266,12 +271,12 @@ def read_reasoning_item(item: JsonFields) -> ModelThinking | None:
     text = "\n\n".join(part.optional_text("text") or "" for part in item.objects("summary"))
     if not text:
         text = "".join(part.optional_text("text") or "" for part in item.objects("content"))
-    return parse_thought(text, signature, OPENAI) if text or signature else None
+    return parse_thought(text, signature, OPENAI_FAMILY) if text or signature else None
 
 
 def read_responses_tool_call(item: JsonFields) -> ModelToolCall:
     """Parse a tool call in the history of a request or in an answer."""
-    name = flat_tool_name(item.optional_text("namespace"), item.text("name"))
+    name = flatten_tool_name(item.optional_text("namespace"), item.text("name"))
     if item.get("type") == "custom_tool_call":
         return ModelToolCall(item.text("call_id"), name, custom_tool_arguments(item.optional_text("input") or ""))
     return ModelToolCall(item.text("call_id"), name, item.optional_text("arguments") or "{}")

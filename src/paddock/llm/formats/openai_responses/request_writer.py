@@ -18,25 +18,25 @@ from paddock.llm.formats.neutral import (
     ModelToolResult,
     ToolChoice,
 )
-from paddock.llm.formats.openai_responses.request_reader import UNTRANSLATABLE_FIELDS
+from paddock.llm.formats.openai_responses.request_reader import UNTRANSLATABLE_RESPONSES_FIELDS
 from paddock.llm.formats.openai_responses.tool_conversion import (
-    FORMAT_NAME,
-    ClientTools,
+    RESPONSES_FORMAT_NAME,
+    ResponsesClientTools,
     custom_tool_input,
-    get_client_tools,
-    write_tools,
+    get_responses_client_tools,
+    write_responses_tools,
 )
 from paddock.llm.formats.openai_shared import (
     decode_text_document,
-    media_url,
-    sampling_settings,
-    supported_effort,
+    openai_media_url,
+    supported_reasoning_effort,
+    supported_sampling_settings,
     untranslatable_field_note,
-    write_audio,
+    write_openai_audio,
 )
-from paddock.llm.formats.thought_signatures import OPENAI, drop_foreign_signatures
+from paddock.llm.formats.thought_signatures import OPENAI_FAMILY, drop_foreign_signatures
 from paddock.llm.formats.tool_names import provider_call_id, provider_tool_name
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
 _MAX_CALL_ID_LENGTH = 64
 _MIN_OUTPUT_TOKENS = 16
@@ -45,9 +45,9 @@ _MIN_OUTPUT_TOKENS = 16
 def write_responses_request(request: ModelRequest) -> dict[str, Any]:
     if request.stop:
         raise UntranslatableRequest("stop: the Responses API does not support stop sequences; leave them out")
-    own, words = request.extra.get(FORMAT_NAME, {}), get_client_tools(request)
+    own, words = request.extra.get(RESPONSES_FORMAT_NAME, {}), get_responses_client_tools(request)
     body: dict[str, Any] = {"model": request.model}
-    messages = drop_foreign_signatures(request, OPENAI)
+    messages = drop_foreign_signatures(request, OPENAI_FAMILY)
     if len(messages) > 1 and messages[0].role == MessageRole.SYSTEM:
         body["instructions"] = "\n\n".join(_system_texts(messages[0]))
         messages = messages[1:]
@@ -57,38 +57,40 @@ def write_responses_request(request: ModelRequest) -> dict[str, Any]:
     body["store"] = False
     if request.stream:
         body["stream"] = True
-    tools = write_tools(request.tools, words, request.notes)
+    tools = write_responses_tools(request.tools, words, request.notes)
     if tools:
         body["tools"] = tools
     _write_tool_choice(request, words, body)
     values = {
         "parallel_tool_calls": request.parallel_tools,
         "max_output_tokens": _max_tokens(request),
-        **sampling_settings(request),
+        **supported_sampling_settings(request),
         "user": request.user,
     }
     body.update({name: value for name, value in values.items() if value is not None})
     for name, value in (("top_k", request.top_k), ("seed", request.seed)):
         if value is not None:
-            add_note(request.notes, f"{name}: the Responses API has no such setting")
+            add_translation_note(request.notes, f"{name}: the Responses API has no such setting")
     _write_reasoning(request, own, body, has_signatures=items.has_signatures)
     _write_text_format(request, own, body)
     rest = own.get("fields", {})
     body.update({name: value for name, value in rest.items() if name not in body})
-    field_notes = {untranslatable_field_note(name) for name in UNTRANSLATABLE_FIELDS & rest.keys()}
+    field_notes = {untranslatable_field_note(name) for name in UNTRANSLATABLE_RESPONSES_FIELDS & rest.keys()}
     request.notes[:] = [text for text in request.notes if text not in field_notes]
     return body
 
 
 def _max_tokens(request: ModelRequest) -> int | None:
     if request.max_tokens is not None and request.max_tokens < _MIN_OUTPUT_TOKENS:
-        add_note(request.notes, f"`max_output_tokens` became {_MIN_OUTPUT_TOKENS}, the least the Responses API takes")
+        add_translation_note(
+            request.notes, f"`max_output_tokens` became {_MIN_OUTPUT_TOKENS}, the least the Responses API takes"
+        )
         return _MIN_OUTPUT_TOKENS
     return request.max_tokens
 
 
 def _write_reasoning(request: ModelRequest, own: dict[str, Any], body: dict[str, Any], *, has_signatures: bool) -> None:
-    effort = supported_effort(request)
+    effort = supported_reasoning_effort(request)
     reasoning: dict[str, Any] = {}
     if effort is not None:
         reasoning["effort"] = effort
@@ -114,7 +116,7 @@ def _write_text_format(request: ModelRequest, own: dict[str, Any], body: dict[st
         body["text"] = text
 
 
-def _write_tool_choice(request: ModelRequest, words: ClientTools, body: dict[str, Any]) -> None:
+def _write_tool_choice(request: ModelRequest, words: ResponsesClientTools, body: dict[str, Any]) -> None:
     match request.tool_choice:
         case ToolChoice.NAMED if request.tool_name in words.custom:
             body["tool_choice"] = {"type": "custom", "name": request.tool_name}
@@ -139,7 +141,7 @@ def _system_texts(message: ModelMessage) -> list[str]:
 
 
 class _InputWriter:
-    def __init__(self, notes: list[str], words: ClientTools) -> None:
+    def __init__(self, notes: list[str], words: ResponsesClientTools) -> None:
         self._notes = notes
         self._words = words
         self._items: list[dict[str, Any]] = []
@@ -171,7 +173,7 @@ class _InputWriter:
 
     def _write_result(self, result: ModelToolResult) -> dict[str, Any]:
         if result.is_error:
-            add_note(self._notes, "is_error: the Responses API cannot mark a tool result as an error")
+            add_translation_note(self._notes, "is_error: the Responses API cannot mark a tool result as an error")
         output: str | list[dict[str, Any]]
         if len(result.content) == 1 and isinstance(result.content[0], ModelText):
             output = result.content[0].text
@@ -184,15 +186,19 @@ class _InputWriter:
         if isinstance(part, ModelText):
             return {"type": "input_text", "text": part.text}
         if part.kind == "image":
-            return {"type": "input_image", "image_url": media_url(part, "image/png"), "detail": part.detail or "auto"}
+            return {
+                "type": "input_image",
+                "image_url": openai_media_url(part, "image/png"),
+                "detail": part.detail or "auto",
+            }
         if part.kind == "audio":
-            return write_audio(part)
+            return write_openai_audio(part)
         words = decode_text_document(part)
         if words is not None:
             return {"type": "input_text", "text": f"{part.name}:\n{words}" if part.name else words}
         if part.data is None and part.url is not None:
             return {"type": "input_file", "file_url": part.url}
-        data = media_url(part, "application/pdf")
+        data = openai_media_url(part, "application/pdf")
         return {"type": "input_file", "filename": part.name or "document.pdf", "file_data": data}
 
     def _write_assistant(self, parts: list[MessagePart]) -> None:
@@ -207,7 +213,9 @@ class _InputWriter:
                 case ModelToolCall():
                     self._items.append(self._write_call(part))
                 case ModelMedia():
-                    add_note(self._notes, f"{part.kind} in an earlier answer: the Responses API takes text only there")
+                    add_translation_note(
+                        self._notes, f"{part.kind} in an earlier answer: the Responses API takes text only there"
+                    )
                     self._add_assistant_message(f"[{part.kind}]")
                 case ModelToolResult():
                     raise UntranslatableRequest("an assistant message cannot contain a tool result")
@@ -219,7 +227,9 @@ class _InputWriter:
     def _add_thought(self, part: ModelThinking) -> None:
         signature = part.signature
         if not signature:
-            add_note(self._notes, "thinking without a signature: the Responses API accepts only its own reasoning")
+            add_translation_note(
+                self._notes, "thinking without a signature: the Responses API accepts only its own reasoning"
+            )
             return
         self.has_signatures = True
         summary = [{"type": "summary_text", "text": part.text}] if part.text else []

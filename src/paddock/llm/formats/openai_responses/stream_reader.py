@@ -6,30 +6,30 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.json_fields import JsonFields, parse_answer_body
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartEnded,
+    AnswerPartSigned,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     ModelFailure,
     ModelRefusal,
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartEnded,
-    PartSigned,
-    PartStarted,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
 )
 from paddock.llm.formats.openai_responses.answer import (
-    read_content_piece,
     read_responses_answer_usage,
+    read_responses_content_piece,
     read_responses_finish_reason,
 )
 from paddock.llm.formats.openai_responses.request_reader import read_reasoning_item, read_responses_tool_call
-from paddock.llm.formats.openai_shared import random_id
+from paddock.llm.formats.openai_shared import new_prefixed_id
 from paddock.llm.formats.provider_errors import find_error_in_json
 from paddock.llm.formats.sse import EventStreamReader
 
@@ -74,7 +74,7 @@ class ResponsesStreamReader(EventStreamReader):
         self._thought_source: dict[str, str] = {}
         self._has_refusal = False
 
-    def _parse_delta_fast(self, piece: bytes) -> PartDelta | None:
+    def _parse_delta_fast(self, piece: bytes) -> AnswerPartDelta | None:
         """Parse a delta of the open text or arguments, the most frequent event; `None` for all others."""
         if self._done or b'.delta"' not in piece[:80]:
             return None
@@ -86,18 +86,18 @@ class ResponsesStreamReader(EventStreamReader):
             return None
         if found.type == "response.output_text.delta":
             if self._open is not None and self._open[0] == f"{found.output_index}/{found.content_index}":
-                return PartDelta(self._open[1], found.delta)
+                return AnswerPartDelta(self._open[1], found.delta)
         elif found.type == "response.function_call_arguments.delta":
             call = self._calls.get(str(found.output_index))
             if call is not None and not call.ended:
                 call.arguments.append(found.delta)
-                return PartDelta(call.part, found.delta)
+                return AnswerPartDelta(call.part, found.delta)
         return None
 
     def close(self) -> list[StreamEvent]:
         events = [event for sent in self._events.close() for event in self._read_event(sent.data, sent.name)]
         if not self._done:
-            raise BrokenStream("the stream ended before the answer was complete")
+            raise BrokenModelStream("the stream ended before the answer was complete")
         return events
 
     def _read_event(self, data: str | bytes, name: str = "") -> list[StreamEvent]:
@@ -118,7 +118,9 @@ class ResponsesStreamReader(EventStreamReader):
         if not self._started:
             self._started = True
             head = response.value if response is not None else {}
-            events.append(StreamStarted(str(head.get("id") or random_id("resp_")), str(head.get("model") or "")))
+            events.append(
+                AnswerStreamStarted(str(head.get("id") or new_prefixed_id("resp_")), str(head.get("model") or ""))
+            )
         if kind in ("completed", "incomplete", "done"):
             return events + self._finish(response or fields.object("response"))
         return events + self._read_typed_event(kind, fields)
@@ -127,7 +129,9 @@ class ResponsesStreamReader(EventStreamReader):
         self._done = True
         received = fields.value if fields.get("error") or fields.get("message") else {}
         return [
-            StreamFailed(find_error_in_json(received) or ModelFailure(502, "the provider failed without a message"))
+            AnswerStreamFailed(
+                find_error_in_json(received) or ModelFailure(502, "the provider failed without a message")
+            )
         ]
 
     def _read_typed_event(self, kind: str, fields: JsonFields) -> list[StreamEvent]:
@@ -173,10 +177,10 @@ class ResponsesStreamReader(EventStreamReader):
         if self._open is None or self._open[0] != place:
             events += self._end_all_parts()
             self._open = (place, self._next_index())
-            events.append(PartStarted(self._open[1], kind("")))
+            events.append(AnswerPartStarted(self._open[1], kind("")))
             self._has_refusal = self._has_refusal or kind is ModelRefusal
         self._started_texts.add(place)
-        return [*events, PartDelta(self._open[1], text)]
+        return [*events, AnswerPartDelta(self._open[1], text)]
 
     def _complete_text(self, place: str, kind: type[_TextualPart], text: str) -> list[StreamEvent]:
         events = self._add_text(place, kind, text) if place not in self._started_texts else []
@@ -198,7 +202,7 @@ class ResponsesStreamReader(EventStreamReader):
             return []
         part = self._open[1]
         self._open = None
-        return [PartEnded(part)]
+        return [AnswerPartEnded(part)]
 
     def _end_all_parts(self) -> list[StreamEvent]:
         events = self._end_text_part()
@@ -213,16 +217,16 @@ class ResponsesStreamReader(EventStreamReader):
         call = read_responses_tool_call(item)
         self._calls[key] = _OpenCall(self._next_index(), item.get("type") == "custom_tool_call")
         self._open_calls[key] = None
-        return [*events, PartStarted(self._calls[key].part, ModelToolCall(call.id, call.name, ""))]
+        return [*events, AnswerPartStarted(self._calls[key].part, ModelToolCall(call.id, call.name, ""))]
 
     def _add_arguments(self, key: str, text: str) -> list[StreamEvent]:
         call = self._calls.get(key)
         if call is None or call.ended:
-            raise BrokenStream("the stream has arguments of a call that is not open")
+            raise BrokenModelStream("the stream has arguments of a call that is not open")
         if not text:
             return []
         call.arguments.append(text)
-        return [PartDelta(call.part, text)]
+        return [AnswerPartDelta(call.part, text)]
 
     def _complete_arguments(self, key: str, arguments: str) -> list[StreamEvent]:
         """Add the remaining part of the complete arguments."""
@@ -242,14 +246,14 @@ class ResponsesStreamReader(EventStreamReader):
         events = self._add_arguments(key, "{}") if not call.arguments else []
         call.ended = True
         del self._open_calls[key]
-        return [*events, PartEnded(call.part)]
+        return [*events, AnswerPartEnded(call.part)]
 
     def _complete_item(self, key: str, item: JsonFields) -> list[StreamEvent]:
         match item.get("type"):
             case "message":
                 events: list[StreamEvent] = []
                 for index, piece in enumerate(item.objects("content")):
-                    part = read_content_piece(piece)
+                    part = read_responses_content_piece(piece)
                     if part is not None:
                         events += self._complete_text(f"{key}/{index}", type(part), part.text)
                 return events
@@ -274,12 +278,12 @@ class ResponsesStreamReader(EventStreamReader):
             events += self._end_all_parts()
             self._started_texts.add(key)
             self._open = (key, self._next_index())
-            events.append(PartStarted(self._open[1], ModelThinking(redacted=thought.redacted)))
+            events.append(AnswerPartStarted(self._open[1], ModelThinking(redacted=thought.redacted)))
             if thought.text:
-                events.append(PartDelta(self._open[1], thought.text))
+                events.append(AnswerPartDelta(self._open[1], thought.text))
         if self._open is not None and self._open[0] == key:
             if thought.signature is not None:
-                events.append(PartSigned(self._open[1], thought.signature))
+                events.append(AnswerPartSigned(self._open[1], thought.signature))
             events += self._end_text_part()
         return events
 
@@ -291,7 +295,7 @@ class ResponsesStreamReader(EventStreamReader):
                 events += self._complete_item(str(index), item)
         events += self._end_all_parts()
         finish = read_responses_finish_reason(response, calls=bool(self._calls), refusal=self._has_refusal)
-        return [*events, StreamFinished(finish, read_responses_answer_usage(response))]
+        return [*events, AnswerStreamFinished(finish, read_responses_answer_usage(response))]
 
 
 def _item_key(fields: JsonFields) -> str:

@@ -6,10 +6,17 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paddock.llm.formats.answer_events import events_from_answer
-from paddock.llm.formats.base import StreamWriter
+from paddock.llm.formats.answer_events import stream_events_from_answer
+from paddock.llm.formats.base import ModelStreamWriter
 from paddock.llm.formats.json_fields import encode_json
 from paddock.llm.formats.neutral import (
+    AnswerPartDelta,
+    AnswerPartEnded,
+    AnswerPartSigned,
+    AnswerPartStarted,
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     FinishReason,
     ModelAnswer,
     ModelFailure,
@@ -19,23 +26,16 @@ from paddock.llm.formats.neutral import (
     ModelText,
     ModelThinking,
     ModelToolCall,
-    PartDelta,
-    PartEnded,
-    PartSigned,
-    PartStarted,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
     TokenUsage,
 )
-from paddock.llm.formats.openai_responses.item_ids import new_item_id
-from paddock.llm.formats.openai_responses.tool_conversion import custom_tool_input, get_client_tools
-from paddock.llm.formats.openai_shared import openai_error_code, random_id, write_usage
-from paddock.llm.formats.sse import encode_event
-from paddock.llm.formats.thought_signatures import OPENAI, format_signature
+from paddock.llm.formats.openai_responses.item_ids import new_output_item_id
+from paddock.llm.formats.openai_responses.tool_conversion import custom_tool_input, get_responses_client_tools
+from paddock.llm.formats.openai_shared import new_prefixed_id, openai_error_code, write_openai_usage
+from paddock.llm.formats.sse import encode_server_sent_event
+from paddock.llm.formats.thought_signatures import OPENAI_FAMILY, format_thought_signature
 from paddock.llm.formats.tool_names import client_tool_names
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
 
 @dataclass(slots=True)
@@ -60,17 +60,17 @@ class _OpenPart:
 
 def write_responses_answer(answer: ModelAnswer, request: ModelRequest | None = None) -> dict[str, Any]:
     writer = ResponsesStreamWriter(request)
-    for event in events_from_answer(answer):
+    for event in stream_events_from_answer(answer):
         writer.write(event)
     for part in answer.parts:
         if isinstance(part, ModelMedia):
-            add_note(answer.notes, f"{part.kind}: the Responses API answers in text only")
+            add_translation_note(answer.notes, f"{part.kind}: the Responses API answers in text only")
     return writer.response
 
 
-class ResponsesStreamWriter(StreamWriter):
+class ResponsesStreamWriter(ModelStreamWriter):
     def __init__(self, request: ModelRequest | None) -> None:
-        self._client_tools = get_client_tools(request)
+        self._client_tools = get_responses_client_tools(request)
         self._names = client_tool_names(request)
         self._exchange = request.exchange if request is not None else None
         self._sequence = 0
@@ -85,40 +85,40 @@ class ResponsesStreamWriter(StreamWriter):
 
     def write(self, event: StreamEvent) -> bytes:
         match event:
-            case PartDelta():
+            case AnswerPartDelta():
                 return self._continue_part(event.index, event.text)
-            case StreamStarted():
+            case AnswerStreamStarted():
                 return self._start(event)
-            case PartStarted():
+            case AnswerPartStarted():
                 return self._start_part(event)
-            case PartSigned():
+            case AnswerPartSigned():
                 part = self._open.get(event.index)
                 if part is not None and part.item["type"] == "reasoning":
-                    part.item["encrypted_content"] = format_signature(event.signature, OPENAI)
+                    part.item["encrypted_content"] = format_thought_signature(event.signature, OPENAI_FAMILY)
                 return b""
-            case PartEnded():
+            case AnswerPartEnded():
                 return self._end_part(event.index)
-            case StreamFinished():
+            case AnswerStreamFinished():
                 return self._finish(event)
-            case StreamFailed():
+            case AnswerStreamFailed():
                 return self._fail(event.failure)
 
     def _new_id(self, prefix: str) -> str:
         """Return the ID of the item that is added next."""
-        return new_item_id(prefix, self._exchange, len(self._output))
+        return new_output_item_id(prefix, self._exchange, len(self._output))
 
     def _reasoning_item(self, encrypted: str | None) -> dict[str, Any]:
         return {"type": "reasoning", "id": self._new_id("rs_"), "summary": [], "encrypted_content": encrypted}
 
     def _emit(self, kind: str, **fields: Any) -> bytes:
-        written = encode_event({"type": kind, **fields, "sequence_number": self._sequence}, kind)
+        written = encode_server_sent_event({"type": kind, **fields, "sequence_number": self._sequence}, kind)
         self._sequence += 1
         return written
 
-    def _start(self, event: StreamStarted) -> bytes:
+    def _start(self, event: AnswerStreamStarted) -> bytes:
         self._usage = event.usage
         self.response = {
-            "id": event.id or random_id("resp_"),
+            "id": event.id or new_prefixed_id("resp_"),
             "object": "response",
             "created_at": int(time.time()),
             "status": "in_progress",
@@ -151,7 +151,7 @@ class ResponsesStreamWriter(StreamWriter):
         index = len(self._output) - 1
         return index, self._emit("response.output_item.added", output_index=index, item=item)
 
-    def _start_part(self, event: PartStarted) -> bytes:
+    def _start_part(self, event: AnswerPartStarted) -> bytes:
         match event.part:
             case ModelText(text=text):
                 sent = self._start_content(event.index, {"type": "output_text", "text": "", "annotations": []})
@@ -159,12 +159,17 @@ class ResponsesStreamWriter(StreamWriter):
                 self._has_refusal = True
                 sent = self._start_content(event.index, {"type": "refusal", "refusal": ""})
             case ModelThinking(text=text, signature=signature, redacted=redacted):
-                encrypted = format_signature(redacted, OPENAI, redacted=True) if redacted is not None else None
+                encrypted = (
+                    format_thought_signature(redacted, OPENAI_FAMILY, redacted=True) if redacted is not None else None
+                )
                 sent = self._start_item(
-                    event.index, self._reasoning_item(format_signature(signature, OPENAI) if signature else encrypted)
+                    event.index,
+                    self._reasoning_item(
+                        format_thought_signature(signature, OPENAI_FAMILY) if signature else encrypted
+                    ),
                 )
             case ModelToolCall(arguments=text, signature=signature):
-                sent = self._signature_item(format_signature(signature, OPENAI)) if signature else b""
+                sent = self._signature_item(format_thought_signature(signature, OPENAI_FAMILY)) if signature else b""
                 sent += self._start_item(event.index, self._call_item(event.part))
             case _:
                 return b""
@@ -302,12 +307,12 @@ class ResponsesStreamWriter(StreamWriter):
         item["status"] = "completed"
         return written + self._emit("response.output_item.done", output_index=index, item=item)
 
-    def _finish(self, event: StreamFinished) -> bytes:
+    def _finish(self, event: AnswerStreamFinished) -> bytes:
         written = self._end_message() + b"".join(self._end_part(part) for part in [*self._open])
         usage = event.usage or self._usage
         self.response["output"] = self._output
         if usage is not None:
-            self.response["usage"] = write_usage(usage, prompt="input_tokens", completion="output_tokens")
+            self.response["usage"] = write_openai_usage(usage, prompt="input_tokens", completion="output_tokens")
         reason = None
         if event.finish == FinishReason.LENGTH:
             reason = "max_output_tokens"
@@ -321,7 +326,7 @@ class ResponsesStreamWriter(StreamWriter):
         return written + self._emit("response.incomplete", response=self.response)
 
     def _fail(self, failure: ModelFailure) -> bytes:
-        written = b"" if self.response else self._start(StreamStarted("", ""))
+        written = b"" if self.response else self._start(AnswerStreamStarted("", ""))
         self.response["status"] = "failed"
         self.response["output"] = self._output
         self.response["error"] = {"code": openai_error_code(failure) or "server_error", "message": failure.message}

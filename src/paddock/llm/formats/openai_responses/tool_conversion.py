@@ -16,15 +16,15 @@ from paddock.llm.formats.call_arguments import call_arguments_text
 from paddock.llm.formats.json_fields import JsonFields
 from paddock.llm.formats.neutral import ModelRequest, ToolDefinition
 from paddock.llm.formats.tool_names import provider_tool_name
-from paddock.llm.formats.translation_notes import add_note
+from paddock.llm.formats.translation_notes import add_translation_note
 
-FORMAT_NAME = "openai-responses"
+RESPONSES_FORMAT_NAME = "openai-responses"
 CLIENT_RUN_TOOLS = frozenset({"local_shell", "shell", "apply_patch", "computer_use_preview", "computer"})
 """Tools whose calls and results are items of their own types, which no other format has."""
 
 
 @dataclass(slots=True)
-class ClientTools:
+class ResponsesClientTools:
     """The client's tool definitions that the neutral form cannot express."""
 
     namespaced: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -34,12 +34,12 @@ class ClientTools:
     hosted: list[dict[str, Any]] = field(default_factory=list)
 
 
-def get_client_tools(request: ModelRequest | None) -> ClientTools:
-    words = request.extra.get(FORMAT_NAME, {}).get("tools") if request is not None else None
-    return words if isinstance(words, ClientTools) else ClientTools()
+def get_responses_client_tools(request: ModelRequest | None) -> ResponsesClientTools:
+    words = request.extra.get(RESPONSES_FORMAT_NAME, {}).get("tools") if request is not None else None
+    return words if isinstance(words, ResponsesClientTools) else ResponsesClientTools()
 
 
-def flat_tool_name(namespace: str | None, name: str) -> str:
+def flatten_tool_name(namespace: str | None, name: str) -> str:
     if not namespace:
         return name
     return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"
@@ -49,9 +49,9 @@ def hosted_tool_note(kind: str) -> str:
     return f"tool {kind}: only OpenAI runs it"
 
 
-def read_tools(fields: JsonFields, notes: list[str]) -> tuple[list[ToolDefinition], ClientTools]:
+def read_responses_tools(fields: JsonFields, notes: list[str]) -> tuple[list[ToolDefinition], ResponsesClientTools]:
     tools: list[ToolDefinition] = []
-    words = ClientTools()
+    words = ResponsesClientTools()
     for item in fields.objects("tools"):
         kind = item.text("type")
         if kind == "function":
@@ -61,9 +61,9 @@ def read_tools(fields: JsonFields, notes: list[str]) -> tuple[list[ToolDefinitio
             words.namespaces[space] = {name: value for name, value in item.value.items() if name != "tools"}
             for inner in item.objects("tools"):
                 if inner.get("type") not in (None, "function"):
-                    add_note(notes, f"{inner.path}: only functions are passed on from a namespace")
+                    add_translation_note(notes, f"{inner.path}: only functions are passed on from a namespace")
                     continue
-                name = flat_tool_name(space, inner.text("name"))
+                name = flatten_tool_name(space, inner.text("name"))
                 words.namespaced[name] = (space, inner.text("name"))
                 tools.append(_read_function(inner, name))
         elif kind == "custom":
@@ -76,7 +76,7 @@ def read_tools(fields: JsonFields, notes: list[str]) -> tuple[list[ToolDefinitio
             )
         else:
             words.hosted.append(item.value)
-            add_note(notes, hosted_tool_note(kind))
+            add_translation_note(notes, hosted_tool_note(kind))
     return tools, words
 
 
@@ -102,7 +102,9 @@ def _read_custom_tool(item: JsonFields) -> ToolDefinition:
     return ToolDefinition(item.text("name"), description or None, parameters)
 
 
-def write_tools(tools: list[ToolDefinition], words: ClientTools, notes: list[str]) -> list[dict[str, Any]]:
+def write_responses_tools(
+    tools: list[ToolDefinition], words: ResponsesClientTools, notes: list[str]
+) -> list[dict[str, Any]]:
     written: list[dict[str, Any]] = []
     spaces: dict[str, dict[str, Any]] = {}
     for tool in tools:

@@ -17,7 +17,7 @@ _MAX_ENTRIES = 200_000
 
 
 @dataclass(slots=True)
-class RecordedEntry:
+class RecordedExchangeEntry:
     """A recorded exchange without its bodies."""
 
     id: str
@@ -33,18 +33,18 @@ class RecordedConversation:
     """The recorded exchanges of a conversation, by the number of earlier answers in their requests."""
 
     has_tools: bool
-    entries: dict[int, list[RecordedEntry]] = field(default_factory=dict)
+    entries: dict[int, list[RecordedExchangeEntry]] = field(default_factory=dict)
 
 
-class RecordedIndex:
+class RecordedExchangeIndex:
     """Recorded exchanges by request fingerprint. Beyond the bound, the oldest are dropped."""
 
     def __init__(self, matcher: RequestMatcher, max_entries: int = _MAX_ENTRIES) -> None:
         self._matcher = matcher
         self._most = max_entries
-        self._entries: deque[RecordedEntry] = deque()
+        self._entries: deque[RecordedExchangeEntry] = deque()
         self._known: set[str] = set()
-        self._by_key: dict[bytes, list[RecordedEntry]] = {}
+        self._by_key: dict[bytes, list[RecordedExchangeEntry]] = {}
         self._by_prefix: dict[bytes, tuple[str, str]] = {}
         self.conversations: OrderedDict[bytes, RecordedConversation] = OrderedDict()
         self._last: str | None = None
@@ -56,7 +56,7 @@ class RecordedIndex:
 
     def mark_known(self, id: str) -> None:
         """Remember the id of an exchange that cannot be replayed."""
-        self._store_entry(RecordedEntry(id, "", False, False, b"", None))
+        self._store_entry(RecordedExchangeEntry(id, "", False, False, b"", None))
 
     def add(self, recorded: RecordedExchange) -> None:
         """Add an exchange, unless it is known or was itself answered by a replay."""
@@ -74,7 +74,7 @@ class RecordedIndex:
             else raw_request_key(recorded.format, recorded.operation, recorded.request)
         )
         succeeded = recorded.status < 400 and recorded.complete
-        entry = RecordedEntry(recorded.id, recorded.format, recorded.stream, succeeded, key, fingerprint)
+        entry = RecordedExchangeEntry(recorded.id, recorded.format, recorded.stream, succeeded, key, fingerprint)
         self._by_key.setdefault(key, []).append(entry)
         if fingerprint is not None:
             self._last = recorded.id
@@ -85,13 +85,13 @@ class RecordedIndex:
             thread.entries.setdefault(fingerprint.answers, []).append(entry)
         self._store_entry(entry)
 
-    def _store_entry(self, entry: RecordedEntry) -> None:
+    def _store_entry(self, entry: RecordedExchangeEntry) -> None:
         self._known.add(entry.id)
         self._entries.append(entry)
         if len(self._entries) > self._most:
             self._drop_entry(self._entries.popleft())
 
-    def _drop_entry(self, entry: RecordedEntry) -> None:
+    def _drop_entry(self, entry: RecordedExchangeEntry) -> None:
         self._known.discard(entry.id)
         same = self._by_key.get(entry.key, [])
         if entry in same:
@@ -111,7 +111,7 @@ class RecordedIndex:
             if entry.id in self._by_prefix.get(prefix, ()):
                 del self._by_prefix[prefix]
 
-    def find_same(self, key: bytes) -> list[RecordedEntry]:
+    def find_same(self, key: bytes) -> list[RecordedExchangeEntry]:
         """Return the exchanges with this request key, oldest first."""
         return self._by_key.get(key, [])
 

@@ -8,27 +8,27 @@ from typing import Protocol, cast
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamError, UpstreamTimedOut, UpstreamTimeouts
-from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, header_size
-from paddock.llm.wire.upstream_response import ConnectionResponse, too_long_error
+from paddock.llm.wire.http_client_response import HttpClientResponse, response_too_long_error
+from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, headers_size
 
 BODY_SLICE = 256 * 1024
 """Bytes of a body that are written at once: encrypting all of a large one would block other requests."""
 
 
-class ConnectionOwner(Protocol):
+class HttpConnectionPool(Protocol):
     """Tracks open connections and takes back idle ones: the client's pool."""
 
-    def add_connection(self, connection: UpstreamConnection) -> None:
+    def add_connection(self, connection: HttpClientConnection) -> None:
         """Track a new connection."""
 
-    def return_connection(self, connection: UpstreamConnection) -> None:
+    def return_connection(self, connection: HttpClientConnection) -> None:
         """Take back a connection that is free for another request."""
 
-    def forget_connection(self, connection: UpstreamConnection) -> None:
+    def forget_connection(self, connection: HttpClientConnection) -> None:
         """Forget a closed connection."""
 
 
-class UpstreamConnection(asyncio.Protocol):
+class HttpClientConnection(asyncio.Protocol):
     """One connection to an upstream, with at most one request in flight."""
 
     __slots__ = (
@@ -37,14 +37,16 @@ class UpstreamConnection(asyncio.Protocol):
         "_transport", "_unsent", "idle_age", "key",
     )  # fmt: skip
 
-    def __init__(self, owner: ConnectionOwner, key: object, idle_age: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, owner: HttpConnectionPool, key: object, idle_age: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.key = key
         self.idle_age = idle_age
         self._owner = owner
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._parser: HttpResponseParser | None = None
-        self._response: ConnectionResponse | None = None
+        self._response: HttpClientResponse | None = None
         self._timeouts = UpstreamTimeouts()
         self._active = 0.0
         """Loop time of the last event that a time limit counts from."""
@@ -67,10 +69,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def send_request(
         self, head: bytes, body: bytes, timeouts: UpstreamTimeouts, *, head_only: bool
-    ) -> ConnectionResponse:
+    ) -> HttpClientResponse:
         """Send a request. The connection must be idle."""
         assert self._response is None
-        answer = ConnectionResponse(self, self._loop)
+        answer = HttpClientResponse(self, self._loop)
         if self._transport is None:
             answer.finish(_no_answer_error())
             return answer
@@ -207,7 +209,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._new_headers = []
             return
         # Most heads come in one short piece and need no measuring.
-        if self._fed > MAX_HEAD_BYTES and header_size(self._new_headers) > MAX_HEAD_BYTES:
+        if self._fed > MAX_HEAD_BYTES and headers_size(self._new_headers) > MAX_HEAD_BYTES:
             raise _long_head_error()
         self._progress = True
         self._head_done = True
@@ -234,12 +236,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     # End of a response.
 
-    def _finish(self, answer: ConnectionResponse) -> None:
+    def _finish(self, answer: HttpClientResponse) -> None:
         transport = self._transport
         self._response = None
         assert transport is not None
         if answer.reads_whole and answer.notify_reader():
-            answer.finish(too_long_error())
+            answer.finish(response_too_long_error())
         else:
             answer.finish()
         # An upstream may answer before it has read the request; unsent bytes must not prefix the next request.
@@ -258,9 +260,9 @@ class UpstreamConnection(asyncio.Protocol):
         if answer is not None:
             answer.finish(error)
 
-    def _apply_back_pressure(self, answer: ConnectionResponse) -> None:
+    def _apply_back_pressure(self, answer: HttpClientResponse) -> None:
         if answer.reads_whole:
-            self._fail(too_long_error())
+            self._fail(response_too_long_error())
         elif not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()

@@ -33,7 +33,7 @@ MAX_SEARCHED_CHARACTERS = 200_000
 
 
 @dataclass(slots=True)
-class AnswerContext:
+class ScriptAnswerContext:
     """The context in which one answer is given."""
 
     prompt: str = ""
@@ -50,7 +50,7 @@ class AnswerContext:
 @dataclass(slots=True)
 class ScriptedConversation:
     request: ModelRequest
-    contexts: list[AnswerContext] = field(default_factory=list)
+    contexts: list[ScriptAnswerContext] = field(default_factory=list)
     """One per answer already given, then one for the answer that is due."""
     system: str = ""
     directory: str = ""
@@ -59,7 +59,7 @@ class ScriptedConversation:
     """Hash of the conversation; a repeated request has the same."""
 
     @property
-    def current(self) -> AnswerContext:
+    def current(self) -> ScriptAnswerContext:
         return self.contexts[-1]
 
 
@@ -71,7 +71,7 @@ def read_conversation(request: ModelRequest) -> ScriptedConversation:
     )
     names: dict[str, str] = {}
     hashed = hashlib.blake2b(digest_size=12)
-    context, answering = AnswerContext(), False
+    context, answering = ScriptAnswerContext(), False
     called = False
     for message in request.messages:
         if message.role is MessageRole.SYSTEM:
@@ -84,7 +84,7 @@ def read_conversation(request: ModelRequest) -> ScriptedConversation:
             if not answering:
                 called = False
                 found.contexts.append(context)
-                context = AnswerContext(prompt=context.prompt)
+                context = ScriptAnswerContext(prompt=context.prompt)
             called = called or any(isinstance(part, ModelToolCall) for part in message.parts)
             answering = True
             context.last = _message_text(message) or context.last
@@ -92,13 +92,13 @@ def read_conversation(request: ModelRequest) -> ScriptedConversation:
             answering = False
             _read_user_message(message, context, names, after_call=called)
     found.contexts.append(context)
-    found.directory = working_directory(request)
+    found.directory = find_working_directory(request)
     found.digest = hashed.hexdigest()
     return found
 
 
 def _read_user_message(
-    message: ModelMessage, context: AnswerContext, names: dict[str, str], *, after_call: bool
+    message: ModelMessage, context: ScriptAnswerContext, names: dict[str, str], *, after_call: bool
 ) -> None:
     """Update the context with a message of the user or of tools."""
     outputs: list[str] = []
@@ -147,7 +147,7 @@ def _part_fingerprint(part: MessagePart) -> str:
     return ""
 
 
-def working_directory(request: ModelRequest) -> str:
+def find_working_directory(request: ModelRequest) -> str:
     """Return the client's working directory as named before the first answer, or an empty string."""
     for message in request.messages:
         if message.role is MessageRole.ASSISTANT and not is_canned_acknowledgement(message):

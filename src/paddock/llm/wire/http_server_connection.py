@@ -14,10 +14,10 @@ from typing import Protocol, TypeVar, cast
 import structlog
 
 from paddock.llm.wire.base import Handler, Headers, HttpRequest
-from paddock.llm.wire.descriptor_guard import Admission
-from paddock.llm.wire.http_heads import error_body
+from paddock.llm.wire.descriptor_guard import ConnectionAdmission
+from paddock.llm.wire.http_heads import http_error_body
 from paddock.llm.wire.memory_budget import MemoryBudget, MemoryReservation
-from paddock.llm.wire.request_parser import RequestParser, RequestRefusal
+from paddock.llm.wire.request_parser import ConnectionRequestParser, HttpRequestRefusal
 from paddock.llm.wire.response_writer import HttpResponseWriter
 
 MAX_PIPELINED_BYTES = 64 * 1024
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionLimits:
+class HttpConnectionLimits:
     """Size and time limits of client connections. Times are in seconds."""
 
     max_body: int
@@ -59,32 +59,32 @@ class MeasureCallback(Protocol):
     def __call__(self, callback: Callable[[A], None], argument: A, /) -> None: ...
 
 
-def call_directly(callback: Callable[[A], None], argument: A) -> None:
+def call_unmeasured(callback: Callable[[A], None], argument: A) -> None:
     """Call a callback without measuring it."""
     callback(argument)
 
 
-class ServerContext(Protocol):
+class HttpListenerContext(Protocol):
     """The listener as its connections see it: handler, limits and connection accounting."""
 
     handler: Handler
-    limits: ConnectionLimits
+    limits: HttpConnectionLimits
     closing: bool
     tag: str | None
     memory_budget: MemoryBudget
     measure: MeasureCallback
 
-    def admit(self, transport: asyncio.BaseTransport) -> Admission:
+    def admit(self, transport: asyncio.BaseTransport) -> ConnectionAdmission:
         """Decide by the file descriptors that are left whether a new connection may stay."""
 
-    def enter(self, connection: ClientConnection) -> int:
+    def enter(self, connection: HttpServerConnection) -> int:
         """Register a new connection, and return how many more are allowed."""
 
-    def leave(self, connection: ClientConnection) -> None:
+    def leave(self, connection: HttpServerConnection) -> None:
         """Unregister a connection that is closed and has no request left."""
 
 
-class ClientConnection(asyncio.Protocol):
+class HttpServerConnection(asyncio.Protocol):
     """One connection of a client."""
 
     __slots__ = (
@@ -92,7 +92,7 @@ class ClientConnection(asyncio.Protocol):
         "_writer", "backed_up", "client_gone", "deadline", "loop",
     )  # fmt: skip
 
-    def __init__(self, server: ServerContext, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: HttpListenerContext, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.deadline = math.inf
         """Loop time at which the server calls `handle_deadline`."""
@@ -101,7 +101,9 @@ class ClientConnection(asyncio.Protocol):
         self.client_gone = False
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._parser = RequestParser(server.limits.max_header, server.limits.max_body, server.tag, server.memory_budget)
+        self._parser = ConnectionRequestParser(
+            server.limits.max_header, server.limits.max_body, server.tag, server.memory_budget
+        )
         self._reservation: MemoryReservation | None = None
         self._task: asyncio.Task[None] | None = None
         self._writer: HttpResponseWriter | None = None
@@ -148,7 +150,7 @@ class ClientConnection(asyncio.Protocol):
             else:
                 transport.abort()
         elif self._parser.has_partial_request:
-            self._refuse(RequestRefusal(408, "the request was not complete in time"))
+            self._refuse(HttpRequestRefusal(408, "the request was not complete in time"))
         else:
             self.close_when_idle()
 
@@ -179,12 +181,12 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = self.loop.time() + self._server.limits.idle_timeout
         admission = self._server.admit(transport)  # First: it must not be closed in favour of itself.
         allowed = self._server.enter(self)
-        if admission is Admission.REFUSED:
+        if admission is ConnectionAdmission.REFUSED:
             allowed = min(allowed, -1)
-        if allowed < -MAX_REFUSED or admission is Admission.DROPPED:
+        if allowed < -MAX_REFUSED or admission is ConnectionAdmission.DROPPED:
             self._transport.abort()
         elif allowed < 0:
-            self._refuse(RequestRefusal(503, "too many connections; close some, or try again later"))
+            self._refuse(HttpRequestRefusal(503, "too many connections; close some, or try again later"))
 
     def data_received(self, data: bytes) -> None:
         if self._lingering or self._parser.ended:
@@ -275,7 +277,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _answer_next(self) -> None:
         item = self._parser.take_next()
-        if isinstance(item, RequestRefusal):
+        if isinstance(item, HttpRequestRefusal):
             self._refuse(item)
             return
         self.deadline = math.inf
@@ -299,7 +301,7 @@ class ClientConnection(asyncio.Protocol):
             if not self.client_gone:
                 log.exception("request handler failed", method=request.method, path=request.path)
                 if not reply.started:
-                    body = error_body(500, "the server failed on this request; see its log")
+                    body = http_error_body(500, "the server failed on this request; see its log")
                     reply.send_now(500, _JSON, body)
         finally:
             if not reply.finished:
@@ -328,9 +330,9 @@ class ClientConnection(asyncio.Protocol):
             self.deadline = self.loop.time() + (waits or limits.idle_timeout)
             self._send_continue()
 
-    def _refuse(self, refusal: RequestRefusal) -> None:
+    def _refuse(self, refusal: HttpRequestRefusal) -> None:
         reply = HttpResponseWriter(self, keep_alive=False, is_http_1_0=False, head_only=False)
-        reply.send_now(refusal.status, _JSON, error_body(refusal.status, refusal.message))
+        reply.send_now(refusal.status, _JSON, http_error_body(refusal.status, refusal.message))
         self._start_linger()
 
     def _close(self) -> None:

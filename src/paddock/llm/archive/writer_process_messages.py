@@ -14,11 +14,11 @@ _LENGTH = 8
 _LARGE_REQUEST = 2**20
 
 
-class WorkerMessage(msgspec.Struct, tag=True):
+class WriterProcessMessage(msgspec.Struct, tag=True):
     pass
 
 
-class StartWriter(WorkerMessage):
+class StartWriterCommand(WriterProcessMessage):
     """The first command to a writer process."""
 
     database: str
@@ -27,7 +27,7 @@ class StartWriter(WorkerMessage):
     secrets: list[str]
 
 
-class WriteExchanges(WorkerMessage):
+class WriteExchangesCommand(WriterProcessMessage):
     """Write exchanges."""
 
     number: int
@@ -38,20 +38,20 @@ class WriteExchanges(WorkerMessage):
     """Size of the first exchange's request if it follows the message, as a large one does: encoding copies it."""
 
 
-class FlushWrites(WorkerMessage):
+class FlushWritesCommand(WriterProcessMessage):
     number: int
 
 
-class IndexAll(WorkerMessage):
+class IndexAllCommand(WriterProcessMessage):
     number: int
 
 
-class DeleteExchanges(WorkerMessage):
+class DeleteExchangesCommand(WriterProcessMessage):
     number: int
     numbers: list[int]
 
 
-class CommandDone(WorkerMessage):
+class CommandDoneReport(WriterProcessMessage):
     """The command with this number has been executed."""
 
     number: int
@@ -59,43 +59,45 @@ class CommandDone(WorkerMessage):
     result: int = 0
 
 
-class WriterStatus(WorkerMessage):
+class WriterStatusReport(WriterProcessMessage):
     """State of the writer process."""
 
     lost: int
     trouble: str | None
 
 
-WriterCommand: TypeAlias = StartWriter | WriteExchanges | FlushWrites | IndexAll | DeleteExchanges
-WriterReport: TypeAlias = CommandDone | WriterStatus
+WriterCommand: TypeAlias = (
+    StartWriterCommand | WriteExchangesCommand | FlushWritesCommand | IndexAllCommand | DeleteExchangesCommand
+)
+WriterReport: TypeAlias = CommandDoneReport | WriterStatusReport
 _encode = msgspec.msgpack.Encoder().encode
 _command_decoder: msgspec.msgpack.Decoder[WriterCommand] = msgspec.msgpack.Decoder(WriterCommand)
 _report_decoder: msgspec.msgpack.Decoder[WriterReport] = msgspec.msgpack.Decoder(WriterReport)
 
 
-def encode_message(message: WorkerMessage) -> bytes:
+def encode_writer_message(message: WriterProcessMessage) -> bytes:
     body = _encode(message)
     return len(body).to_bytes(_LENGTH, "big") + body
 
 
-def encode_write(command: WriteExchanges) -> tuple[bytes, ...]:
+def encode_write_command(command: WriteExchangesCommand) -> tuple[bytes, ...]:
     """Encode a command to write exchanges. The result has a second part if there is one exchange and it is large."""
     first = command.exchanges[0]
     if len(command.exchanges) > 1 or len(first.request) < _LARGE_REQUEST:
-        return (encode_message(command),)
-    bare = WriteExchanges(command.number, [replace(first, request=b"")], command.now, len(first.request))
-    return encode_message(bare), first.request
+        return (encode_writer_message(command),)
+    bare = WriteExchangesCommand(command.number, [replace(first, request=b"")], command.now, len(first.request))
+    return encode_writer_message(bare), first.request
 
 
-async def read_command(reader: asyncio.StreamReader) -> WriterCommand:
+async def read_writer_command(reader: asyncio.StreamReader) -> WriterCommand:
     """Read the next command. Raises `IncompleteReadError` when the server is gone."""
     command = _command_decoder.decode(await _read_body(reader))
-    if isinstance(command, WriteExchanges) and command.request_size:
+    if isinstance(command, WriteExchangesCommand) and command.request_size:
         command.exchanges[0].request = await reader.readexactly(command.request_size)
     return command
 
 
-async def read_report(reader: asyncio.StreamReader) -> WriterReport:
+async def read_writer_report(reader: asyncio.StreamReader) -> WriterReport:
     """Read the next report. Raises `IncompleteReadError` when the writer process is gone."""
     return _report_decoder.decode(await _read_body(reader))
 

@@ -10,11 +10,11 @@ from paddock.llm.wire.base import Headers, PieceSink, UpstreamBroken, UpstreamEr
 
 MAX_WHOLE_BYTES = 256 * 1024 * 1024
 """Largest body that is read as a whole, in bytes."""
-HIGH_WATER = 512 * 1024
+HIGH_WATER_BYTES = 512 * 1024
 """Buffered bytes above which reading from the upstream pauses."""
 
 
-class ResponseSource(Protocol):
+class ResponseConnection(Protocol):
     """The connection that a response comes over."""
 
     def resume(self) -> None:
@@ -24,18 +24,18 @@ class ResponseSource(Protocol):
         """Drop the connection; the rest of the response is not read."""
 
 
-class ConnectionResponse(UpstreamResponse):
+class HttpClientResponse(UpstreamResponse):
     """A response from its head on; it outlives the connection it came over."""
 
-    def __init__(self, connection: ResponseSource, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: ResponseConnection, loop: asyncio.AbstractEventLoop) -> None:
         self.status = 0
         self.headers: Headers = []
         self.has_bytes = False
         """Whether any byte of the response has come."""
         self._loop = loop
-        self._connection: ResponseSource | None = connection
+        self._connection: ResponseConnection | None = connection
         self._body: bytes | bytearray = b""
-        self._limit = HIGH_WATER
+        self._limit = HIGH_WATER_BYTES
         self._over = False
         self._error: UpstreamError | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -59,7 +59,7 @@ class ConnectionResponse(UpstreamResponse):
         while not self._over:
             if len(self._body) > self._limit:
                 self.close()
-                raise too_long_error()
+                raise response_too_long_error()
             if self._connection is not None:
                 self._connection.resume()
             await self._wait()
@@ -164,5 +164,5 @@ class ConnectionResponse(UpstreamResponse):
         return body if isinstance(body, bytes) else bytes(body)
 
 
-def too_long_error() -> UpstreamBroken:
+def response_too_long_error() -> UpstreamBroken:
     return UpstreamBroken(f"the answer is longer than {MAX_WHOLE_BYTES} bytes")

@@ -18,14 +18,14 @@ from paddock.llm.formats.provider_errors import error_kind_for_status
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.gateway.header_filter import header_value, parse_retry_after
 from paddock.llm.gateway.model_routes import ModelRoute, ModelRoutes
-from paddock.llm.gateway.upstream_request import PreparedRequest, prepare_request
+from paddock.llm.gateway.upstream_request import PreparedProviderRequest, prepare_provider_request
 from paddock.llm.metering.key_authentication import KeyHolder
 from paddock.llm.metering.rate_limits import RateLimitPermit, RateLimits
 from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.providers.base import ProviderRequest, is_bad_key_response
 from paddock.llm.providers.http_providers import HttpProvider
 from paddock.llm.providers.replay_provider import ReplayMiss, ReplayProvider
-from paddock.llm.providers.troubleshooting import address_advice
+from paddock.llm.providers.troubleshooting import provider_address_advice
 from paddock.llm.request_kind import ModelCall
 from paddock.llm.wire.base import (
     Headers,
@@ -70,11 +70,11 @@ class NoUpstreamAnswer(Exception):
 
 
 @dataclass(slots=True)
-class UpstreamAnswer:
+class UpstreamModelAnswer:
     """A provider's answer, with its whole body or the first piece of a stream."""
 
     route: ModelRoute
-    prepared: PreparedRequest
+    prepared: PreparedProviderRequest
     response: UpstreamResponse
     body: bytes
     is_stream: bool
@@ -97,7 +97,7 @@ class UpstreamRequester:
 
     async def request_answer(
         self, call: ModelCall, http: HttpRequest, exchange: Exchange, route: ModelRoute, permits: list[RateLimitPermit]
-    ) -> UpstreamAnswer:
+    ) -> UpstreamModelAnswer:
         """Try the route and its fallbacks. Raises `NoUpstreamAnswer`, or `PaddockError` for an untranslatable request.
 
         The permits of fallbacks are added to `permits`.
@@ -142,14 +142,14 @@ class UpstreamRequester:
 
     async def _request_unless_open(
         self, call: ModelCall, http: HttpRequest, exchange: Exchange, route: ModelRoute
-    ) -> UpstreamAnswer:
+    ) -> UpstreamModelAnswer:
         """Send the request to one provider, unless its circuit breaker is open."""
         wait = route.circuit.seconds_until_allowed()
         if wait is not None:
             message = f"provider {route.provider.name} is failing; the next attempt is possible in {math.ceil(wait)} s"
             raise NoUpstreamAnswer(ModelFailure(503, message, "overloaded_error"), retry_after=wait)
         try:
-            prepared = await prepare_request(call, http, exchange, route, self._workers)
+            prepared = await prepare_provider_request(call, http, exchange, route, self._workers)
             exchange.provider_format = prepared.provider_request.format
             try:
                 return await self._send_once(prepared, route)
@@ -162,8 +162,8 @@ class UpstreamRequester:
             raise
 
     async def _retry(
-        self, problem: NoUpstreamAnswer, prepared: PreparedRequest, exchange: Exchange, route: ModelRoute
-    ) -> UpstreamAnswer:
+        self, problem: NoUpstreamAnswer, prepared: PreparedProviderRequest, exchange: Exchange, route: ModelRoute
+    ) -> UpstreamModelAnswer:
         """Retry transient failures, up to the provider's configured number of retries."""
         for attempt in range(route.provider_settings.retries):
             if not problem.transient:
@@ -182,7 +182,7 @@ class UpstreamRequester:
                 problem = error
         raise problem
 
-    async def _send_once(self, prepared: PreparedRequest, route: ModelRoute) -> UpstreamAnswer:
+    async def _send_once(self, prepared: PreparedProviderRequest, route: ModelRoute) -> UpstreamModelAnswer:
         request = prepared.provider_request
         response: UpstreamResponse | None = None
         try:
@@ -209,10 +209,12 @@ class UpstreamRequester:
             route.circuit.record_success()
         if _is_key_refusal(response.status, body):
             self._routes.key_health.record_refusal(route.provider.name, response.status)
-        raise _refusal_failure(request, route, response, body, self._routes.key_advice(route.provider.name))
+        raise _refusal_failure(request, route, response, body, self._routes.provider_key_advice(route.provider.name))
 
 
-async def _receive_start(prepared: PreparedRequest, route: ModelRoute, response: UpstreamResponse) -> UpstreamAnswer:
+async def _receive_start(
+    prepared: PreparedProviderRequest, route: ModelRoute, response: UpstreamResponse
+) -> UpstreamModelAnswer:
     """Wait for the first piece of the answer, after which it is no longer retried."""
     request = prepared.provider_request
     kind = header_value(response.headers, b"content-type").lower()
@@ -222,11 +224,11 @@ async def _receive_start(prepared: PreparedRequest, route: ModelRoute, response:
     if not streams:
         body = await response.read()
         response.close()
-        return UpstreamAnswer(route, prepared, response, body, is_stream=False)
+        return UpstreamModelAnswer(route, prepared, response, body, is_stream=False)
     first = await response.read_piece()
     if not first:
         raise UpstreamBroken("the answer ended before it began")
-    return UpstreamAnswer(route, prepared, response, first, is_stream=True)
+    return UpstreamModelAnswer(route, prepared, response, first, is_stream=True)
 
 
 def _connection_failure(request: ProviderRequest, route: ModelRoute, error: UpstreamError) -> NoUpstreamAnswer:
@@ -243,18 +245,19 @@ def _is_key_refusal(status: int, body: bytes) -> bool:
 
 def _address_advice(request: ProviderRequest, route: ModelRoute) -> str:
     """Return a hint about the address; empty for sandboxes, which must not learn addresses of the server's network."""
-    return address_advice(route.provider_settings) if request.caller.sandbox is None else ""
+    return provider_address_advice(route.provider_settings) if request.caller.sandbox is None else ""
 
 
 def _refusal_failure(
-    request: ProviderRequest, route: ModelRoute, response: UpstreamResponse, body: bytes, key_advice: str
+    request: ProviderRequest, route: ModelRoute, response: UpstreamResponse, body: bytes, provider_key_advice: str
 ) -> NoUpstreamAnswer:
     status = response.status
     wait = parse_retry_after(response.headers)
     if _is_key_refusal(status, body):
         # Providers quote parts of the refused key, which the client must not see.
         message = (
-            f"provider {route.provider.name} refused the key it is configured with (status {status}); {key_advice}"
+            f"provider {route.provider.name} refused the key it is configured with (status {status}); "
+            f"{provider_key_advice}"
         )
         if route.provider_settings.key is None:
             quoted_message = FORMATS[request.format].read_failure(status, body).message

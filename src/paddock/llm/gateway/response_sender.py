@@ -13,15 +13,15 @@ from paddock.config.llm import LlmConfig
 from paddock.errors import Unavailable
 from paddock.llm.archive.archive import ExchangeArchive
 from paddock.llm.exchange import Exchange, ExchangeOutcome
-from paddock.llm.formats.answer_events import events_from_answer
-from paddock.llm.formats.base import BrokenStream, StreamWriter
+from paddock.llm.formats.answer_events import stream_events_from_answer
+from paddock.llm.formats.base import BrokenModelStream, ModelStreamWriter
 from paddock.llm.formats.neutral import (
+    AnswerStreamFailed,
+    AnswerStreamFinished,
+    AnswerStreamStarted,
     ModelFailure,
     ModelRequest,
     StreamEvent,
-    StreamFailed,
-    StreamFinished,
-    StreamStarted,
     TokenUsage,
 )
 from paddock.llm.formats.provider_errors import error_kind_for_status
@@ -30,15 +30,15 @@ from paddock.llm.formats.stream_end import StreamEndDetector, StreamEnding
 from paddock.llm.formats.token_counting import estimate_request_tokens
 from paddock.llm.gateway.header_filter import headers_for_client
 from paddock.llm.gateway.recent_answers import RecentAnswers
-from paddock.llm.gateway.upstream import RETRIED_STATUSES, NoUpstreamAnswer, UpstreamAnswer
+from paddock.llm.gateway.retries_and_fallbacks import RETRIED_STATUSES, NoUpstreamAnswer, UpstreamModelAnswer
 from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.offload.worker_tasks import (
     MAX_TRANSLATE_IN_PROCESS,
     EmbeddingTranslation,
-    InvalidAnswer,
-    translate_embeddings,
+    InvalidProviderAnswer,
+    translate_embedding_answer,
 )
-from paddock.llm.request_kind import GENERATE, ModelCall
+from paddock.llm.request_kind import GENERATE_OPERATION, ModelCall
 from paddock.llm.wire.base import Headers, ResponseWriter, UpstreamError
 
 _JSON = (b"content-type", b"application/json")
@@ -49,7 +49,7 @@ MAX_ARCHIVED_BYTES = 32 * 2**20
 TRUNCATED_NOTE = f"the answer is longer than {MAX_ARCHIVED_BYTES} bytes; only its beginning was archived"
 
 
-class StreamInterrupted(Exception):
+class AnswerInterrupted(Exception):
     """An answer broke off after part of it had been sent to the client."""
 
 
@@ -81,13 +81,13 @@ class ResponseSender:
         self.complete = False
         """Whether the client has the whole content of a stream, so that leaving before the last bytes is no loss."""
 
-    async def send(self, call: ModelCall, upstream: UpstreamAnswer) -> None:
-        """Send the answer. Raises `StreamInterrupted` after a partial answer, `NoUpstreamAnswer` before any byte."""
+    async def send(self, call: ModelCall, upstream: UpstreamModelAnswer) -> None:
+        """Send the answer. Raises `AnswerInterrupted` after a partial answer, `NoUpstreamAnswer` before any byte."""
         self._exchange.status = 200
         if upstream.prepared.translated:
             if upstream.is_stream:
                 await self._translate_stream(call, upstream)
-            elif call.operation == GENERATE:
+            elif call.operation == GENERATE_OPERATION:
                 await self._translate_whole(call, upstream)
             else:
                 await self._translate_count_or_embedding(call, upstream)
@@ -100,7 +100,7 @@ class ResponseSender:
                 upstream.response.status, headers_for_client(upstream.response.headers), upstream.body
             )
 
-    async def _relay_stream(self, call: ModelCall, upstream: UpstreamAnswer) -> None:
+    async def _relay_stream(self, call: ModelCall, upstream: UpstreamModelAnswer) -> None:
         exchange, reply, response = self._exchange, self._reply, upstream.response
         watch = StreamEndDetector(call.format)
         now, started = time.perf_counter, self._started
@@ -126,33 +126,33 @@ class ResponseSender:
                     piece = await response.read_piece()
         except UpstreamError as error:
             if not watch.finished:
-                raise StreamInterrupted(str(error)) from None
+                raise AnswerInterrupted(str(error)) from None
         finally:
             self.complete = watch.finished and watch.ending is not StreamEnding.FAILED
         if not watch.finished:
-            raise StreamInterrupted("the provider ended the stream without a final event")
+            raise AnswerInterrupted("the provider ended the stream without a final event")
         if watch.ending is StreamEnding.FAILED:
             exchange.outcome, exchange.error = ExchangeOutcome.FAILED, "the provider reported an error in mid-stream"
         await self._end_stream()
 
-    async def _translate_whole(self, call: ModelCall, upstream: UpstreamAnswer) -> None:
+    async def _translate_whole(self, call: ModelCall, upstream: UpstreamModelAnswer) -> None:
         provider, client = FORMATS[upstream.prepared.provider_request.format], FORMATS[call.format]
         try:
             answer = provider.read_answer(upstream.body)
-        except BrokenStream as error:
+        except BrokenModelStream as error:
             raise _unreadable_answer(upstream, error) from None
         request = upstream.prepared.model_request
         assert request is not None
         self._exchange.answered_model, answer.model = answer.model, call.model
         self._exchange.usage = answer.usage
         if call.stream:
-            await self._send_known_events(call, client.new_stream_writer(request), events_from_answer(answer))
+            await self._send_known_events(call, client.new_stream_writer(request), stream_events_from_answer(answer))
         else:
             body = client.write_answer(answer, request)
             self._add_notes(request)
             await self._send_whole(200, [_JSON], body)
 
-    async def _translate_count_or_embedding(self, call: ModelCall, upstream: UpstreamAnswer) -> None:
+    async def _translate_count_or_embedding(self, call: ModelCall, upstream: UpstreamModelAnswer) -> None:
         """Send a translated token count or embeddings."""
         provider, embed = upstream.prepared.provider_request.format, upstream.prepared.embed_request
         try:
@@ -163,9 +163,9 @@ class ResponseSender:
                 if len(upstream.body) > MAX_TRANSLATE_IN_PROCESS:
                     tokens, body = await self._workers.run_task("translate_embeddings", translation, upstream.body)
                 else:
-                    tokens, body = translate_embeddings(translation, upstream.body)
+                    tokens, body = translate_embedding_answer(translation, upstream.body)
                 self._exchange.usage = TokenUsage(tokens) if tokens is not None else None
-        except (BrokenStream, InvalidAnswer) as error:
+        except (BrokenModelStream, InvalidProviderAnswer) as error:
             raise _unreadable_answer(upstream, error) from None
         await self._send_whole(200, [_JSON], body)
 
@@ -176,7 +176,7 @@ class ResponseSender:
         body = FORMATS[call.format].write_token_count(tokens)
         await self._send_whole(200, [_JSON, (b"x-paddock-estimated", b"true")], body)
 
-    async def _translate_stream(self, call: ModelCall, upstream: UpstreamAnswer) -> None:
+    async def _translate_stream(self, call: ModelCall, upstream: UpstreamModelAnswer) -> None:
         """Translate a stream: read events from the provider's bytes and write them in the client's format."""
         request = upstream.prepared.model_request
         assert request is not None
@@ -193,12 +193,12 @@ class ResponseSender:
                 if events:
                     self.complete = ended = await self._send_events(call, upstream, writer, events, pings)
                 elif not piece:
-                    raise BrokenStream("the stream ended without a final event")
+                    raise BrokenModelStream("the stream ended without a final event")
                 if not ended:
                     piece = await response.read_piece()
-        except (UpstreamError, BrokenStream) as error:
+        except (UpstreamError, BrokenModelStream) as error:
             if self._reply.started:
-                raise StreamInterrupted(str(error)) from None
+                raise AnswerInterrupted(str(error)) from None
             raise _unreadable_answer(upstream, error) from None
         finally:
             pings.stop()
@@ -208,8 +208,8 @@ class ResponseSender:
     async def _send_events(
         self,
         call: ModelCall,
-        upstream: UpstreamAnswer,
-        writer: StreamWriter,
+        upstream: UpstreamModelAnswer,
+        writer: ModelStreamWriter,
         events: list[StreamEvent],
         pings: _PingTimer,
     ) -> bool:
@@ -218,12 +218,12 @@ class ResponseSender:
         failure: ModelFailure | None = None
         pieces: list[bytes] = []
         for event in events:
-            if isinstance(event, StreamStarted):
+            if isinstance(event, AnswerStreamStarted):
                 self._exchange.answered_model, event.model = event.model, call.model
-            elif isinstance(event, StreamFinished):
+            elif isinstance(event, AnswerStreamFinished):
                 ended = True
                 self._exchange.usage = event.usage
-            elif isinstance(event, StreamFailed):
+            elif isinstance(event, AnswerStreamFailed):
                 failure = event.failure
             pieces.append(writer.write(event))
             if ended or failure:
@@ -240,22 +240,22 @@ class ResponseSender:
             pings.last = time.monotonic()
             await self._reply.write(data)
         if failure is not None:
-            raise StreamInterrupted(failure.message)
+            raise AnswerInterrupted(failure.message)
         return ended
 
-    async def _send_whole_as_stream(self, call: ModelCall, upstream: UpstreamAnswer) -> None:
+    async def _send_whole_as_stream(self, call: ModelCall, upstream: UpstreamModelAnswer) -> None:
         """Send a whole answer as a stream: some servers ignore `stream`, and the client still gets one."""
         format = FORMATS[call.format]
         try:
             answer = format.read_answer(upstream.body)
             body_sent = self._exchange.request
             request = await asyncio.to_thread(format.read_request, body_sent, model=call.model, stream=True)
-        except BrokenStream as error:
+        except BrokenModelStream as error:
             raise _unreadable_answer(upstream, error) from None
         self._exchange.usage = answer.usage
-        await self._send_known_events(call, format.new_stream_writer(request), events_from_answer(answer))
+        await self._send_known_events(call, format.new_stream_writer(request), stream_events_from_answer(answer))
 
-    async def _send_known_events(self, call: ModelCall, writer: StreamWriter, events: list[StreamEvent]) -> None:
+    async def _send_known_events(self, call: ModelCall, writer: ModelStreamWriter, events: list[StreamEvent]) -> None:
         """Send a stream of known events at once."""
         data = b"".join(map(writer.write, events))
         self._exchange.first_byte = time.perf_counter() - self._started
@@ -279,7 +279,7 @@ class ResponseSender:
         try:
             await self._archive_if_strict()
         except Unavailable as error:
-            raise StreamInterrupted(error.message) from None
+            raise AnswerInterrupted(error.message) from None
         await self._reply.end()
 
     def _record_piece(self, moment: float, piece: bytes) -> None:
@@ -292,7 +292,7 @@ class ResponseSender:
 
     async def _archive_if_strict(self) -> None:
         """Under strict durability, write the exchange to disk before the answer ends."""
-        if self._archive.strict and self._exchange.operation == GENERATE:
+        if self._archive.strict and self._exchange.operation == GENERATE_OPERATION:
             self._exchange.total = time.perf_counter() - self._started
             self._settle(self._exchange)
             await self._archive.write_now(self._exchange)
@@ -309,7 +309,7 @@ class ResponseSender:
 class _PingTimer:
     """Sends pings into a translated stream while the provider is silent."""
 
-    def __init__(self, reply: ResponseWriter, writer: StreamWriter, every: float) -> None:
+    def __init__(self, reply: ResponseWriter, writer: ModelStreamWriter, every: float) -> None:
         self._reply = reply
         self._ping = writer.ping
         self._every = every
@@ -350,6 +350,6 @@ def _stream_headers(call: ModelCall) -> Headers:
     return [_JSON] if call.array else _EVENT_STREAM
 
 
-def _unreadable_answer(upstream: UpstreamAnswer, error: Exception) -> NoUpstreamAnswer:
+def _unreadable_answer(upstream: UpstreamModelAnswer, error: Exception) -> NoUpstreamAnswer:
     message = f"provider {upstream.route.provider.name} sent an invalid answer: {error}"
     return NoUpstreamAnswer(ModelFailure(502, message, error_kind_for_status(502)))
