@@ -125,13 +125,13 @@ def suggest_model_path(path: str) -> str | None:
     """Return the served path that a client with a wrong base URL means: one with too many slashes or prefixes."""
     if not (path.endswith("/") or "//" in path or path.startswith(_WRONG_STARTS)):
         return None
-    right = _REPEATED_SLASHES.sub("/", path).rstrip("/")
+    suggested = _REPEATED_SLASHES.sub("/", path).rstrip("/")
     for wrong, prefix in _WRONG_PREFIXES.items():
-        if right.startswith(wrong):
-            right = prefix + right[len(wrong) :]
+        if suggested.startswith(wrong):
+            suggested = prefix + suggested[len(wrong) :]
             break
-    right = add_api_version(right)
-    return right if is_model_path(right) else None
+    suggested = add_api_version(suggested)
+    return suggested if is_model_path(suggested) else None
 
 
 def error_format_of_path(path: str) -> str:

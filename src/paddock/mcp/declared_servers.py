@@ -50,9 +50,9 @@ def read_declared_servers(extensions: Mapping[str, str]) -> dict[str, McpServer]
         servers = _SERVERS.validate_json(text)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in (MCP_EXTENSION, *problem["loc"]))
+        field_path = ".".join(str(part) for part in (MCP_EXTENSION, *problem["loc"]))
         message = problem["msg"].removeprefix("Value error, ")
-        raise InvalidInput(f"extensions.{where}: {message[:1].lower()}{message[1:]}") from None
+        raise InvalidInput(f"extensions.{field_path}: {message[:1].lower()}{message[1:]}") from None
     for server in servers:
         check_mcp_server(server)
     return {server.name: server for server in servers}

@@ -100,15 +100,15 @@ class McpServerProxies:
             return
         if self._session is None:
             self._session = _open_http_session(self.address_policy)
-        bridge = _McpServerProxy(servers, self._session, self.address_policy, self._lookup)
+        proxy = _McpServerProxy(servers, self._session, self.address_policy, self._lookup)
         try:
-            async with publish_uplink_socket(uplinks, MCP_UPLINK_NAME) as bound:
-                await bridge.listen(bound)
+            async with publish_uplink_socket(uplinks, MCP_UPLINK_NAME) as listening_socket:
+                await proxy.listen(listening_socket)
         except BaseException:
-            await bridge.close()
+            await proxy.close()
             raise
         earlier = self._served.pop(sandbox.id, None)
-        self._served[sandbox.id] = bridge
+        self._served[sandbox.id] = proxy
         if earlier is not None:
             await earlier.close()
 
@@ -117,9 +117,9 @@ class McpServerProxies:
 
     async def on_ended(self, sandbox_id: str) -> None:
         """Close the sandbox's socket and all connections to it."""
-        bridge = self._served.pop(sandbox_id, None)
-        if bridge is not None:
-            await bridge.close()
+        proxy = self._served.pop(sandbox_id, None)
+        if proxy is not None:
+            await proxy.close()
 
     async def tracked_sandboxes(self) -> Collection[str]:
         return set(self._served)
@@ -171,15 +171,15 @@ class _McpServerProxy(UplinkHttpServer):
         name, slash, below = path.removeprefix("/").partition("/")
         server = self._servers.get(name) if path.startswith("/") else None
         if server is None:
-            there = ", ".join(f"/{each}" for each in self._servers)
-            raise NotFound(f"There is no MCP server at {path[:200]}; available: {there}.")
+            known_paths = ", ".join(f"/{each}" for each in self._servers)
+            raise NotFound(f"There is no MCP server at {path[:200]}; available: {known_paths}.")
         if not _SAFE_SUBPATH.fullmatch(slash + below) or {".", ".."} & set(below.split("/")):
             raise InvalidInput("The path contains sequences that servers interpret differently.")
         base = urlsplit(server.url or "")
-        whole = base.path + (f"/{below}" if below else slash) if not base.path.endswith("/") else base.path + below
+        full_path = base.path + (f"/{below}" if below else slash) if not base.path.endswith("/") else base.path + below
         query_string = "&".join(part for part in (base.query, query) if part)
         url = URL(
-            f"{base.scheme}://{base.netloc}{whole or '/'}{'?' if query_string else ''}{query_string}", encoded=True
+            f"{base.scheme}://{base.netloc}{full_path or '/'}{'?' if query_string else ''}{query_string}", encoded=True
         )
         # Host names are checked when they are resolved; IP addresses are never resolved.
         self._address_policy.check_address(url.host or "", url.port or 0)

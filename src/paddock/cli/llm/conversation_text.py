@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _MAX_LINES = 16
 """Limit of lines per part, unless `full`."""
-_MAX_LETTERS = 1600
+_MAX_TEXT_CHARACTERS = 1600
 _INDENT = "  "
 _STYLES = {"system": "2", "user": "1;36", "assistant": "1;32", "tool": "1;33", "answer": "1;32"}
 
@@ -38,12 +38,12 @@ class ConversationPrinter:
         for message in messages:
             parts = message["parts"]
             results = [part for part in parts if part["type"] == "toolResult"]
-            others = [part for part in parts if part["type"] != "toolResult"]
+            other_parts = [part for part in parts if part["type"] != "toolResult"]
             for result in results:
                 self._print_tool_result(result)
-            if others or not results:
+            if other_parts or not results:
                 self._print_role(message["role"])
-                self._print_parts(others)
+                self._print_parts(other_parts)
 
     def print_answer(self, answer: dict[str, Any]) -> None:
         finish = answer.get("finish")
@@ -83,17 +83,17 @@ class ConversationPrinter:
     def _print_text(self, text: str, style: str = "") -> None:
         text = text.replace("\r\n", "\n").expandtabs(4).strip("\n")
         lines = text.split("\n")
-        left = 0
+        cut_count = 0
         if not self._full:
-            shown = text[:_MAX_LETTERS].split("\n")[:_MAX_LINES]
-            if len(shown) < len(lines) or len(text) > _MAX_LETTERS:
-                left = len(text) - len("\n".join(shown))
+            shown = text[:_MAX_TEXT_CHARACTERS].split("\n")[:_MAX_LINES]
+            if len(shown) < len(lines) or len(text) > _MAX_TEXT_CHARACTERS:
+                cut_count = len(text) - len("\n".join(shown))
                 lines = shown
                 self._cut += 1
         for line in self._fold_lines(map(sanitize_text, lines)):
             self._write(f"{_INDENT}{self._style(style)}{line}{self._style() if style else ''}".rstrip() + "\n")
-        if left:
-            self._write(f"{_INDENT}{self._style('2')}… {left:,} more characters{self._style()}\n")
+        if cut_count:
+            self._write(f"{_INDENT}{self._style('2')}… {cut_count:,} more characters{self._style()}\n")
 
     def _fold_lines(self, lines: Iterable[str]) -> Iterable[str]:
         """Fold lines to the terminal's width; lines in a pipe are not changed."""
@@ -129,6 +129,6 @@ def _format_arguments(text: str) -> str:
 
 def _format_media(part: dict[str, Any]) -> str:
     kind = part.get("mediaType") or part.get("kind") or part["type"]
-    where = part.get("name") or part.get("url") or ""
+    name_or_url = part.get("name") or part.get("url") or ""
     amount = format_size(len(part["data"]) * 3 / 4) if part.get("data") else ""
-    return f"[{' '.join(word for word in (str(kind), where, amount) if word)}]"
+    return f"[{' '.join(word for word in (str(kind), name_or_url, amount) if word)}]"

@@ -92,9 +92,9 @@ async def find_sandbox_id(client: ServerClient, name: str) -> str:
             if str(exchange.get("sandbox", "")).removeprefix("sb-").startswith(name.removeprefix("sb-"))
         }
         if len(found) > 1:
-            some = ", ".join(sorted(found)[:5])
+            first_names = ", ".join(sorted(found)[:5])
             raise AmbiguousName(
-                f"{name} matches several sandboxes: {some}", hint="use a longer prefix of the id"
+                f"{name} matches several sandboxes: {first_names}", hint="use a longer prefix of the id"
             ) from None
         if not found:
             # Exchanges keep the id of a deleted sandbox but not its name.
@@ -124,15 +124,15 @@ async def list_recent_exchanges(
     client: ServerClient, query: dict[str, str], limit: int | None
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield matching exchanges, newest first, at most `limit`."""
-    left, cursor = limit, None
-    while left is None or left > 0:
+    remaining, cursor = limit, None
+    while remaining is None or remaining > 0:
         page = await client.get(
-            "/v1/exchanges", **query, limit=_PAGE if left is None else min(_PAGE, left), cursor=cursor
+            "/v1/exchanges", **query, limit=_PAGE if remaining is None else min(_PAGE, remaining), cursor=cursor
         )
         for exchange in page["items"]:
             yield exchange
-        if left is not None:
-            left -= len(page["items"])
+        if remaining is not None:
+            remaining -= len(page["items"])
         cursor = page.get("next")
         if not cursor:
             return

@@ -78,22 +78,22 @@ class ExchangeTableLayout:
             self._narrow(self.width)
 
     def _narrow(self, width: int) -> None:
-        fixed = [each for place, each in enumerate(self.widths) if place not in (_MODEL, _OUTCOME) and each]
-        room = max(16, width - sum(fixed) - _GAP * (len(fixed) + 1))
+        fixed = [each for index, each in enumerate(self.widths) if index not in (_MODEL, _OUTCOME) and each]
+        available = max(16, width - sum(fixed) - _GAP * (len(fixed) + 1))
         model, outcome = self.widths[_MODEL], self.widths[_OUTCOME]
-        if model + outcome > room:
+        if model + outcome > available:
             # Split the space evenly; a column gets what the other does not need.
-            outcome = min(outcome, max(room // 2, room - model, min(_MIN_OUTCOME_WIDTH, room - 8)))
-            model = room - outcome
-        self.widths[_MODEL], self.widths[_OUTCOME] = model, room - model
+            outcome = min(outcome, max(available // 2, available - model, min(_MIN_OUTCOME_WIDTH, available - 8)))
+            model = available - outcome
+        self.widths[_MODEL], self.widths[_OUTCOME] = model, available - model
 
     def _widen(self, needed: Sequence[int]) -> None:
         """Widen columns for a new row. On a terminal, the model column shrinks in exchange."""
-        for place, need in enumerate(needed):
-            more = need - self.widths[place]
-            if more <= 0 or place == _OUTCOME or (place == _MODEL and self.width is not None):
+        for index, need in enumerate(needed):
+            more = need - self.widths[index]
+            if more <= 0 or index == _OUTCOME or (index == _MODEL and self.width is not None):
                 continue
-            self.widths[place] = need
+            self.widths[index] = need
             if self.width is not None:
                 taken = min(more, max(0, self.widths[_MODEL] - 8))
                 self.widths[_MODEL] -= taken

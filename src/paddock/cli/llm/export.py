@@ -78,6 +78,6 @@ async def export_conversations(
             file.flush()
     if cli.as_json and output:
         return cli.out.print_json({"file": str(output), "conversations": lines})
-    where = f" in {output}" if output else ""
-    sys.stderr.write(f"{lines:,} {'conversation' if lines == 1 else 'conversations'}{where}\n")
+    file_note = f" in {output}" if output else ""
+    sys.stderr.write(f"{lines:,} {'conversation' if lines == 1 else 'conversations'}{file_note}\n")
     return None

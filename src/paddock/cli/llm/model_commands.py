@@ -206,7 +206,7 @@ async def ask_test_question(
 
 
 @contextmanager
-def _show_waiting(what: str, *, visible: bool) -> Iterator[Callable[[], None]]:
+def _show_waiting(status_text: str, *, visible: bool) -> Iterator[Callable[[], None]]:
     """Show a status on a terminal until the yielded function is called or the block ends."""
     if not (visible and sys.stderr.isatty()):
         yield lambda: None
@@ -214,7 +214,7 @@ def _show_waiting(what: str, *, visible: bool) -> Iterator[Callable[[], None]]:
     from rich.console import Console
     from rich.text import Text
 
-    status = Console(stderr=True).status(Text(sanitize_text(what)))
+    status = Console(stderr=True).status(Text(sanitize_text(status_text)))
     with status:
         yield status.stop
 

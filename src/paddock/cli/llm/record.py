@@ -165,10 +165,10 @@ async def _fetch_exchange(client: ServerClient, exchange_id: str) -> Exchange | 
         if error.status == 404:
             return None
         raise
-    pieces, place = [], 0
+    pieces, offset = [], 0
     for moment, length in shown["pieces"]:
-        pieces.append((float(moment), response[place : place + length]))
-        place += length
+        pieces.append((float(moment), response[offset : offset + length]))
+        offset += length
     from paddock.cli.output.formatting import parse_time as moment_of
 
     at = moment_of(shown["at"])

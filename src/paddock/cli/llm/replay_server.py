@@ -115,16 +115,16 @@ async def serve_recording(
         store = await held.enter_async_context(await Store.open(Path(directory) / "paddock.db"))
         keys = ApiKeys(ApiKeyStore(store))
         gateway = await open_model_gateway(settings, store, keys, held)
-        door = HttpServer(gateway, max_body=settings.max_body, max_connections=_CONNECTIONS)
+        server = HttpServer(gateway, max_body=settings.max_body, max_connections=_CONNECTIONS)
         watch = asyncio.create_task(_report_failures(gateway, on_failure))
         held.push_async_callback(_finish_reporting, gateway, watch)
-        held.push_async_callback(door.close, _CLOSE_SECONDS)
+        held.push_async_callback(server.close, _CLOSE_SECONDS)
         try:
             listener = open_listener(REPLAY_HOST, port)
         except Unavailable:
             raise CliError(f"port {port} on {REPLAY_HOST} is in use", hint="choose another with --port") from None
         url = listener_url(listener, REPLAY_HOST)
-        await door.listen(listener)
+        await server.listen(listener)
         _, secret = await keys.create("replay", _TENANT, [Scope.LLM_USE], None)
         yield ReplayEndpoint(url, secret, gateway)
 

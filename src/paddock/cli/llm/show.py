@@ -66,18 +66,18 @@ async def show_exchange(
         return cli.out.print_json(found)
     from paddock.cli.llm.conversation_text import ConversationPrinter
 
-    speech = ConversationPrinter(full=full or not cli.out.is_interactive)
+    printer = ConversationPrinter(full=full or not cli.out.is_interactive)
     if thread:
         cli.out.print_facts(_conversation_facts(found))
-        speech.print_messages(found["messages"])
+        printer.print_messages(found["messages"])
     else:
         cli.out.print_facts(_exchange_facts(found))
-        speech.print_messages(found.get("messages") or [])
+        printer.print_messages(found.get("messages") or [])
         if found.get("answer"):
-            speech.print_answer(found["answer"])
+            printer.print_answer(found["answer"])
         elif not found.get("messages") and cli.out.is_interactive:
             cli.out.print_line(f"\nRaw bytes: paddock llm show {found['number']} --raw request (or response)")
-    speech.print_cut_note()
+    printer.print_cut_note()
     return None
 
 
@@ -122,21 +122,21 @@ def _exchange_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     from paddock.cli.llm.exchange_text import format_answered_by, format_exchange_outcome, format_token_counts
     from paddock.cli.output.formatting import format_cost, format_latency
 
-    asked = f"{found['model']}, in {found['format']}" + (", streamed" if found["stream"] else "")
+    request_text = f"{found['model']}, in {found['format']}" + (", streamed" if found["stream"] else "")
     if found["operation"] != "generate":
-        asked += f", to {found['operation'].replace('_', ' ')}"
+        request_text += f", to {found['operation'].replace('_', ' ')}"
     answered = format_answered_by(found)
     if found.get("providerFormat") not in (None, found["format"]):
         answered += f", in {found['providerFormat']}"
-    took = f"{format_latency(found['total'])}"
+    duration = f"{format_latency(found['total'])}"
     if found.get("firstByte") is not None:
-        took += f", first byte after {format_latency(found['firstByte'])}"
+        duration += f", first byte after {format_latency(found['firstByte'])}"
     if found["retries"]:
-        took += f", {found['retries']} {'retry' if found['retries'] == 1 else 'retries'}"
+        duration += f", {found['retries']} {'retry' if found['retries'] == 1 else 'retries'}"
     facts = [
         ("exchange", f"{found['number']}  {found['id']}"),
         ("time", _format_time(found["at"], seconds=True)),
-        ("requested", asked),
+        ("requested", request_text),
         ("answered by" if found["outcome"] in ("ok", "cut") else "provider", answered),
         ("outcome", format_exchange_outcome(found)),
     ]
@@ -144,7 +144,7 @@ def _exchange_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     if found.get("usage"):
         facts.append(("tokens", format_token_counts(found)))
         facts.append(("cost", format_cost(found.get("cost")) or "unknown; no price is configured"))
-    facts.append(("took", took))
+    facts.append(("took", duration))
     if found.get("tools"):
         facts.append(("tools", f"{len(found['tools'])}: {', '.join(found['tools'])}"))
     answer = found.get("answer") or {}

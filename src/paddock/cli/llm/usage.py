@@ -61,8 +61,8 @@ async def show_usage(
 
             bounds["sandbox"] = await find_sandbox_id(client, sandbox)
         found = await client.get("/v1/usage", by=",".join(groupings), **bounds)
-        draws = not cli.as_json and "day" not in groupings
-        days = (await client.get("/v1/usage", by="day", **bounds))["items"] if draws else []
+        shows_chart = not cli.as_json and "day" not in groupings
+        days = (await client.get("/v1/usage", by="day", **bounds))["items"] if shows_chart else []
         names = await _fetch_key_names(client) if "key" in groupings and not cli.as_json else {}
     if cli.as_json:
         return cli.out.print_json(found)
@@ -101,19 +101,19 @@ def _with_key_name(item: dict[str, Any], names: Mapping[str, str]) -> dict[str, 
 def _print_usage_table(
     cli: CliContext, groupings: list[str], items: list[dict[str, Any]], total: Mapping[str, Any]
 ) -> None:
-    draws = groupings == ["day"] and len(items) > 1
-    bars = {day: bar for day, bar, _ in _daily_chart(items)} if draws else {}
+    shows_chart = groupings == ["day"] and len(items) > 1
+    bars = {day: bar for day, bar, _ in _daily_chart(items)} if shows_chart else {}
     rows = []
     for item in items:
         row = [str(item.get(name) or "-") for name in groupings] + _usage_cells(item)
-        rows.append([*row, bars.get(str(item.get("day")), "")] if draws else row)
+        rows.append([*row, bars.get(str(item.get("day")), "")] if shows_chart else row)
     if len(items) > 1:
-        rows.append(["total", *[""] * (len(groupings) - 1), *_usage_cells(total), *([""] if draws else [])])
+        rows.append(["total", *[""] * (len(groupings) - 1), *_usage_cells(total), *([""] if shows_chart else [])])
     columns = [name.upper() for name in groupings] + ["REQUESTS", "FAILED", "IN", "OUT", "COST"]
     named = [name.upper() for name in groupings if name != "day"]
     numbers = columns[len(groupings) :]
     # The chart shows the cost, or tokens if there is no cost.
-    cli.out.print_table([*columns, *([_chart_title(items)] if draws else [])], rows, wraps=named, right=numbers)
+    cli.out.print_table([*columns, *([_chart_title(items)] if shows_chart else [])], rows, wraps=named, right=numbers)
 
 
 def _usage_cells(item: Mapping[str, Any]) -> list[str]:

@@ -254,9 +254,9 @@ class ExchangeArchive:
         """
         await self._wait_for_writes()
         summary = (await self._exchanges.get(tenant, exchange_id)).summary
-        whose = ExchangeFilters(sandbox=summary.sandbox, key=None if summary.sandbox else summary.key_id)
+        sender_filters = ExchangeFilters(sandbox=summary.sandbox, key=None if summary.sandbox else summary.key_id)
         for age in (_LOOK_BACK_SECONDS, 0.0):
-            filters = replace(whose, since=summary.at - age)
+            filters = replace(sender_filters, since=summary.at - age)
             tree = await self._exchanges.read_turn_tree(tenant, filters, limit=MAX_CONVERSATION_EXCHANGES)
             threads = await asyncio.get_running_loop().run_in_executor(
                 self._threads, group_exchanges_into_threads, tree
@@ -321,18 +321,18 @@ class ExchangeArchive:
 
     async def follow_written(self, tenant: str, after: int | None = None) -> AsyncIterator[ExchangeSummary]:
         """Iterate over exchanges as they are written, from now on or after a number, until the archive closes."""
-        place = after
-        if place is None:
-            _, place = await self._exchanges.written_after(0, tenant, 0)
+        cursor = after
+        if cursor is None:
+            _, cursor = await self._exchanges.written_after(0, tenant, 0)
         while True:
             written = self._written
-            found, newest = await self._exchanges.written_after(place, tenant, _PAGE)
+            found, newest = await self._exchanges.written_after(cursor, tenant, _PAGE)
             for summary in found:
                 yield summary
             if len(found) == _PAGE:
-                place = found[-1].number
+                cursor = found[-1].number
                 continue
-            place = max(place, newest)
+            cursor = max(cursor, newest)
             if not self._followers_active:
                 return
             await written.wait()

@@ -57,11 +57,11 @@ def encode_response_pieces(pieces: Sequence[tuple[float, bytes]]) -> bytes:
 
 def decode_response_pieces(data: bytes) -> list[tuple[float, bytes]]:
     """Decode the pieces of a response and their times."""
-    place = 4 + int.from_bytes(data[:4], "big")
-    times, sizes = _head.decode(memoryview(data)[4:place])
+    offset = 4 + int.from_bytes(data[:4], "big")
+    times, sizes = _head.decode(memoryview(data)[4:offset])
     pieces, tick = [], 0
     for time, size in zip(times, sizes, strict=True):
         tick += time
-        pieces.append((tick / _TICK, data[place : place + size]))
-        place += size
+        pieces.append((tick / _TICK, data[offset : offset + size]))
+        offset += size
     return pieces

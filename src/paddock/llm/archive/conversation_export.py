@@ -53,27 +53,29 @@ async def export_conversation_lines(
     `run` runs a function that writes so many bytes. `secrets` are masked: older exchanges may contain them.
     """
     # A group is loaded only after all earlier conversations are exported, because there may be many.
-    unread: list[tuple[str, int, str | None, str, str | None]] = [
-        (first, place, sandbox, key, None)
-        for place, (first, sandbox, key) in enumerate(await exchanges.list_sandboxes_and_keys(tenant, filters, match))
+    unread_groups: list[tuple[str, int, str | None, str, str | None]] = [
+        (first, group_index, sandbox, key, None)
+        for group_index, (first, sandbox, key) in enumerate(
+            await exchanges.list_sandboxes_and_keys(tenant, filters, match)
+        )
     ]
-    ready: list[tuple[str, int, ConversationThread, Mapping[str, ConversationThread]]] = []
-    while unread or ready:
-        if unread and (not ready or unread[0][0] <= ready[0][0]):
-            _, place, sandbox, key, after = heappop(unread)
+    ready_threads: list[tuple[str, int, ConversationThread, Mapping[str, ConversationThread]]] = []
+    while unread_groups or ready_threads:
+        if unread_groups and (not ready_threads or unread_groups[0][0] <= ready_threads[0][0]):
+            _, group_index, sandbox, key, after = heappop(unread_groups)
             group = replace(filters, sandbox=sandbox, key=key)
             tree = await exchanges.read_turn_tree(tenant, group, match=match, after=after, limit=EXCHANGES_AT_ONCE)
             # For a key outside sandboxes the tree includes the exchanges of its sandboxes: filter them out.
-            places = [each for each in tree.positions if each.summary.sandbox == sandbox]
-            found = await asyncio.to_thread(group_exchanges_into_threads, replace(tree, positions=places))
+            positions = [each for each in tree.positions if each.summary.sandbox == sandbox]
+            found = await asyncio.to_thread(group_exchanges_into_threads, replace(tree, positions=positions))
             known = {thread.id: thread for thread in found}
             for thread in found:
-                heappush(ready, (thread.id, place, thread, known))
+                heappush(ready_threads, (thread.id, group_index, thread, known))
             if len(tree.positions) == EXCHANGES_AT_ONCE:
                 last = tree.positions[-1].summary.id
-                heappush(unread, (last, place, sandbox, key, last))
+                heappush(unread_groups, (last, group_index, sandbox, key, last))
             continue
-        _, _, thread, threads = heappop(ready)
+        _, _, thread, threads = heappop(ready_threads)
         if not thread.turns and not unanswered:
             continue
         try:

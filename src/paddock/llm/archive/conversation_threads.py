@@ -130,33 +130,33 @@ def is_answered_exchange(summary: ExchangeSummary) -> bool:
 
 def group_exchanges_into_threads(tree: ConversationTree) -> list[ConversationThread]:
     """Group exchanges into conversations, the main one first. Their messages are not loaded."""
-    tops, depths = _prefix_digests(tree)
+    prefix_digests, depths = _prefix_digests(tree)
     prompts: dict[int, tuple[frozenset[bytes], bool]] = {}
     ends: dict[bytes, list[_OpenThread]] = {}
-    growing: list[_OpenThread] = []
-    for place in tree.positions:
-        if place.summary.operation != "generate":
+    open_threads: list[_OpenThread] = []
+    for position in tree.positions:
+        if position.summary.operation != "generate":
             continue
-        if place.prompt not in prompts:
-            prompts[place.prompt] = _read_prompt(tree, place.prompt)
-        words, tools = prompts[place.prompt]
-        found, where = _find_continued(tree, place, tops, depths, ends, words)
-        own = tops[place.thread]
-        again = found is not None and where == own and own in found.answered
-        if found is None or again or (where != found.end and where != own):
-            thread = ConversationThread(place.summary.id, conversation=place.summary.conversation)
-            if found is not None and not (again and found.begin == own):
-                thread.kind, thread.parent = "branch", found.thread.id
-            found = _OpenThread(thread, words, tools, own)
-            growing.append(found)
-        _append_exchange(found, place.summary, own, depths[place.thread])
-        found.tools = found.tools or tools
-        known = ends.setdefault(own, [])
-        if found not in known:
-            known.append(found)
+        if position.prompt not in prompts:
+            prompts[position.prompt] = _read_prompt(tree, position.prompt)
+        words, tools = prompts[position.prompt]
+        open_thread, matched_digest = _find_continued(tree, position, prefix_digests, depths, ends, words)
+        own_digest = prefix_digests[position.thread]
+        is_repeated = open_thread is not None and matched_digest == own_digest and own_digest in open_thread.answered
+        if open_thread is None or is_repeated or (matched_digest != open_thread.end and matched_digest != own_digest):
+            thread = ConversationThread(position.summary.id, conversation=position.summary.conversation)
+            if open_thread is not None and not (is_repeated and open_thread.begin == own_digest):
+                thread.kind, thread.parent = "branch", open_thread.thread.id
+            open_thread = _OpenThread(thread, words, tools, own_digest)
+            open_threads.append(open_thread)
+        _append_exchange(open_thread, position.summary, own_digest, depths[position.thread])
+        open_thread.tools = open_thread.tools or tools
+        known = ends.setdefault(own_digest, [])
+        if open_thread not in known:
+            known.append(open_thread)
             del known[:-_MAX_CANDIDATES]
-    _classify(growing)
-    threads = [each.thread for each in growing]
+    _classify(open_threads)
+    threads = [each.thread for each in open_threads]
     return sorted(threads, key=lambda thread: (_ORDER.index(thread.kind), thread.id))
 
 
@@ -208,22 +208,26 @@ def _append_exchange(growing: _OpenThread, summary: ExchangeSummary, end: bytes,
 
 def _find_continued(
     tree: ConversationTree,
-    place: ExchangePosition,
-    tops: dict[int, bytes],
+    position: ExchangePosition,
+    prefix_digests: dict[int, bytes],
     depths: dict[int, int],
     ends: dict[bytes, list[_OpenThread]],
     words: frozenset[bytes],
 ) -> tuple[_OpenThread | None, bytes]:
     """Return the conversation that an exchange continues, and the prefix digest at which it does."""
-    turn = place.thread
-    own = tops[turn]
+    turn = position.thread
+    own = prefix_digests[turn]
     while depths.get(turn, 0) > 0:
-        top = tops[turn]
-        fitting = [each for each in ends.get(top, ()) if _prompts_alike(each.words, words)]
+        top = prefix_digests[turn]
+        candidates = [each for each in ends.get(top, ()) if _prompts_alike(each.words, words)]
         # Two agents may begin with the same words; the client's conversation id distinguishes them.
-        same = [each for each in fitting if each.thread.conversation == place.summary.conversation]
+        same_conversation = [each for each in candidates if each.thread.conversation == position.summary.conversation]
         # A retry had no answer before; a continuation had one.
-        ready = [each for each in same or fitting if (top in each.answered) != (top == own)] or same or fitting
+        ready = (
+            [each for each in same_conversation or candidates if (top in each.answered) != (top == own)]
+            or same_conversation
+            or candidates
+        )
         for each in reversed(ready):
             if each.end == top:
                 return each, top
@@ -262,19 +266,19 @@ def _client_product(summary: ExchangeSummary) -> str:
 
 def _prefix_digests(tree: ConversationTree) -> tuple[dict[int, bytes], dict[int, int]]:
     """Return for each turn a digest of the conversation up to it, and the number of its messages."""
-    senses: dict[int, bytes] = {}
-    tops: dict[int, bytes] = {0: b""}
+    message_digests: dict[int, bytes] = {}
+    prefix_digests: dict[int, bytes] = {0: b""}
     depths: dict[int, int] = {0: -1}
     for turn in sorted(tree.turns):  # A parent is always older than its children.
         parent, message = tree.turns[turn]
         depths[turn] = depths.get(parent, -1) + 1
         if depths[turn] == 0:
-            tops[turn] = b""  # The owner's record, which is ignored: a sandbox may use more than one key.
+            prefix_digests[turn] = b""  # The owner's record, which is ignored: a sandbox may use more than one key.
             continue
-        if message not in senses:
-            senses[message] = _message_digest(decompress(tree.messages[message]))
-        tops[turn] = hashlib.sha256(tops[parent] + senses[message]).digest()
-    return tops, depths
+        if message not in message_digests:
+            message_digests[message] = _message_digest(decompress(tree.messages[message]))
+        prefix_digests[turn] = hashlib.sha256(prefix_digests[parent] + message_digests[message]).digest()
+    return prefix_digests, depths
 
 
 def _message_digest(raw: bytes) -> bytes:
@@ -321,10 +325,10 @@ def _prompt_pieces(tree: ConversationTree, turn: int) -> Iterator[bytes]:
     """Yield tools and instructions, without the skeleton (last) and the owner's record (first)."""
     parent, _ = tree.turns[turn]
     while parent:
-        above, message = tree.turns[parent]
-        if above:
+        grandparent, message = tree.turns[parent]
+        if grandparent:
             yield decompress(tree.messages[message])
-        parent = above
+        parent = grandparent
 
 
 def _prompts_alike(one: frozenset[bytes], other: frozenset[bytes]) -> bool:

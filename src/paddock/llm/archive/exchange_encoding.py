@@ -56,8 +56,8 @@ class ExchangeEncoder:
         words = "\n".join([*filter(None, texts), *exchange.notes])
         skeleton = parts.skeleton
         between = [] if skeleton in self._digests else literal_request_bytes(parts)
-        everything = b"\n".join([words.encode(errors="replace"), answer, *between, *[raw for _, raw in unseen]])
-        doubtful = self._redactor.may_contain_secrets(everything)
+        all_content = b"\n".join([words.encode(errors="replace"), answer, *between, *[raw for _, raw in unseen]])
+        doubtful = self._redactor.may_contain_secrets(all_content)
         if doubtful:
             map_literal_bytes(parts, self._redactor.redact_json if parts.json else self._redactor.redact_bytes)
             skeleton = parts.skeleton

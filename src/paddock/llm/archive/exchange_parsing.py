@@ -123,11 +123,11 @@ def _answer_keys(parts: Sequence[MessagePart]) -> list[Hashable]:
     calls = [part for part in parts if isinstance(part, ModelToolCall)]
     if not text and not calls:
         return []
-    marks: list[Hashable] = [(text, *(call.id for call in calls))]
+    keys: list[Hashable] = [(text, *(call.id for call in calls))]
     if calls:
         # Some formats have no call ids, and some clients invent their own.
-        marks.append((text, *((call.name, _canonical_arguments(call.arguments)) for call in calls)))
-    return marks
+        keys.append((text, *((call.name, _canonical_arguments(call.arguments)) for call in calls)))
+    return keys
 
 
 def _canonical_arguments(text: str) -> str:

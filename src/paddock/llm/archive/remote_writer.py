@@ -202,7 +202,7 @@ class RemoteExchangeWriter(ExchangeWriter):
         future: asyncio.Future[int] | None,
         shares: dict[str, int] | None = None,
     ) -> None:
-        kept = len(command.exchanges) if isinstance(command, WriteExchangesCommand) else 0
+        exchange_count = len(command.exchanges) if isinstance(command, WriteExchangesCommand) else 0
         try:
             message = (
                 encode_write_command(command)
@@ -210,17 +210,17 @@ class RemoteExchangeWriter(ExchangeWriter):
                 else (encode_writer_message(command),)
             )
         except Exception as error:
-            if isinstance(command, WriteExchangesCommand) and kept > 1:
+            if isinstance(command, WriteExchangesCommand) and exchange_count > 1:
                 # An exchange that cannot be encoded must not take the others of its batch with it.
                 for exchange in command.exchanges:
                     single_size = queued_exchange_size(exchange)
                     single = WriteExchangesCommand(next(self._numbers), [exchange], now=False)
                     self._send_command(single, single_size, None, {exchange.caller.tenant: single_size})
             else:
-                self._pending[command.number] = _PendingCommand((), size, future, kept, shares)
+                self._pending[command.number] = _PendingCommand((), size, future, exchange_count, shares)
                 self._complete(CommandDoneReport(command.number, f"The exchange cannot be archived: {error!r}."))
             return
-        self._pending[command.number] = _PendingCommand(message, size, future, kept, shares)
+        self._pending[command.number] = _PendingCommand(message, size, future, exchange_count, shares)
         if self._writer is not None:
             for part in message:
                 self._writer.write(part)
@@ -253,26 +253,26 @@ class RemoteExchangeWriter(ExchangeWriter):
 
     async def _run_process(self) -> int:
         """Start a process, read its reports until it ends, and return its exit code."""
-        ours, theirs = socket.socketpair()
-        with theirs:
+        server_socket, worker_socket = socket.socketpair()
+        with worker_socket:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "paddock.llm.archive.writer_process",
-                str(theirs.fileno()),
+                str(worker_socket.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[worker_socket.fileno()],
                 start_new_session=True,
                 # Per-thread malloc arenas would hold much unused memory.
                 env={name: os.environ[name] for name in _PASSED_ENVIRONMENT if name in os.environ}
                 | {"MALLOC_ARENA_MAX": "2"},
             )
         try:
-            reader, writer = await asyncio.open_connection(sock=ours, limit=_MAX_REPORT_BYTES)
+            reader, writer = await asyncio.open_connection(sock=server_socket, limit=_MAX_REPORT_BYTES)
         except BaseException:
             # Also on cancellation, as when a server stops right after its start: the process must not be left behind.
-            ours.close()
+            server_socket.close()
             process.kill()
             await process.wait()
             raise
@@ -313,9 +313,9 @@ class RemoteExchangeWriter(ExchangeWriter):
             self._capacity.set()
             self._capacity = None
         for tenant, share in (sent.shares or {}).items():
-            left = self._waiting.get(tenant, 0) - share
-            if left > 0:
-                self._waiting[tenant] = left
+            remaining = self._waiting.get(tenant, 0) - share
+            if remaining > 0:
+                self._waiting[tenant] = remaining
             else:
                 self._waiting.pop(tenant, None)
         if sent.future is None:
@@ -333,8 +333,8 @@ class RemoteExchangeWriter(ExchangeWriter):
         self.lost_count += count
         self._log_error("exchanges were lost", reason)
 
-    def _log_error(self, what: str, reason: str) -> None:
+    def _log_error(self, message: str, reason: str) -> None:
         now = time.monotonic()
         if now >= self._next_log:
             self._next_log = now + _LOG_EVERY
-            log.error(what, reason=reason, lost=self.lost_count, waiting_bytes=self.waiting_bytes)
+            log.error(message, reason=reason, lost=self.lost_count, waiting_bytes=self.waiting_bytes)

@@ -96,13 +96,13 @@ def split_request_body(body: bytes, operation: str = "generate") -> RequestBodyP
 
 def join_request_body(skeleton: bytes, prompt: Sequence[bytes], thread: Sequence[bytes]) -> bytes:
     """Join the parts of a request."""
-    told, messages = iter(prompt), iter(thread)
+    instructions, messages = iter(prompt), iter(thread)
     result: list[bytes] = []
     for kind, count, between in _skeleton.decode(skeleton):
         if kind == _LITERAL:
             result += between
             continue
-        elements = list(messages) if count < 0 else _take_elements(told if kind == _PROMPT else messages, count)
+        elements = list(messages) if count < 0 else _take_elements(instructions if kind == _PROMPT else messages, count)
         if len(between) <= 1:
             result.append(b"".join(between).join(elements))
             continue
@@ -166,30 +166,30 @@ def _find_elements(body: bytes, start: int, end: int) -> list[tuple[int, int]] |
         return None
     if not elements or len(elements) > MAX_ELEMENTS:
         return None
-    places = []
-    place = start + 1
+    positions = []
+    offset = start + 1
     for element in elements:
-        while body[place] in _SPACE or body[place] == 0x2C:
-            place += 1
-        if body[place] != 0x7B:
+        while body[offset] in _SPACE or body[offset] == 0x2C:
+            offset += 1
+        if body[offset] != 0x7B:
             return None
-        places.append((place, place + len(element)))
-        place += len(element)
-    return places
+        positions.append((offset, offset + len(element)))
+        offset += len(element)
+    return positions
 
 
 def _split_conversation(parts: RequestBodyParts, body: bytes, cursor: int, elements: list[tuple[int, int]]) -> int:
     """Add a conversation. Leading instructions go to the prompt, so that a clock in them does not change every turn."""
-    told = 0
-    while told < len(elements) and _INSTRUCTION.match(body, elements[told][0]):
-        told += 1
+    instruction_count = 0
+    while instruction_count < len(elements) and _INSTRUCTION.match(body, elements[instruction_count][0]):
+        instruction_count += 1
     _add_literal(parts, body[cursor : elements[0][0]])
-    if told:
-        _add_elements(parts, body, elements[:told], _PROMPT)
-    if told < len(elements):
-        if told:
-            _add_literal(parts, body[elements[told - 1][1] : elements[told][0]])
-        _add_elements(parts, body, elements[told:], _THREAD)
+    if instruction_count:
+        _add_elements(parts, body, elements[:instruction_count], _PROMPT)
+    if instruction_count < len(elements):
+        if instruction_count:
+            _add_literal(parts, body[elements[instruction_count - 1][1] : elements[instruction_count][0]])
+        _add_elements(parts, body, elements[instruction_count:], _THREAD)
     return elements[-1][1]
 
 

@@ -29,11 +29,15 @@ class SearchIndexer:
     """Indexes new exchanges in the background."""
 
     def __init__(
-        self, words: ExchangeSearchStore, threads: Executor, news: Callable[[], asyncio.Event], busy: Callable[[], bool]
+        self,
+        words: ExchangeSearchStore,
+        threads: Executor,
+        get_write_event: Callable[[], asyncio.Event],
+        busy: Callable[[], bool],
     ) -> None:
         self._words = words
         self._threads = threads
-        self._news = news
+        self._get_write_event = get_write_event
         self._busy = busy
         self._one_at_a_time = asyncio.Lock()
         self._task = asyncio.create_task(self._run(), name="archive indexer")
@@ -59,7 +63,7 @@ class SearchIndexer:
 
     async def _run(self) -> None:
         while True:
-            news = self._news()
+            written = self._get_write_event()
             try:
                 more = True
                 while more:
@@ -67,7 +71,7 @@ class SearchIndexer:
                     more = await self.index_batch()
                     share = _BUSY_SHARE if self._busy() else _SHARE
                     await asyncio.sleep((time.monotonic() - started) * share)
-                await news.wait()
+                await written.wait()
             except Unavailable:
                 await asyncio.sleep(_RETRY_SECONDS)
             except Exception:

@@ -69,7 +69,7 @@ def build_full_text_query(text: str) -> str:
         if word is not None:
             phrase, star = word.rstrip("*"), "*" if word.endswith("*") else ""
         phrase = to_indexable_text(phrase).replace("\0", " ").strip()
-        if any(letter.isalnum() for letter in phrase):
+        if any(character.isalnum() for character in phrase):
             terms.append(f'"{phrase}"{star}')
     if not terms:
         raise InvalidInput("text: enter at least one word to search for")

@@ -23,8 +23,8 @@ def _key_pattern(begin: str, rest: str) -> str:
 
     The fixed prefix comes first in the pattern, which makes the search fast.
     """
-    alone = rf"(?:(?<![A-Za-z0-9_-]{begin})|(?<=\\[nrtbf]{begin})|(?<=\\u00[0-9A-Fa-f]{{2}}{begin}))"
-    return rf"{begin}{alone}{rest}"
+    not_inside_a_word = rf"(?:(?<![A-Za-z0-9_-]{begin})|(?<=\\[nrtbf]{begin})|(?<=\\u00[0-9A-Fa-f]{{2}}{begin}))"
+    return rf"{begin}{not_inside_a_word}{rest}"
 
 
 _KEYS = {
@@ -68,7 +68,7 @@ _lenient = json.JSONDecoder(strict=False).decode
 class _Edit(NamedTuple):
     start: int
     end: int
-    instead: bytes
+    replacement: bytes
 
 
 class SecretRedactor:
@@ -81,13 +81,13 @@ class SecretRedactor:
             patterns |= _KEYS
         self._in_text = [(word, re.compile(pattern)) for word, pattern in patterns.items()]
         self._in_bytes = [(word.encode(), re.compile(pattern.encode())) for word, pattern in patterns.items()]
-        signs = [re.escape(form.encode()) for form in known] + ([_SIGNS] if settings.redact_keys else [])
-        self._signs = re.compile(b"|".join(signs)) if signs else None
+        markers = [re.escape(form.encode()) for form in known] + ([_SIGNS] if settings.redact_keys else [])
+        self._markers = re.compile(b"|".join(markers)) if markers else None
         self._rules = [(re.compile(rule.pattern), rule.replacement) for rule in settings.redact]
 
     def may_contain_secrets(self, data: bytes) -> bool:
         """Return whether data may contain a secret; a quick check of a whole exchange."""
-        return bool(self._rules) or (self._signs is not None and self._signs.search(data) is not None)
+        return bool(self._rules) or (self._markers is not None and self._markers.search(data) is not None)
 
     def redact_json(self, data: bytes) -> bytes:
         """Redact JSON, a stream of JSON, or a part of JSON that does not begin inside a string."""
@@ -100,30 +100,30 @@ class SecretRedactor:
         if not self._rules:
             return data
         text = data.decode(errors="surrogateescape")
-        for rule, instead in self._rules:
-            text = rule.sub(lambda _, instead=instead: instead, text)  # type: ignore[misc]
+        for rule, replacement in self._rules:
+            text = rule.sub(lambda _, replacement=replacement: replacement, text)  # type: ignore[misc]
         return text.encode(errors="surrogateescape")
 
     def redact_text(self, text: str) -> str:
-        for start, end, instead in reversed(self._find_in_text(text)):
-            text = text[:start] + instead + text[end:]
+        for start, end, replacement in reversed(self._find_in_text(text)):
+            text = text[:start] + replacement + text[end:]
         return text
 
     def redact_response(self, pieces: Sequence[tuple[float, bytes]], stream: bool) -> Sequence[tuple[float, bytes]]:
         """Redact the pieces of a response; a secret may extend over several pieces."""
-        whole = pieces[0][1] if len(pieces) == 1 else b"".join([piece for _, piece in pieces])
-        if not stream and whole.lstrip()[:1] not in (b"{", b"["):
-            cleaned = self.redact_bytes(whole)
-            return pieces if cleaned == whole else [(pieces[0][0], cleaned)]
-        pieces, whole = _edit_pieces(pieces, self._find_keys(whole), whole)
-        return _edit_pieces(pieces, self._find_by_rules(whole), whole)[0] if self._rules else pieces
+        content = pieces[0][1] if len(pieces) == 1 else b"".join([piece for _, piece in pieces])
+        if not stream and content.lstrip()[:1] not in (b"{", b"["):
+            cleaned = self.redact_bytes(content)
+            return pieces if cleaned == content else [(pieces[0][0], cleaned)]
+        pieces, content = _edit_pieces(pieces, self._find_keys(content), content)
+        return _edit_pieces(pieces, self._find_by_rules(content), content)[0] if self._rules else pieces
 
     def redact_stream(self, pieces: Sequence[tuple[float, bytes]]) -> Sequence[tuple[float, bytes]]:
         """Redact secrets that are spread over several events of a stream."""
-        if self._signs is None and not self._rules:
+        if self._markers is None and not self._rules:
             return pieces
-        whole = b"".join([piece for _, piece in pieces])
-        return _edit_pieces(pieces, self._find_across_events(whole), whole)[0]
+        content = b"".join([piece for _, piece in pieces])
+        return _edit_pieces(pieces, self._find_across_events(content), content)[0]
 
     def _find_keys(self, data: bytes) -> list[_Edit]:
         """Find keys that are contiguous in the data."""
@@ -144,8 +144,8 @@ class SecretRedactor:
                 continue  # A field name.
             text = _decode_literal(match[1])
             changed = text
-            for rule, instead in self._rules:
-                changed = rule.sub(lambda _, instead=instead: instead, changed)  # type: ignore[misc]
+            for rule, replacement in self._rules:
+                changed = rule.sub(lambda _, replacement=replacement: replacement, changed)  # type: ignore[misc]
             if changed != text:
                 edits.append(_Edit(match.start(1), match.end(1), _encode_literal(changed)))
         return edits
@@ -172,16 +172,16 @@ class SecretRedactor:
         for word, pattern in self._in_text:
             if word in text:
                 found += [(_value_start(m[0], m.start()), m.end(), REDACTED) for m in pattern.finditer(text)]
-        for rule, instead in self._rules:
-            found += [(match.start(), match.end(), instead) for match in rule.finditer(text) if match[0]]
-        apart: list[tuple[int, int, str]] = []
-        for start, end, instead in sorted(found):
-            if apart and start < apart[-1][1]:
-                first, last, pieces_kept = apart.pop()
-                apart.append((first, max(last, end), pieces_kept))
+        for rule, replacement in self._rules:
+            found += [(match.start(), match.end(), replacement) for match in rule.finditer(text) if match[0]]
+        disjoint: list[tuple[int, int, str]] = []
+        for start, end, replacement in sorted(found):
+            if disjoint and start < disjoint[-1][1]:
+                first, last, pieces_kept = disjoint.pop()
+                disjoint.append((first, max(last, end), pieces_kept))
             else:
-                apart.append((start, end, instead))
-        return apart
+                disjoint.append((start, end, replacement))
+        return disjoint
 
 
 def _json_forms(secret: str) -> set[str]:
@@ -199,47 +199,47 @@ def _value_start(found: str, start: int) -> int:
 
 
 def _merge_overlapping(edits: list[_Edit]) -> list[_Edit]:
-    apart: list[_Edit] = []
+    disjoint: list[_Edit] = []
     for edit in sorted(edits):
-        if apart and edit.start < apart[-1].end:
-            apart[-1] = apart[-1]._replace(end=max(apart[-1].end, edit.end))
+        if disjoint and edit.start < disjoint[-1].end:
+            disjoint[-1] = disjoint[-1]._replace(end=max(disjoint[-1].end, edit.end))
         else:
-            apart.append(edit)
-    return apart
+            disjoint.append(edit)
+    return disjoint
 
 
 def _apply_edits(data: bytes, edits: list[_Edit]) -> bytes:
     if not edits:
         return data
-    result, place = [], 0
-    for start, end, instead in edits:
-        result += [data[place:start], instead]
-        place = end
-    result.append(data[place:])
+    result, cursor = [], 0
+    for start, end, replacement in edits:
+        result += [data[cursor:start], replacement]
+        cursor = end
+    result.append(data[cursor:])
     return b"".join(result)
 
 
 def _edit_pieces(
-    pieces: Sequence[tuple[float, bytes]], edits: list[_Edit], whole: bytes
+    pieces: Sequence[tuple[float, bytes]], edits: list[_Edit], content: bytes
 ) -> tuple[Sequence[tuple[float, bytes]], bytes]:
     """Apply edits to pieces, and return the pieces and their concatenation.
 
     A replacement goes into the piece in which the replaced text begins.
     """
     if not edits:
-        return pieces, whole
+        return pieces, content
     changed = []
     start = 0
-    waiting = iter([*edits, _Edit(len(whole) + 1, len(whole) + 1, b"")])
+    waiting = iter([*edits, _Edit(len(content) + 1, len(content) + 1, b"")])
     edit = next(waiting)
     skip = 0
     for moment, piece in pieces:
-        end, place, parts = start + len(piece), max(start, skip), []
+        end, cursor, parts = start + len(piece), max(start, skip), []
         while edit.start < end:
-            parts += [whole[place : edit.start], edit.instead]
-            place = skip = edit.end
+            parts += [content[cursor : edit.start], edit.replacement]
+            cursor = skip = edit.end
             edit = next(waiting)
-        parts.append(whole[place:end] if place < end else b"")
+        parts.append(content[cursor:end] if cursor < end else b"")
         changed.append((moment, b"".join(parts)))
         start = end
     return changed, b"".join([piece for _, piece in changed])
@@ -252,16 +252,16 @@ def _edits_across_strings(
     edits = []
     offset = 0
     for match, text in zip(matches, texts, strict=True):
-        pieces_kept, place, end = [], 0, offset + len(text)
-        for start, stop, instead in spans:
+        pieces_kept, cursor, end = [], 0, offset + len(text)
+        for start, stop, replacement in spans:
             if stop <= offset or start >= end:
                 continue
-            pieces_kept.append(text[place : max(0, start - offset)])
+            pieces_kept.append(text[cursor : max(0, start - offset)])
             if start >= offset:
-                pieces_kept.append(instead)
-            place = min(len(text), stop - offset)
-        if place or pieces_kept:
-            pieces_kept.append(text[place:])
+                pieces_kept.append(replacement)
+            cursor = min(len(text), stop - offset)
+        if cursor or pieces_kept:
+            pieces_kept.append(text[cursor:])
             edits.append(_Edit(match.start(2), match.end(2), _encode_literal("".join(pieces_kept))))
         offset = end
     return edits
@@ -278,4 +278,4 @@ def _decode_literal(literal: bytes) -> str:
 
 
 def _encode_literal(text: str) -> bytes:
-    return json.dumps(text, ensure_ascii=any(0xD800 <= ord(letter) <= 0xDFFF for letter in text))[1:-1].encode()
+    return json.dumps(text, ensure_ascii=any(0xD800 <= ord(character) <= 0xDFFF for character in text))[1:-1].encode()

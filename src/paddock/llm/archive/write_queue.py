@@ -62,7 +62,7 @@ class WriteQueue:
         self._written = written
         self._queue: deque[_QueueEntry] = deque()
         self._wanted = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._flush_requested = asyncio.Event()
         self._closing = False
         self._write_error: Unavailable | None = None
         self._next_log = 0.0
@@ -106,13 +106,13 @@ class WriteQueue:
         """Write all queued exchanges and stop. Exchanges that cannot be written now are lost and counted."""
         self._closing = True
         self._wanted.set()
-        self._hurry.set()
+        self._flush_requested.set()
         await self._task
 
     async def _wait_for_write(self, exchange: Exchange | None, size: int) -> None:
         future = asyncio.get_running_loop().create_future()
         self._add(_QueueEntry(exchange, size, future))
-        self._hurry.set()
+        self._flush_requested.set()
         await future
 
     def _add(self, entry: _QueueEntry) -> None:
@@ -122,7 +122,7 @@ class WriteQueue:
         if waiting == 1:
             self._wanted.set()
         elif waiting == MAX_BATCH:
-            self._hurry.set()
+            self._flush_requested.set()
 
     async def _run(self) -> None:
         pause = _MIN_PAUSE
@@ -144,11 +144,11 @@ class WriteQueue:
     async def _pause(self, seconds: float) -> None:
         if self._closing:
             return
-        self._hurry.clear()
+        self._flush_requested.clear()
         if any(entry.future is not None for entry in self._queue):
             return
         try:
-            await asyncio.wait_for(self._hurry.wait(), seconds)
+            await asyncio.wait_for(self._flush_requested.wait(), seconds)
         except TimeoutError:
             pass
 
@@ -236,11 +236,11 @@ class WriteQueue:
         self.lost_count += count
         self._log_error("exchanges were lost", reason)
 
-    def _log_error(self, what: str, reason: str) -> None:
+    def _log_error(self, message: str, reason: str) -> None:
         now = time.monotonic()
         if now >= self._next_log:
             self._next_log = now + _LOG_EVERY
-            log.error(what, reason=reason, lost=self.lost_count, waiting=len(self._queue))
+            log.error(message, reason=reason, lost=self.lost_count, waiting=len(self._queue))
 
 
 def queued_exchange_size(exchange: Exchange) -> int:

@@ -78,10 +78,10 @@ class InProcessExchangeWriter(ExchangeWriter):
         self._on_written = written
         self._threads = ThreadPoolExecutor(2, "archive")
         self._exchanges = ExchangeStore(store, lambda raw: Compressor().compress(raw), extract_search_text)
-        self._news = Event()
+        self._write_event = Event()
         preparer = ExchangeEncoder(SecretRedactor(settings, secrets), self._exchanges.was_stored_recently)
         self._writer = WriteQueue(self._exchanges, preparer, settings, self._threads, self._written)
-        self._indexer = SearchIndexer(ExchangeSearchStore(store), self._threads, lambda: self._news, self._busy)
+        self._indexer = SearchIndexer(ExchangeSearchStore(store), self._threads, lambda: self._write_event, self._busy)
 
     @classmethod
     async def open(
@@ -136,6 +136,6 @@ class InProcessExchangeWriter(ExchangeWriter):
         return self._writer.waiting_bytes > 0
 
     def _written(self) -> None:
-        news, self._news = self._news, Event()
-        news.set()
+        event, self._write_event = self._write_event, Event()
+        event.set()
         self._on_written()

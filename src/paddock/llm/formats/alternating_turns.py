@@ -46,16 +46,16 @@ def _non_empty_parts(message: ModelMessage) -> list[MessagePart]:
 
 
 def _merge_system_turns(turns: list[ModelMessage], notes: list[str]) -> list[ModelMessage]:
-    folded: list[ModelMessage] = []
+    merged: list[ModelMessage] = []
     for turn in turns:
         role, parts = turn.role, turn.parts
         if role is MessageRole.SYSTEM:
             role, parts = MessageRole.USER, system_parts_as_user_parts(parts, notes)
-        if folded and folded[-1].role is role:
-            folded[-1].parts += parts
+        if merged and merged[-1].role is role:
+            merged[-1].parts += parts
         else:
-            folded.append(ModelMessage(role, parts))
-    return folded
+            merged.append(ModelMessage(role, parts))
+    return merged
 
 
 def system_parts_as_user_parts(parts: list[MessagePart], notes: list[str]) -> list[MessagePart]:

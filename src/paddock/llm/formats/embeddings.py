@@ -190,18 +190,18 @@ EMBEDDING_FORMATS: dict[str, EmbeddingFormat] = {
 
 
 def _read_inputs(fields: JsonFields) -> list[str | list[int]]:
-    given = fields.required("input")
-    if isinstance(given, str):
-        return [given]
-    if not isinstance(given, list) or not given:
+    inputs = fields.required("input")
+    if isinstance(inputs, str):
+        return [inputs]
+    if not isinstance(inputs, list) or not inputs:
         raise fields.error("should be a text or a list of texts", "input")
-    if all(_is_token(each) for each in given):
-        return [given]
-    for index, each in enumerate(given):
+    if all(_is_token(each) for each in inputs):
+        return [inputs]
+    for index, each in enumerate(inputs):
         is_tokens = isinstance(each, list) and each and all(_is_token(token) for token in each)
         if not isinstance(each, str) and not is_tokens:
             raise fields.error("should be a text or a list of tokens", f"input[{index}]")
-    return given
+    return inputs
 
 
 def _is_token(value: Any) -> bool:

@@ -48,8 +48,8 @@ class JsonFields:
 
     def error(self, problem: str, name: str | None = None) -> Exception:
         """Create the error for a problem with this object or one of its fields."""
-        where = self.path if name is None else self.path_of(name)
-        return self._make_error(f"{where or 'the body'} {problem}")
+        field_path = self.path if name is None else self.path_of(name)
+        return self._make_error(f"{field_path or 'the body'} {problem}")
 
     def required(self, name: str) -> Any:
         value = self.value.get(name)

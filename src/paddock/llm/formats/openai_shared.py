@@ -104,14 +104,14 @@ def supported_sampling_settings(request: ModelRequest) -> dict[str, float]:
     """Return the sampling settings that the model accepts; reasoning models accept only the defaults."""
     wanted = {"temperature": request.temperature, "top_p": request.top_p}
     values = {name: value for name, value in wanted.items() if value is not None}
-    thinks = _FIXED_SAMPLING_MODELS.match(request.model)
+    is_reasoning = _FIXED_SAMPLING_MODELS.match(request.model)
     if (
-        thinks
+        is_reasoning
         and _XHIGH_EFFORT_MODELS.match(request.model)
         and requested_reasoning_effort(request) in (None, ReasoningEffort.NONE)
     ):
-        thinks = None
-    if thinks and any(value != 1 for value in values.values()):
+        is_reasoning = None
+    if is_reasoning and any(value != 1 for value in values.values()):
         add_translation_note(
             request.notes, "`temperature` and `top_p` were left out: this model refuses them when it reasons"
         )
@@ -171,9 +171,9 @@ def openai_media_url(media: ModelMedia, default_type: str) -> str:
 
 
 def read_openai_audio(fields: JsonFields) -> ModelMedia:
-    sound = fields.object("input_audio")
-    media = read_openai_media("audio", sound.text("data"))
-    form = sound.optional_text("format")
+    audio = fields.object("input_audio")
+    media = read_openai_media("audio", audio.text("data"))
+    form = audio.optional_text("format")
     if media.data is None and media.url is not None and not media.url.startswith(("http://", "https://")):
         media.data, media.url = media.url, None
     if media.media_type is None and form is not None:

@@ -98,17 +98,17 @@ class ServerSentEventReader:
 
     def read_events(self, data: bytes) -> Sequence[bytes | ServerSentEvent]:
         """Return the events that these bytes complete: only the data for events of the fast path."""
-        whole = self.split_whole_events(data)
-        if whole is not None:
-            return whole
+        whole_events = self.split_whole_events(data)
+        if whole_events is not None:
+            return whole_events
         first, last = data.find(b"\n\n"), data.rfind(b"\n\n")
         if first == last:
             return self.feed(data)
         # A read that starts or ends within an event has whole events in its middle.
         found: list[bytes | ServerSentEvent] = [*self.feed(data[: first + 2])]
         middle = data[first + 2 : last + 2]
-        whole = self.split_whole_events(middle)
-        found += self.feed(middle) if whole is None else whole
+        whole_events = self.split_whole_events(middle)
+        found += self.feed(middle) if whole_events is None else whole_events
         return [*found, *self.feed(data[last + 2 :])]
 
     def close(self) -> list[ServerSentEvent]:
@@ -162,8 +162,8 @@ class ServerSentEventReader:
 
 def _find_or_end(data: bytes, byte: bytes, start: int) -> int:
     """Return the next position of a byte; the length of the data if there is none."""
-    place = data.find(byte, start)
-    return place if place >= 0 else len(data)
+    position = data.find(byte, start)
+    return position if position >= 0 else len(data)
 
 
 class EventStreamReader(ModelStreamReader):

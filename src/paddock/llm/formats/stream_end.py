@@ -136,7 +136,7 @@ class _EndMarkers(NamedTuple):
     """... and does not end the stream if it contains this."""
     words: tuple[bytes, ...]
     pattern: re.Pattern[bytes]
-    judge: Callable[[str, str], StreamEnding] | None = None
+    read_ending: Callable[[str, str], StreamEnding] | None = None
     """Parser of an event with a marker; `None` for formats with several choices per stream."""
 
 
@@ -156,7 +156,7 @@ _END_MARKERS = {
         word=b"",
         words=(b'"error"', b"event: error"),
         pattern=re.compile(rb"message_stop"),
-        judge=_anthropic_ending,
+        read_ending=_anthropic_ending,
     ),
     "openai-responses": _EndMarkers(
         start=(b"event: response.output_", b"event: response.function_call_", b"event: response.reasoning_"),
@@ -164,7 +164,7 @@ _END_MARKERS = {
         word=b"",
         words=(b'"error"', b"event: error"),
         pattern=re.compile(rb"response\.(?:completed|incomplete|failed|cancelled|done)\b"),
-        judge=_responses_ending,
+        read_ending=_responses_ending,
     ),
     "gemini": _EndMarkers(
         start=(),
@@ -172,7 +172,7 @@ _END_MARKERS = {
         word=b"",
         words=(b'"error"',),
         pattern=re.compile(rb'eason"\s*:\s*"[^"]'),  # finishReason, finish_reason, blockReason
-        judge=_gemini_ending,
+        read_ending=_gemini_ending,
     ),
 }
 
@@ -196,12 +196,12 @@ class StreamEndDetector:
     )  # fmt: skip
 
     def __init__(self, format: str) -> None:
-        signs = _END_MARKERS[format]
-        self._markers = signs
-        self._start, self._lines, self._open_word = signs.start, signs.lines, signs.word
+        markers = _END_MARKERS[format]
+        self._markers = markers
+        self._start, self._lines, self._open_word = markers.start, markers.lines, markers.word
         choices = _ChoiceTracker()
-        self._choices = choices if signs.judge is None else None
-        self._judge = signs.judge or choices.ending
+        self._choices = choices if markers.read_ending is None else None
+        self._read_ending = markers.read_ending or choices.ending
         self._array: bool | None = None if format == "gemini" else False
         """Whether the stream is one JSON array; `None` until its first byte is known."""
         self._pending: list[bytes] = []
@@ -250,19 +250,19 @@ class StreamEndDetector:
             if not piece:
                 return
             self._array = piece[:1] in (b"[", b"{")
-        seam = self._last_bytes + piece
-        self._last_bytes = seam[-2:]
+        boundary = self._last_bytes + piece
+        self._last_bytes = boundary[-2:]
         self._pending.append(piece)
         self._size += len(piece)
-        if not self._array and (b"\n\n" in seam or b"\n\r\n" in seam):
-            gathered = b"".join(self._pending)
-            end = max(gathered.rfind(b"\n\n") + 2, gathered.rfind(b"\n\r\n") + 3)
-            whole, rest = gathered[:end], gathered[end:]
+        if not self._array and (b"\n\n" in boundary or b"\n\r\n" in boundary):
+            buffered = b"".join(self._pending)
+            end = max(buffered.rfind(b"\n\n") + 2, buffered.rfind(b"\n\r\n") + 3)
+            whole_events, rest = buffered[:end], buffered[end:]
             self._pending = [rest] if rest else []
             self._size = len(rest)
             self._last_bytes = rest[-2:]
-            if self._may_end(whole):
-                self._read_events(whole)
+            if self._may_end(whole_events):
+                self._read_events(whole_events)
         if self._size > MAX_EVENT_BYTES:
             # The rest of the event is then parsed without its start and ignored as malformed.
             self._pending = [b""]
@@ -285,7 +285,7 @@ class StreamEndDetector:
             reader = ServerSentEventReader(limit=len(data) + 1)
             for event in [*reader.feed(data), *reader.close()]:
                 try:
-                    self._ending = self._judge(event.data, event.name)
+                    self._ending = self._read_ending(event.data, event.name)
                 except (msgspec.MsgspecError, RecursionError):
                     continue  # Data that is not of the format is ignored.
                 if self._is_settled():

@@ -74,10 +74,10 @@ def drop_foreign_signatures(request: ModelRequest, family: str, *, calls: str | 
     for message in request.messages:
         parts: list[MessagePart] = []
         for part in message.parts:
-            kept = _drop_if_foreign(part, family if not isinstance(part, ModelToolCall) else calls or family)
-            dropped = dropped or kept is not part
-            if kept is not None:
-                parts.append(kept)
+            accepted = _drop_if_foreign(part, family if not isinstance(part, ModelToolCall) else calls or family)
+            dropped = dropped or accepted is not part
+            if accepted is not None:
+                parts.append(accepted)
         messages.append(ModelMessage(message.role, parts))
     if dropped:
         add_translation_note(

@@ -129,16 +129,16 @@ def count_answer_tokens(format: str, stream: bool, body: bytes | Iterable[bytes]
     If a stream broke off after reporting only its prompt, the tokens of the partial answer are estimated.
     """
     data = body if isinstance(body, bytes) else b"".join(body)
-    way = _USAGE_DECODERS[format]
+    decoder = _USAGE_DECODERS[format]
     if stream:
-        reported_usage = _usage_of_stream(format, way, data)
+        reported_usage = _usage_of_stream(format, decoder, data)
     elif len(data) > _MAX_DECODED_BYTES:
-        reported_usage = _usage_near_end(way, data)
+        reported_usage = _usage_near_end(decoder, data)
     elif format == "openai-chat" and (quick := _read_common_chat_usage(data)) is not None:
         return quick
     else:
-        reported_usage = _usage_of_answer(way, data)
-    usage = way.read(reported_usage) if reported_usage is not None else None
+        reported_usage = _usage_of_answer(decoder, data)
+    usage = decoder.read(reported_usage) if reported_usage is not None else None
     return usage if usage is not None and (usage.input or usage.output) else None
 
 
@@ -157,44 +157,44 @@ def _read_common_chat_usage(data: bytes) -> TokenUsage | None:
     )
 
 
-def _usage_of_answer(way: _UsageDecoder, data: bytes) -> dict[str, Any] | None:
+def _usage_of_answer(decoder: _UsageDecoder, data: bytes) -> dict[str, Any] | None:
     try:
-        reported_usage = way.answer.decode(data).reported_usage()
+        reported_usage = decoder.answer.decode(data).reported_usage()
     except _DECODE_ERRORS:
         return None
     return reported_usage if isinstance(reported_usage, dict) else None
 
 
-def _usage_near_end(way: _UsageDecoder, data: bytes) -> dict[str, Any] | None:
+def _usage_near_end(decoder: _UsageDecoder, data: bytes) -> dict[str, Any] | None:
     """Return the last usage in a very long answer, without decoding the answer."""
-    place = data.find(b":", data.rfind(way.word)) if way.word in data else -1
-    if place < 0:
+    position = data.find(b":", data.rfind(decoder.word)) if decoder.word in data else -1
+    if position < 0:
         return None
     try:
-        usage = json.JSONDecoder().raw_decode(data[place + 1 : place + 8192].decode(errors="replace").lstrip())[0]
+        usage = json.JSONDecoder().raw_decode(data[position + 1 : position + 8192].decode(errors="replace").lstrip())[0]
     except _DECODE_ERRORS:
         return None
     return usage if isinstance(usage, dict) else None
 
 
-def _usage_of_stream(format: str, way: _UsageDecoder, data: bytes) -> dict[str, Any] | None:
+def _usage_of_stream(format: str, decoder: _UsageDecoder, data: bytes) -> dict[str, Any] | None:
     if format == "anthropic":
-        return _merge_anthropic_usages(_usages_from_end(way, data), data)
+        return _merge_anthropic_usages(_usages_from_end(decoder, data), data)
     if format == "gemini" and data.lstrip()[:1] in (b"[", b"{"):
         return _usage_of_array(data)
-    return next(_usages_from_end(way, data), None)
+    return next(_usages_from_end(decoder, data), None)
 
 
-def _usages_from_end(way: _UsageDecoder, data: bytes) -> Iterator[dict[str, Any]]:
+def _usages_from_end(decoder: _UsageDecoder, data: bytes) -> Iterator[dict[str, Any]]:
     """Iterate over the usage reports in a stream, last one first."""
     end = len(data)
-    while (place := data.rfind(way.word, 0, end)) >= 0:
-        start = end = data.rfind(b"\n", 0, place) + 1
+    while (position := data.rfind(decoder.word, 0, end)) >= 0:
+        start = end = data.rfind(b"\n", 0, position) + 1
         if not data.startswith(b"data:", start):
             continue
-        stop = data.find(b"\n", place)
+        stop = data.find(b"\n", position)
         try:
-            reported_usage = way.event.decode(data[start + 5 : stop if stop >= 0 else len(data)]).reported_usage()
+            reported_usage = decoder.event.decode(data[start + 5 : stop if stop >= 0 else len(data)]).reported_usage()
         except _DECODE_ERRORS:
             continue
         if isinstance(reported_usage, dict) and reported_usage:
@@ -206,7 +206,7 @@ def _merge_anthropic_usages(reported_usage: Iterator[dict[str, Any]], data: byte
     for numbers in reported_usage:
         merge_anthropic_usage(totals, numbers)
     if totals and b'"message_delta"' not in data:
-        # It broke off. The start has reported_usage of the prompt, and of one token to come.
+        # It broke off. The start reports the usage of the prompt, and one token of the answer.
         totals["output_tokens"] = max(totals["output_tokens"], estimate_answer_tokens("anthropic", True, data))
     return totals or None
 
@@ -216,11 +216,13 @@ def _usage_of_array(data: bytes) -> dict[str, Any] | None:
         answers = [answer.reported_usage() for answer in _metadata_array.decode(data)]
     except _DECODE_ERRORS:
         # The stream broke off, or is a single answer; search for the last usage report in it.
-        *_, place = (None, *(found.end() for found in _METADATA.finditer(data)))
-        if place is None:
+        *_, usage_offset = (None, *(found.end() for found in _METADATA.finditer(data)))
+        if usage_offset is None:
             return None
         try:
-            answers = [json.JSONDecoder().raw_decode(data[place : place + 8192].decode(errors="replace"))[0]]
+            answers = [
+                json.JSONDecoder().raw_decode(data[usage_offset : usage_offset + 8192].decode(errors="replace"))[0]
+            ]
         except _DECODE_ERRORS:
             return None
     return next((reported_usage for reported_usage in reversed(answers) if isinstance(reported_usage, dict)), None)
@@ -317,7 +319,7 @@ def _is_media(name: str, value: dict[str, Any]) -> bool:
     """Return whether an object is media, and not a schema or argument of the same name."""
     if name == "source":
         return value.get("type") in ("base64", "url", "file")
-    return name in _MEDIA_FIELDS and any(isinstance(value.get(place), str) for place in _MEDIA_CONTENT_FIELDS)
+    return name in _MEDIA_FIELDS and any(isinstance(value.get(field), str) for field in _MEDIA_CONTENT_FIELDS)
 
 
 def estimate_answer_tokens(format: str, stream: bool, body: bytes | Iterable[bytes]) -> int:

@@ -21,9 +21,9 @@ def provider_tool_name(name: str) -> str:
     if _VALID_NAME.fullmatch(name):
         return name
     mark = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
-    stem = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    stem = stem if re.match(r"[A-Za-z_]", stem) else f"_{stem}"
-    return f"{stem[: _MAX_LENGTH - 9]}_{mark}"
+    valid_name = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    valid_name = valid_name if re.match(r"[A-Za-z_]", valid_name) else f"_{valid_name}"
+    return f"{valid_name[: _MAX_LENGTH - 9]}_{mark}"
 
 
 def provider_call_id(call_id: str, longest: int) -> str:

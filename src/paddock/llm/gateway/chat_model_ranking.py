@@ -67,10 +67,10 @@ def list_well_known_models(settings: ProviderConfig, patterns: Sequence[str]) ->
     if settings.base_url is not None:
         family = next((name for part, name in _HOSTS.items() if part in settings.base_url), "")
     names = list(_WELL_KNOWN.get(family, ()))
-    everything = [name for names in _WELL_KNOWN.values() for name in names]
+    all_names = [name for names in _WELL_KNOWN.values() for name in names]
     for pattern in patterns:
         head = pattern.partition("*")[0]
-        names += [name for name in everything if head and name.startswith(head) and name not in names]
+        names += [name for name in all_names if head and name.startswith(head) and name not in names]
     if settings.default_model is not None:
         names = [settings.default_model, *(name for name in names if name != settings.default_model)]
     return tuple(ModelListEntry(name) for name in names)

@@ -164,13 +164,17 @@ class ModelGateway:
 
     async def _refuse_path(self, request: HttpRequest, reply: ResponseWriter) -> None:
         """Answer a path that is not served, in the format of the API it belongs to."""
-        path, right, beyond = request.path[:200], suggest_model_path(request.path), find_unserved_api(request)
+        path, suggested_path, unserved_api = (
+            request.path[:200],
+            suggest_model_path(request.path),
+            find_unserved_api(request),
+        )
         format = detect_client_format(request)
-        if right is not None or beyond is None:
-            hint = f" Did you mean {right[:200]}? Check the base URL of your client." if right else ""
+        if suggested_path is not None or unserved_api is None:
+            hint = f" Did you mean {suggested_path[:200]}? Check the base URL of your client." if suggested_path else ""
             await self._send_refusal(reply, format, NotFound(f"There is nothing at {path}.{hint}"))
             return
-        format, name = beyond
+        format, name = unserved_api
         try:
             await self.identify(request)
         except PaddockError as error:
@@ -324,8 +328,8 @@ class ModelGateway:
         """Resolve a model's route. Raises `ModelNotFound`, also for a model this key must not use."""
         if not holder.allows(model):
             names = [model.id for model in self.list_models_for(holder)]
-            there = ", ".join(names[:_MAX_NAMED]) + (", …" if names[_MAX_NAMED:] else "") or "none"
-            raise ModelNotFound(f"This key may not use {model[:200]!r}. Models: {there}.")
+            known_names = ", ".join(names[:_MAX_NAMED]) + (", …" if names[_MAX_NAMED:] else "") or "none"
+            raise ModelNotFound(f"This key may not use {model[:200]!r}. Models: {known_names}.")
         return self.routes.resolve(model, holder.caller)
 
     def _settle_usage_and_cost(self, exchange: Exchange) -> None:

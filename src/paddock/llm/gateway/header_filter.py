@@ -67,8 +67,8 @@ def _with_one_user_agent(headers: Headers) -> Headers:
     agents = [value for name, value in headers if name == b"user-agent"]
     if len(agents) < 2:
         return headers
-    others = [pair for pair in headers if pair[0] != b"user-agent"]
-    return [*others, (b"user-agent", b" ".join(dict.fromkeys(agents)))]
+    other_headers = [pair for pair in headers if pair[0] != b"user-agent"]
+    return [*other_headers, (b"user-agent", b" ".join(dict.fromkeys(agents)))]
 
 
 def headers_for_client(headers: Headers) -> Headers:

@@ -74,7 +74,7 @@ class _ProviderList:
     """Whether the provider sent a list at the last attempt, even one without chat models."""
     fresh_until: float = 0.0
     fetch: asyncio.Task[None] | None = None
-    asked_once: asyncio.Event = field(default_factory=asyncio.Event)
+    first_fetch_done: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after the first attempt to list models."""
 
 
@@ -110,8 +110,8 @@ class ModelCatalog:
         for name, known in self._lists.items():
             if known.fetch is None and now >= known.fresh_until:
                 known.fetch = asyncio.create_task(self._fetch(name, known))
-            if not known.asked_once.is_set():
-                waiting.append(asyncio.create_task(known.asked_once.wait()))
+            if not known.first_fetch_done.is_set():
+                waiting.append(asyncio.create_task(known.first_fetch_done.wait()))
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=wait)
             for task in late:
@@ -178,7 +178,7 @@ class ModelCatalog:
             return plain
         usable = [each for each in models if self._is_usable(each.provider)] or models
         provider = usable[0].provider
-        order = {model.id: place for place, model in enumerate(self._lists[provider].models)}
+        order = {model.id: index for index, model in enumerate(self._lists[provider].models)}
         return min(
             (each for each in usable if each.provider == provider), key=lambda each: order.get(each.model, MAX_MODELS)
         ).name
@@ -262,7 +262,7 @@ class ModelCatalog:
             known.fresh_until = self._clock() + RETRY_SECONDS
         finally:
             known.fetch = None
-            known.asked_once.set()
+            known.first_fetch_done.set()
 
 
 def to_model_list_entries(models: Sequence[CatalogModel]) -> list[ModelListEntry]:

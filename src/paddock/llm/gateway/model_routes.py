@@ -120,9 +120,9 @@ class ModelRoutes:
         if self._settings.direct and slash and model and provider in self.providers:
             return self._make_route(requested, ModelConfig(provider=provider, model=model), requested, model)
         known = self.known_models()
-        there = known or f"none; {self.connect_advice(requested)}"
+        listed = known or f"none; {self.connect_advice(requested)}"
         params = {"model": requested[:200], "known": known}
-        raise ModelNotFound(f"There is no model {requested[:200]!r}. Models: {there}.", params=params)
+        raise ModelNotFound(f"There is no model {requested[:200]!r}. Models: {listed}.", params=params)
 
     def known_models(self) -> str:
         """Return the names of models for errors, without the demo; empty if there are none."""

@@ -210,10 +210,10 @@ def model_client_environment(secret: str, env: Mapping[str, str], models: Mappin
         {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": secret},
         {"GOOGLE_GEMINI_BASE_URL": address, "GEMINI_API_KEY": secret},
     )
-    others = {"ANTHROPIC_BASE_URL": {"ANTHROPIC_AUTH_TOKEN"}, "GOOGLE_GEMINI_BASE_URL": {"GOOGLE_API_KEY"}}
+    other_variables = {"ANTHROPIC_BASE_URL": {"ANTHROPIC_AUTH_TOKEN"}, "GOOGLE_GEMINI_BASE_URL": {"GOOGLE_API_KEY"}}
     found: dict[str, str] = {}
     for family in families:
-        names = family.keys() | others.get(next(iter(family)), set())
+        names = family.keys() | other_variables.get(next(iter(family)), set())
         if names.isdisjoint(env):
             found |= family
             prefix = _MODEL_PREFIXES[next(iter(family))]
@@ -231,16 +231,16 @@ def default_sandbox_key_terms(settings: LlmConfig) -> ApiKeyTerms:
 
 def parse_model_access(extensions: Mapping[str, str], defaults: ApiKeyTerms) -> ModelAccess:
     """Parse a sandbox's extensions, within the limits of all sandboxes. Raises `InvalidInput`."""
-    given = {name: value.strip() for name, value in extensions.items() if name.startswith(LLM_EXTENSION)}
-    if not given:
+    own_extensions = {name: value.strip() for name, value in extensions.items() if name.startswith(LLM_EXTENSION)}
+    if not own_extensions:
         return ModelAccess(True, defaults)
-    unknown = sorted(given.keys() - LLM_EXTENSIONS)
+    unknown = sorted(own_extensions.keys() - LLM_EXTENSIONS)
     if unknown:
         raise InvalidInput(f"extensions: unknown {unknown[0][:80]}; known: {', '.join(sorted(LLM_EXTENSIONS))}")
-    switch = given.pop(LLM_EXTENSION, "on")
+    switch = own_extensions.pop(LLM_EXTENSION, "on")
     if switch not in ("on", "off"):
         raise InvalidInput(f"extensions.{LLM_EXTENSION}: must be on or off")
-    values: dict[str, Any] = {name.removeprefix(f"{LLM_EXTENSION}."): value for name, value in given.items()}
+    values: dict[str, Any] = {name.removeprefix(f"{LLM_EXTENSION}."): value for name, value in own_extensions.items()}
     models = [model.strip() for model in values.pop("models", "").split(",") if model.strip()]
     budget = {
         name.removeprefix(BUDGET_PREFIX): values.pop(name) for name in list(values) if name.startswith(BUDGET_PREFIX)
@@ -248,20 +248,20 @@ def parse_model_access(extensions: Mapping[str, str], defaults: ApiKeyTerms) -> 
     try:
         terms = ApiKeyTerms(models=tuple(models) or defaults.models, budget=budget, limits=defaults.limits, **values)
     except ValidationError as error:
-        where, problem = _first_problem(error)
-        raise InvalidInput(f"extensions.{LLM_EXTENSION}.{where}: {problem}") from None
+        extension, problem = _first_problem(error)
+        raise InvalidInput(f"extensions.{LLM_EXTENSION}.{extension}: {problem}") from None
     # The script of a run is not a shared model: it answers that run only.
     own = (script_model_name(terms.run),) if terms.run else ()
     allowed = compile_model_pattern((*defaults.models, *own)) if defaults.models else None
     # A pattern that matches an allowed pattern as text allows no more names than that pattern does.
     if beyond := [model for model in terms.models if allowed and not allowed.fullmatch(model)]:
-        there = ", ".join(defaults.models)
-        raise InvalidInput(f"extensions.{LLM_EXTENSION}.models: sandboxes may not use {beyond[0]}, only {there}")
+        known_models = ", ".join(defaults.models)
+        raise InvalidInput(f"extensions.{LLM_EXTENSION}.models: sandboxes may not use {beyond[0]}, only {known_models}")
     return ModelAccess(switch == "on", terms)
 
 
 def _first_problem(error: ValidationError) -> tuple[str, str]:
     """Return the extension with the first problem, and its message."""
     problem = error.errors(include_url=False, include_input=False)[0]
-    where = "-".join(str(part) for part in problem["loc"] if isinstance(part, str))
-    return where, f"{problem['msg'][:1].lower()}{problem['msg'][1:]}"
+    extension = "-".join(str(part) for part in problem["loc"] if isinstance(part, str))
+    return extension, f"{problem['msg'][:1].lower()}{problem['msg'][1:]}"

@@ -104,13 +104,15 @@ def _match_api(path: str, format: str | None) -> tuple[str, str] | None:
     segments = path.removeprefix("/v1").split("/", 3)
     if len(segments) < 2 or segments[0]:
         return None
-    two, one = "/".join(segments[1:3]), segments[1]
-    if one in _GEMINI_NAMES and (format == "gemini" or not (one in _OPENAI or one in _ANTHROPIC)):
-        return "gemini", one
+    first_two_segments, first_segment = "/".join(segments[1:3]), segments[1]
+    if first_segment in _GEMINI_NAMES and (
+        format == "gemini" or not (first_segment in _OPENAI or first_segment in _ANTHROPIC)
+    ):
+        return "gemini", first_segment
     first, second = ("anthropic", "openai-chat") if format == "anthropic" else ("openai-chat", "anthropic")
     for each in (first, second):
         table = _ANTHROPIC if each == "anthropic" else _OPENAI
-        name = table.get(two) or table.get(one)
+        name = table.get(first_two_segments) or table.get(first_segment)
         if name is not None:
             return each, name
     return None

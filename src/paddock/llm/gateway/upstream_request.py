@@ -61,21 +61,21 @@ async def prepare_provider_request(
     """
     plan = _make_plan(call, exchange, route)
     if _runs_in_process(plan, http.body):
-        made = build_provider_request(plan, http.body)
+        built = build_provider_request(plan, http.body)
     else:
-        made, body = await workers.run_task("make", plan, http.body)
-        made.body = body
+        built, body = await workers.run_task("make", plan, http.body)
+        built.body = body
     if route.provider.kind in IN_PROCESS_READERS and is_large_body(http.body):
         await workers.run_task("check", None, http.body)
-    request = _make_provider_request(call, exchange, route, plan.format, made.body)
+    request = _make_provider_request(call, exchange, route, plan.format, built.body)
     if not (plan.translates or plan.embeds):
         request.headers = _with_configured_headers(headers_for_provider(http.headers), route.headers)
         request.query, request.method, request.array = http.query, call.method, call.array
         return PreparedProviderRequest(request)
     request.headers = _minimal_headers(http, route)
-    notes = made.request.notes if made.request is not None else made.embed.notes if made.embed is not None else []
+    notes = built.request.notes if built.request is not None else built.embed.notes if built.embed is not None else []
     exchange.notes += [text for text in notes if text not in exchange.notes]
-    return PreparedProviderRequest(request, model_request=made.request, embed_request=made.embed)
+    return PreparedProviderRequest(request, model_request=built.request, embed_request=built.embed)
 
 
 def _make_plan(call: ModelCall, exchange: Exchange, route: ModelRoute) -> RequestBuildPlan:

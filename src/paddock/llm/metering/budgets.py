@@ -108,10 +108,10 @@ class KeyBudgets:
         used: KeyUsageTotals | _KeyAccount = (
             account if account is not None else await self._ledger.totals_of_key(key_id)
         )
-        left = {
+        remaining = {
             name: max(0, bound - getattr(used, name)) for name, bound in budget.model_dump(exclude_none=True).items()
         }
-        return KeyBudget.model_construct(**left)
+        return KeyBudget.model_construct(**remaining)
 
     def __len__(self) -> int:
         """Return the number of open accounts."""

@@ -344,8 +344,13 @@ def _part_content(part: MessagePart) -> dict[str, Any]:
             return {"type": "tool_call_response", "id": part.call_id, "response": _truncate(text)}
         case ModelMedia():
             # Without the data, which would be most of the span.
-            place = {"uri": part.url} if part.url and not part.url.startswith("data:") else {}
-            return {"type": "uri" if place else "blob", "modality": part.kind, "mime_type": part.media_type, **place}
+            uri_fields = {"uri": part.url} if part.url and not part.url.startswith("data:") else {}
+            return {
+                "type": "uri" if uri_fields else "blob",
+                "modality": part.kind,
+                "mime_type": part.media_type,
+                **uri_fields,
+            }
 
 
 def _truncate(text: str) -> str:

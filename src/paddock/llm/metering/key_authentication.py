@@ -107,11 +107,11 @@ def compile_model_pattern(models: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def _pattern_source(model: str) -> str:
-    first, *others = map(re.escape, model.split("*"))
-    if not others:
+    first, *other_pieces = map(re.escape, model.split("*"))
+    if not other_pieces:
         return first
     # Atomic groups: each piece matches at its first position only, so that no name takes long to match.
-    return first + "".join(f"(?>.*?{piece})" for piece in others[:-1]) + ".*" + others[-1]
+    return first + "".join(f"(?>.*?{piece})" for piece in other_pieces[:-1]) + ".*" + other_pieces[-1]
 
 
 def _wrong_origin_message(holder: KeyHolder, tag: str | None) -> str:

@@ -61,8 +61,8 @@ class PriceList:
     @classmethod
     def load(cls, path: Path | None = None) -> Self:
         """Load the bundled list, overridden by the user's own. Raises `ConfigError` with the line."""
-        brought = files("paddock.llm.metering").joinpath(BUNDLED_PRICE_LIST).read_text(encoding="utf-8")
-        prices = _parse_prices(brought, BUNDLED_PRICE_LIST, FAST_LOADER)
+        bundled_text = files("paddock.llm.metering").joinpath(BUNDLED_PRICE_LIST).read_text(encoding="utf-8")
+        prices = _parse_prices(bundled_text, BUNDLED_PRICE_LIST, FAST_LOADER)
         if path is not None:
             try:
                 text = path.read_text(encoding="utf-8")
@@ -84,9 +84,9 @@ class PriceList:
 
     def _find(self, provider: str, model: str) -> TokenPrice | None:
         names = set(_lookup_names(provider.lower(), model[:300].lower()))
-        fitting = [name for name in names if name in self._exact]
-        fitting += [name for name, pattern in self._patterns if any(map(pattern.fullmatch, names))]
-        best = max(fitting, key=lambda name: ("/" in name, len(name)), default=None)
+        matching_names = [name for name in names if name in self._exact]
+        matching_names += [name for name, pattern in self._patterns if any(map(pattern.fullmatch, names))]
+        best = max(matching_names, key=lambda name: ("/" in name, len(name)), default=None)
         return self._prices[best] if best is not None else None
 
 
@@ -111,13 +111,13 @@ def _parse_prices(text: str, shown: str, loader: type[yaml.SafeLoader] = yaml.Sa
     return {name: _parse_price(value, shown, name) for name, value in _mapping_entries(tree, shown, "a list of prices")}
 
 
-def _mapping_entries(node: yaml.Node, shown: str, what: str) -> Iterator[tuple[str, yaml.Node]]:
+def _mapping_entries(node: yaml.Node, shown: str, subject: str) -> Iterator[tuple[str, yaml.Node]]:
     if not isinstance(node, yaml.MappingNode):
-        raise _config_error(node, shown, what, "should be a mapping, such as `some-model: {input: 1, output: 2}`")
+        raise _config_error(node, shown, subject, "should be a mapping, such as `some-model: {input: 1, output: 2}`")
     seen: set[str] = set()
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise _config_error(key, shown, what, "has a name that is not text")
+            raise _config_error(key, shown, subject, "has a name that is not text")
         if key.value in seen:
             raise _config_error(key, shown, key.value, "is written twice; keep one")
         seen.add(key.value)

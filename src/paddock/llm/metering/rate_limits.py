@@ -211,11 +211,11 @@ def _find_exceeded(meter: _Meter, bounds: RateBounds, now: float) -> tuple[str, 
     return found
 
 
-def _check_window(window: _MinuteWindow, bound: int | None, what: str, now: float) -> tuple[str, float] | None:
+def _check_window(window: _MinuteWindow, bound: int | None, unit: str, now: float) -> tuple[str, float] | None:
     if bound is None or window.advance_to(now) < bound:
         return None
-    return f"has used its {bound} {what} per minute", window.seconds_until_below(now, bound)
+    return f"has used its {bound} {unit} per minute", window.seconds_until_below(now, bound)
 
 
-def _rate_limited(kind: str, name: str, bounds: RateBounds, what: str, wait: float) -> RateLimited:
-    return RateLimited(f"{kind}{name} {what}; try again in {max(1, round(wait))} s", wait)
+def _rate_limited(kind: str, name: str, bounds: RateBounds, reason: str, wait: float) -> RateLimited:
+    return RateLimited(f"{kind}{name} {reason}; try again in {max(1, round(wait))} s", wait)

@@ -138,8 +138,8 @@ class RunTrafficCounters:
         """
         while (counted := self._counters.get(run_id)) is None:
             await self._counter_added.wait()
-        seen = after or counted.traffic()
-        while (now := counted.traffic()) == seen and self._counters.get(run_id) is counted:
+        previous = after or counted.traffic()
+        while (now := counted.traffic()) == previous and self._counters.get(run_id) is counted:
             await counted.changed.wait()
         return now
 

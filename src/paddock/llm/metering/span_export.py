@@ -56,8 +56,8 @@ class SpanExporter:
         self._servers = {name: server for name, config in providers.items() if (server := _server_attributes(config))}
         self._provider, self._start = _make_sdk(targets, delay, 256 if settings.content else 2048)
         self._waiting: queue.Queue[Exchange | None] = queue.Queue()
-        self._taken = 0
-        self._done = 0
+        self._queued_bytes = 0
+        self._sent_bytes = 0
         """Queued and processed bytes; each counter is changed by one thread only."""
         self.dropped = 0
         """Exchanges without a span, because the queue was full."""
@@ -67,12 +67,12 @@ class SpanExporter:
     def record(self, exchange: Exchange) -> None:
         """Queue a finished exchange. Never blocks; drops the exchange if the queue is full."""
         size = _exchange_size(exchange)
-        if self._waiting.qsize() >= _MAX_QUEUED or self._taken - self._done + size > _MAX_QUEUED_BYTES:
+        if self._waiting.qsize() >= _MAX_QUEUED or self._queued_bytes - self._sent_bytes + size > _MAX_QUEUED_BYTES:
             self.dropped += 1
             if self.dropped == 1:
                 log.warning("span queue full; dropping spans")
             return
-        self._taken += size
+        self._queued_bytes += size
         self._waiting.put(exchange)
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class SpanExporter:
                 self._send(make_exchange_span(exchange, content=self._content, langfuse=self._langfuse))
             except Exception as error:  # an unusual exchange must not stop the export of the next ones
                 log.debug("could not create span", exchange=exchange.id, error=str(error))
-            self._done += _exchange_size(exchange)
+            self._sent_bytes += _exchange_size(exchange)
 
     def _send(self, span: ExchangeSpan) -> None:
         attributes: Attributes = span.attributes | self._servers.get(span.provider, {})
@@ -180,12 +180,12 @@ def _make_sdk(targets: Mapping[str, Mapping[str, str]], delay: float, waiting: i
     def start(span: ExchangeSpan, attributes: Attributes) -> None:
         trace_ids.wanted = span.trace
         parent = propagator.extract({"traceparent": span.parent}) if span.parent else None
-        made = tracer.start_span(
+        sdk_span = tracer.start_span(
             span.name, kind=SpanKind.CLIENT, attributes=attributes, start_time=int(span.start * 1e9), context=parent
         )
         if span.outcome is not ExchangeOutcome.OK:
-            made.set_status(Status(StatusCode.ERROR, span.error))
-        made.end(int(span.end * 1e9))
+            sdk_span.set_status(Status(StatusCode.ERROR, span.error))
+        sdk_span.end(int(span.end * 1e9))
 
     return provider, start
 

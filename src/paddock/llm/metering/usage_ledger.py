@@ -201,15 +201,15 @@ class UsageLedger:
         async with self._writing:
             if not self._waiting:
                 return
-            taken, self._waiting = self._waiting, {}
+            batch, self._waiting = self._waiting, {}
             subjects, self._subjects = self._subjects, {}
             try:
-                written = self._store.add({_store_key(key): tally for key, tally in taken.items()}, subjects)
+                written = self._store.add({_store_key(key): tally for key, tally in batch.items()}, subjects)
                 # The caller may be cancelled; the write in progress must not be.
                 await asyncio.shield(asyncio.wrap_future(written))
             except Exception as error:
                 # The transaction was rolled back, so everything can be retried.
-                for key, tally in taken.items():
+                for key, tally in batch.items():
                     self._waiting.setdefault(key, UsageTally()).add(tally)
                 self._subjects = subjects | self._subjects
                 if not self._failing:

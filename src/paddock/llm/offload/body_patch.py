@@ -105,9 +105,9 @@ def _has_setting(members: Mapping[str, msgspec.Raw], format: str, name: str) -> 
 
 
 def _set_setting(
-    members: Mapping[str, msgspec.Raw], changes: dict[str, Any], place: tuple[str, ...], value: Any
+    members: Mapping[str, msgspec.Raw], changes: dict[str, Any], path: tuple[str, ...], value: Any
 ) -> None:
-    first, *inner = place
+    first, *inner = path
     if not inner:
         changes[first] = value
         return

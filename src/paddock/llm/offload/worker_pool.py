@@ -171,14 +171,14 @@ class _Worker:
 
     @classmethod
     async def start(cls) -> _Worker:
-        ours, theirs = socket.socketpair()
+        server_socket, worker_socket = socket.socketpair()
         try:
-            with theirs:
+            with worker_socket:
                 # Spawn in a thread: uvloop would block the event loop while it copies this process's page tables.
-                process = await asyncio.to_thread(_spawn, theirs.fileno())
-            reader, writer = await asyncio.open_connection(sock=ours, limit=2**20)
+                process = await asyncio.to_thread(_spawn, worker_socket.fileno())
+            reader, writer = await asyncio.open_connection(sock=server_socket, limit=2**20)
         except BaseException:
-            ours.close()
+            server_socket.close()
             raise
         return cls(process, reader, writer)
 

@@ -175,11 +175,11 @@ def _read_task(http: HttpRequest, body: bytes) -> tuple[ModelCall, bytes]:
 def _build_task(plan: RequestBuildPlan, body: bytes) -> tuple[BuiltProviderRequest, bytes]:
     if plan.translates or plan.embeds:
         check_value_count(body)
-    made = build_provider_request(plan, body)
+    built = build_provider_request(plan, body)
     # Translating the answer needs tool names and settings, but no messages.
-    request = replace(made.request, messages=[]) if made.request is not None else None
-    embed = replace(made.embed, inputs=[]) if made.embed is not None else None
-    return BuiltProviderRequest(b"", request, embed), made.body
+    request = replace(built.request, messages=[]) if built.request is not None else None
+    embed = replace(built.embed, inputs=[]) if built.embed is not None else None
+    return BuiltProviderRequest(b"", request, embed), built.body
 
 
 def _check_task(_: None, body: bytes) -> tuple[None, bytes]:

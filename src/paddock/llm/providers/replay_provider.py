@@ -249,9 +249,9 @@ class ReplayProvider(Provider):
                 if not similar:
                     with_tools = "with" if fingerprint.has_tools else "without"
                     return [], f"no conversation {with_tools} tools is recorded"
-                taken = set(self._assigned_conversations.values())
+                assigned_elsewhere = set(self._assigned_conversations.values())
                 assigned = next(
-                    (known for known in similar if known not in taken),
+                    (known for known in similar if known not in assigned_elsewhere),
                     similar[len(self._assigned_conversations) % len(similar)],
                 )
                 _remember(self._assigned_conversations, caller_key, assigned)
@@ -302,11 +302,11 @@ class ReplayProvider(Provider):
         return f"{reason}; the nearest is {recorded.id}, where {describe_request_difference(request, old)}"
 
 
-def _caller_digest(provider_request: ProviderRequest, what: bytes) -> bytes:
+def _caller_digest(provider_request: ProviderRequest, content: bytes) -> bytes:
     caller_key = "\0".join(
         (provider_request.caller.tenant, provider_request.caller.key_id, provider_request.conversation or "")
     ).encode(errors="replace")
-    return hashlib.blake2b(caller_key + b"\0" + what, digest_size=16).digest()
+    return hashlib.blake2b(caller_key + b"\0" + content, digest_size=16).digest()
 
 
 def _remember(memory: OrderedDict[bytes, _Value], key: bytes, value: _Value) -> None:

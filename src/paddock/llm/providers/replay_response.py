@@ -24,11 +24,11 @@ def replay_response_chunks(
 ) -> tuple[list[SimulatedResponseChunk], bool]:
     """Return the response in the requested format, and whether it is a stream. Delays count from the request."""
     failed = recorded.status >= 400
-    elsewhere = (
+    relocated_answer = (
         _answer_in_directory(request, recorded) if request is not None and not failed and recorded.complete else None
     )
-    if elsewhere is not None and request is not None:
-        return _written_chunks(form, request, elsewhere, _last_moment(recorded)), provider_request.stream
+    if relocated_answer is not None and request is not None:
+        return _written_chunks(form, request, relocated_answer, _last_moment(recorded)), provider_request.stream
     is_stream = recorded.stream and not failed
     is_array = recorded.body.lstrip()[:1] == b"[" and is_stream
     same = (

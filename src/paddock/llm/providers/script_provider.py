@@ -239,12 +239,12 @@ class ScriptProvider(Provider):
         )
 
     def _count_or_embed(self, form: WireFormat, provider_request: ProviderRequest) -> UpstreamResponse:
-        tell = (
+        write_body = (
             counts_and_embeddings.write_scripted_token_count
             if provider_request.operation == "count_tokens"
             else counts_and_embeddings.write_scripted_embeddings
         )
-        body = tell(form.name, provider_request.body, provider_request.model)
+        body = write_body(form.name, provider_request.body, provider_request.model)
         if body is None:
             message = f"a script has no answer to {provider_request.operation} in the format {form.name}"
             return self._failure_response(form, ModelFailure(404, message, error_kind_for_status(404)))

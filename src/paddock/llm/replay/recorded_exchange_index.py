@@ -102,9 +102,9 @@ class RecordedExchangeIndex:
             return
         thread = self.conversations.get(entry.fingerprint.opening)
         if thread is not None:
-            there = thread.entries.get(entry.fingerprint.answers, [])
-            if entry in there:
-                there.remove(entry)
+            same_position = thread.entries.get(entry.fingerprint.answers, [])
+            if entry in same_position:
+                same_position.remove(entry)
             if not any(thread.entries.values()):
                 del self.conversations[entry.fingerprint.opening]
         for prefix in entry.fingerprint.prefixes:
@@ -117,12 +117,12 @@ class RecordedExchangeIndex:
 
     def find_nearest(self, fingerprint: RequestFingerprint) -> str | None:
         """Return the id of the exchange with the longest common conversation prefix."""
-        whole = fingerprint.prefixes[-1] if fingerprint.prefixes else b""
+        whole_prefix = fingerprint.prefixes[-1] if fingerprint.prefixes else b""
         for prefix in reversed(fingerprint.prefixes):
             if prefix in self._by_prefix:
                 # The request diverges from a longer conversation: the latest exchange with this prefix shows where.
                 first, last = self._by_prefix[prefix]
-                return first if prefix == whole else last
+                return first if prefix == whole_prefix else last
         return self._last
 
 

@@ -229,7 +229,7 @@ def replace_directory_in_text(text: str, directory: str, other: str) -> str:
 
 def describe_request_difference(requested: ModelRequest, recorded: ModelRequest) -> str:
     """Describe the first difference between a request and a recorded one, for people."""
-    here, there = find_working_directory(requested), find_working_directory(recorded)
+    new_directory, old_directory = find_working_directory(requested), find_working_directory(recorded)
     (system, turns), (old_system, old_turns) = split_request_into_turns(requested), split_request_into_turns(recorded)
     for number, turn in enumerate(turns):
         if number >= len(old_turns):
@@ -237,13 +237,14 @@ def describe_request_difference(requested: ModelRequest, recorded: ModelRequest)
         old = old_turns[number]
         if turn.role is not old.role:
             return f"message {turn.message} is the {turn.role}'s, in the recording the {old.role}'s"
-        found = _first_difference(turn.items, old.items, here, there)
+        found = _first_difference(turn.items, old.items, new_directory, old_directory)
         if found:
             return f"message {turn.message} ({turn.role}) differs: {found}"
     if len(old_turns) > len(turns):
-        left = len(old_turns) - len(turns)
-        return f"the recorded request goes on where this one ends, with {left} more turn{'s' if left > 1 else ''}"
-    found = _first_difference(system, old_system, here, there)
+        extra_turns = len(old_turns) - len(turns)
+        plural = "s" if extra_turns > 1 else ""
+        return f"the recorded request goes on where this one ends, with {extra_turns} more turn{plural}"
+    found = _first_difference(system, old_system, new_directory, old_directory)
     if found:
         return f"the system prompt differs: {found}"
     names, old_names = ({tool.name for tool in request.tools} for request in (requested, recorded))
@@ -256,23 +257,28 @@ def describe_request_difference(requested: ModelRequest, recorded: ModelRequest)
 
 
 def _first_difference(
-    here: list[ConversationItem], there: list[ConversationItem], directory: str, old_directory: str
+    items: list[ConversationItem], old_items: list[ConversationItem], directory: str, old_directory: str
 ) -> str:
     """Describe the first difference between two lists of items; empty if there is none."""
-    for index in range(max(len(here), len(there))):
-        if index >= len(here):
-            return f"the recording also has {_excerpt(remove_volatile_parts(there[index], old_directory), 0)}"
-        if index >= len(there):
-            return f"the recording has no {_excerpt(remove_volatile_parts(here[index], directory), 0)}"
-        new, old = remove_volatile_parts(here[index], directory), remove_volatile_parts(there[index], old_directory)
-        if (here[index].kind, new) != (there[index].kind, old):
-            place = next((at for at, pair in enumerate(zip(new, old, strict=False)) if pair[0] != pair[1]), None)
-            place = min(len(new), len(old)) if place is None else place
-            return f"{_excerpt(new, place)}, recorded {_excerpt(old, place)}"
+    for index in range(max(len(items), len(old_items))):
+        if index >= len(items):
+            return f"the recording also has {_excerpt(remove_volatile_parts(old_items[index], old_directory), 0)}"
+        if index >= len(old_items):
+            return f"the recording has no {_excerpt(remove_volatile_parts(items[index], directory), 0)}"
+        new, old = (
+            remove_volatile_parts(items[index], directory),
+            remove_volatile_parts(old_items[index], old_directory),
+        )
+        if (items[index].kind, new) != (old_items[index].kind, old):
+            position = next(
+                (offset for offset, pair in enumerate(zip(new, old, strict=False)) if pair[0] != pair[1]), None
+            )
+            position = min(len(new), len(old)) if position is None else position
+            return f"{_excerpt(new, position)}, recorded {_excerpt(old, position)}"
     return ""
 
 
-def _excerpt(text: str, place: int) -> str:
-    start = max(0, place - 20)
-    shown = text[start : place + 40]
-    return repr(("…" if start else "") + shown + ("…" if place + 40 < len(text) else ""))
+def _excerpt(text: str, position: int) -> str:
+    start = max(0, position - 20)
+    shown = text[start : position + 40]
+    return repr(("…" if start else "") + shown + ("…" if position + 40 < len(text) else ""))

@@ -133,7 +133,7 @@ def render_answer(conversation: ScriptedConversation, decision: ScriptTurnDecisi
     finish: FinishReason | None = None
     usage: TokenUsage | None = None
     retry_after: float | None = None
-    stem = f"script-{conversation.digest[:16]}"
+    id_prefix = f"script-{conversation.digest[:16]}"
     for action in decision.actions:
         match action:
             case FinishAction():
@@ -163,10 +163,12 @@ def render_answer(conversation: ScriptedConversation, decision: ScriptTurnDecisi
             case _:
                 use = _match_tool(action, conversation, filler)
                 calls = sum(isinstance(item, ModelToolCall) for item in items)
-                items.append(ModelToolCall(f"{stem}-{calls}", use.tool, json.dumps(use.arguments, ensure_ascii=False)))
+                items.append(
+                    ModelToolCall(f"{id_prefix}-{calls}", use.tool, json.dumps(use.arguments, ensure_ascii=False))
+                )
                 finish = finish or FinishReason.TOOLS
     rendering = RenderedAnswer(items, finish or FinishReason.STOP, TokenUsage(), retry_after, pace)
-    rendering.id = stem
+    rendering.id = id_prefix
     rendering.model = conversation.request.model
     rendering.usage = usage or estimate_usage(conversation, rendering.answer().parts)
     return rendering
@@ -214,8 +216,8 @@ def conversation_texts(conversation: ScriptedConversation) -> Iterator[str]:
                 yield from (piece.text for piece in part.content if isinstance(piece, ModelText))
 
 
-def _tokens_of_length(letters: int, *, least: int = 1) -> int:
-    return max(least, (letters + 3) // 4)
+def _tokens_of_length(characters: int, *, least: int = 1) -> int:
+    return max(least, (characters + 3) // 4)
 
 
 def _empty_part(item: MessagePart) -> MessagePart:

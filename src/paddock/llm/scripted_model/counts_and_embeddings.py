@@ -46,10 +46,10 @@ def write_scripted_embeddings(format: str, body: bytes, model: str) -> bytes | N
 
 
 def _openai_embeddings(fields: JsonFields, model: str) -> dict[str, Any]:
-    given = fields.required("input")
+    input_value = fields.required("input")
     # A list of numbers is one tokenized text.
-    several = isinstance(given, list) and not all(isinstance(each, int) for each in given)
-    texts = given if several else [given]
+    is_batch = isinstance(input_value, list) and not all(isinstance(each, int) for each in input_value)
+    texts = input_value if is_batch else [input_value]
     if not texts or len(texts) > _MAX_TEXTS:
         raise InvalidInput(f"input should have 1 to {_MAX_TEXTS} texts")
     dimensions = _read_dimensions(fields, "dimensions")

@@ -84,11 +84,15 @@ def render_forced_call(
 
 def without_tool_calls(decision: ScriptTurnDecision) -> ScriptTurnDecision | None:
     """Return a turn without its tool calls, for a request that forbids them; `None` if nothing else is in it."""
-    kept = tuple(action for action in decision.actions if not isinstance(action, _CALLS))
-    if len(kept) == len(decision.actions):
+    other_actions = tuple(action for action in decision.actions if not isinstance(action, _CALLS))
+    if len(other_actions) == len(decision.actions):
         return decision
-    kept = tuple(action for action in kept if not isinstance(action, FinishAction))
-    return replace(decision, actions=kept) if any(not isinstance(action, UsageAction) for action in kept) else None
+    other_actions = tuple(action for action in other_actions if not isinstance(action, FinishAction))
+    return (
+        replace(decision, actions=other_actions)
+        if any(not isinstance(action, UsageAction) for action in other_actions)
+        else None
+    )
 
 
 def _choose_tool(tools: Sequence[ToolDefinition], values: dict[str, Any] | None) -> ToolDefinition:

@@ -24,8 +24,8 @@ def sample_schema_value(schema: Any, depth: int = 0, root: Any = None) -> Any:
     for key in ("anyOf", "oneOf"):
         choices = [choice for choice in _list_or_empty(schema.get(key)) if isinstance(choice, dict)]
         if choices:
-            nothing = next((choice for choice in choices if choice.get("type") == "null"), None)
-            return sample_schema_value(nothing or choices[0], depth + 1, root)
+            null_choice = next((choice for choice in choices if choice.get("type") == "null"), None)
+            return sample_schema_value(null_choice or choices[0], depth + 1, root)
     kinds = schema_types(schema, root)
     if "null" in kinds:
         return None

@@ -43,8 +43,8 @@ def parse_script(text: str, path: Path) -> ModelScript:
         script = ModelScript.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False)
-        complaints = list(dict.fromkeys(_describe_problem(path, tree, detail) for detail in details[:_MAX_PROBLEMS]))
-        raise ConfigError("\n".join(complaints)) from error
+        problems = list(dict.fromkeys(_describe_problem(path, tree, detail) for detail in details[:_MAX_PROBLEMS]))
+        raise ConfigError("\n".join(problems)) from error
     if script.name:
         return script
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:63] or "script"

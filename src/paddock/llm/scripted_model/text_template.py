@@ -51,7 +51,7 @@ class ScriptTemplateFiller:
 
     def __init__(self, values: Mapping[str, str], limit: int = MAX_ANSWER_LENGTH) -> None:
         self._values = values
-        self._limit = self._left = limit
+        self._limit = self._remaining = limit
 
     def fill(self, text: str) -> str:
         """Replace the placeholders of a text; missing values become empty. Raises `ScriptAnswerTooLarge`."""
@@ -80,6 +80,6 @@ class ScriptTemplateFiller:
         return value
 
     def _count(self, characters: int) -> None:
-        self._left -= characters
-        if self._left < 0:
+        self._remaining -= characters
+        if self._remaining < 0:
             raise ScriptAnswerTooLarge(f"the script's answer has more than {self._limit:,} characters; make it shorter")

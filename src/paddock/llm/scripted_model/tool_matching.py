@@ -67,17 +67,17 @@ def match_shell_tool(tools: list[ToolDefinition], command: str, description: str
 
 def match_write_tool(tools: list[ToolDefinition], path: str, content: str, directory: str = "") -> MatchedToolCall:
     """Build a call that writes a file; file tools get an absolute path."""
-    whole = posixpath.join(directory, path) if directory else path
+    full_path = posixpath.join(directory, path) if directory else path
     for tool in _tools_named(tools, _WRITER_NAMES):
         path_field, content_field = (
             _find_field(tool, _PATH_FIELDS, "string"),
             _find_field(tool, _CONTENT_FIELDS, "string"),
         )
         if path_field and content_field:
-            return _complete_call(tool, {path_field: whole, content_field: content})
+            return _complete_call(tool, {path_field: full_path, content_field: content})
     for tool in _tools_named(tools, _EDITOR_NAMES):
         if _find_field(tool, ("command",), "string") and _find_field(tool, ("file_text",), "string"):
-            return _complete_call(tool, {"command": "create", "path": whole, "file_text": content})
+            return _complete_call(tool, {"command": "create", "path": full_path, "file_text": content})
     for tool in _tools_named(tools, _REPLACER_NAMES):
         required = tool.parameters.get("required", []) if tool.parameters else []
         if (
@@ -85,7 +85,7 @@ def match_write_tool(tools: list[ToolDefinition], path: str, content: str, direc
             and _find_field(tool, ("new_text",), "string")
             and "old_text" not in required
         ):
-            return _complete_call(tool, {"path": whole, "new_text": content})
+            return _complete_call(tool, {"path": full_path, "new_text": content})
     for tool in _tools_named(tools, _PATCHER_NAMES):
         field = _find_field(tool, _PATCH_FIELDS, "string")
         # A patch consists of whole lines.
@@ -99,17 +99,17 @@ def match_write_tool(tools: list[ToolDefinition], path: str, content: str, direc
 
 def match_read_tool(tools: list[ToolDefinition], path: str, directory: str = "") -> MatchedToolCall:
     """Build a call that reads a file."""
-    whole = posixpath.join(directory, path) if directory else path
+    full_path = posixpath.join(directory, path) if directory else path
     for tool in _tools_named(tools, _READER_NAMES):
         field = _find_field(tool, _PATH_FIELDS, "string")
         if field:
-            return _complete_call(tool, {field: whole})
+            return _complete_call(tool, {field: full_path})
     for tool in _tools_named(tools, _EDITOR_NAMES):
         if _find_field(tool, ("command",), "string") and _find_field(tool, ("path",), "string"):
-            return _complete_call(tool, {"command": "view", "path": whole})
+            return _complete_call(tool, {"command": "view", "path": full_path})
     for tool in _tools_named(tools, _MULTI_READER_NAMES):
         if _find_field(tool, ("files",), "array"):
-            return _complete_call(tool, {"files": [{"path": whole}]})
+            return _complete_call(tool, {"files": [{"path": full_path}]})
     use = _find_shell_call(tools, f"cat -- {shlex.quote(path)}", f"Read {path}")
     if use is None:
         raise _no_matching_tool(tools, "reads files or runs shell commands")

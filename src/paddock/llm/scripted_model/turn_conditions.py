@@ -132,8 +132,8 @@ class TurnConditionMatcher:
 
     def _is_offered(self, pattern: str) -> bool:
         if pattern not in self._offered:
-            stars = pattern.count("*")
-            self._spend((_NAME_PATTERN_STEPS if stars else 0) + (1 + stars) * sum(map(len, self._facts.tools)))
+            wildcards = pattern.count("*")
+            self._spend((_NAME_PATTERN_STEPS if wildcards else 0) + (1 + wildcards) * sum(map(len, self._facts.tools)))
             self._offered[pattern] = find_offered_tool_name(self._facts.tools, pattern) is not None
         return self._offered[pattern]
 

@@ -153,26 +153,26 @@ def _make_decision(
     attempts: InjectedFaultCounter,
     key: str,
     groups: dict[str, str],
-    place: str,
+    turn_path: str,
 ) -> ScriptTurnDecision:
     actions = [action for turn in turns for action in turn.actions]
-    kept, has_fault = _apply_faults(actions, attempts.count(key))
+    attempted_actions, has_fault = _apply_faults(actions, attempts.count(key))
     if has_fault:
         attempts.add(key)
     else:
         # The next run of the same conversation meets the same faults again.
         attempts.forget(key)
-    now = conversation.current
-    words = {
-        "prompt": now.prompt,
-        "last.text": now.last,
-        "tool.output": now.tool_output,
-        "tool.name": now.tool_name,
+    context = conversation.current
+    template_values = {
+        "prompt": context.prompt,
+        "last.text": context.last,
+        "tool.output": context.tool_output,
+        "tool.name": context.tool_name,
         "model": conversation.request.model,
         "directory": conversation.directory,
         **groups,
     }
-    return ScriptTurnDecision(kept, words, place)
+    return ScriptTurnDecision(attempted_actions, template_values, turn_path)
 
 
 def _apply_faults(actions: list[ScriptAction], attempt: int) -> tuple[tuple[ScriptAction, ...], bool]:
@@ -188,11 +188,11 @@ def _apply_faults(actions: list[ScriptAction], attempt: int) -> tuple[tuple[Scri
             due = action
         else:
             attempt -= action.times
-    kept = tuple(
+    remaining_actions = tuple(
         action
         for action in actions
         if not isinstance(action, FailAction | StallAction | DropConnectionAction)
         or action is due
         or (isinstance(action, StallAction) and action.times == "always")
     )
-    return kept, due is not None
+    return remaining_actions, due is not None

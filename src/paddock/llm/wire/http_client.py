@@ -81,25 +81,25 @@ class HttpClient:
         self._connections.add(connection)
 
     def return_connection(self, connection: HttpClientConnection) -> None:
-        resting = self._idle.setdefault(connection.key, [])
-        if self._closed or len(resting) >= self._idle_per_origin:
+        idle = self._idle.setdefault(connection.key, [])
+        if self._closed or len(idle) >= self._idle_per_origin:
             connection.abort()
         else:
-            resting.append(connection)
+            idle.append(connection)
 
     def forget_connection(self, connection: HttpClientConnection) -> None:
         self._connections.discard(connection)
-        resting = self._idle.get(connection.key)
-        if resting is not None and connection in resting:
-            resting.remove(connection)
+        idle = self._idle.get(connection.key)
+        if idle is not None and connection in idle:
+            idle.remove(connection)
         if self._empty is not None and not self._connections and not self._empty.done():
             self._empty.set_result(None)
 
     def _take_idle_connection(self, address: UpstreamAddress) -> HttpClientConnection | None:
         """Take the most recently used idle connection, so that the others can expire."""
-        resting = self._idle.get(address.connection_key)
-        while resting:
-            connection = resting.pop()
+        idle = self._idle.get(address.connection_key)
+        while idle:
+            connection = idle.pop()
             if connection.is_usable():
                 return connection
             connection.abort()

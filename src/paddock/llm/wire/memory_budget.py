@@ -39,25 +39,25 @@ class MemoryReservation:
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self._taken = 0
+        self._claimed = 0
         self.size = 0
 
     def grow(self, size: int) -> bool:
         """Reserve more bytes, and return whether enough were free."""
         self.size += size
-        wanted = self.size - UNCOUNTED_BYTES - self._taken
+        wanted = self.size - UNCOUNTED_BYTES - self._claimed
         if wanted <= 0:
             return True
         if not self._budget.claim(wanted):
             return False
-        self._taken += wanted
+        self._claimed += wanted
         return True
 
     def release(self) -> None:
         """Return all reserved bytes. Idempotent."""
-        if self._taken:
-            self._budget.release(self._taken)
-        self._taken = self.size = 0
+        if self._claimed:
+            self._budget.release(self._claimed)
+        self._claimed = self.size = 0
 
 
 class TenantMemoryBudgets:

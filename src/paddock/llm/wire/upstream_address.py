@@ -33,7 +33,7 @@ class UpstreamAddress:
             raise ValueError("an upstream's address has no user, query or fragment")
         host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode("ascii")
         prefix = parts.path.rstrip("/")
-        if not prefix.isascii() or any(letter <= " " for letter in prefix + host):
+        if not prefix.isascii() or any(character <= " " for character in prefix + host):
             raise ValueError("an upstream's address has no spaces, and non-ASCII characters in its path are %-encoded")
         port = parts.port or _PORTS[parts.scheme]
         return cls(tls=parts.scheme == "https", host=host, port=port, prefix=prefix.encode("ascii"), ca=ca)

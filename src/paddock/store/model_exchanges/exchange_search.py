@@ -46,20 +46,20 @@ class ExchangeSearchStore:
         statement = select(exchanges).where(exchanges.c.number > newest).order_by(exchanges.c.number).limit(limit)
         return await self._store.read(lambda connection: _read(connection, statement))
 
-    async def add(self, said: Sequence[tuple[int, str]]) -> None:
+    async def add(self, texts_by_number: Sequence[tuple[int, str]]) -> None:
         """Index the words of exchanges by number."""
-        numbers = [number for number, _ in said]
+        numbers = [number for number, _ in texts_by_number]
 
         def work(connection: Connection) -> None:
             alive = set(connection.execute(select(exchanges.c.number).where(exchanges.c.number.in_(numbers))).scalars())
-            there = [entry for entry in said if entry[0] in alive]
-            if not there:
+            existing = [entry for entry in texts_by_number if entry[0] in alive]
+            if not existing:
                 return
             connection.exec_driver_sql(
                 "INSERT INTO exchange_words (number, digest) VALUES (?, ?)",
-                [(number, _digest(text)) for number, text in there],
+                [(number, _digest(text)) for number, text in existing],
             )
-            words = [entry for entry in there if entry[1]]
+            words = [entry for entry in existing if entry[1]]
             if words:
                 connection.exec_driver_sql("INSERT INTO exchange_search (rowid, text) VALUES (?, ?)", words)
 
@@ -72,14 +72,14 @@ def remove_from_search_index(
     """Remove exchanges from the index. Call it before deleting them."""
     known = exchange_words.c.number.in_(list(numbers))
     digests = {row.number: row.digest for row in connection.execute(select(exchange_words).where(known))}
-    told = [(each.number, words_of(each)) for each in _read(connection, _these(digests))]
-    if any(_digest(text) != digests[number] for number, text in told):
+    indexed_texts = [(each.number, words_of(each)) for each in _read(connection, _select_exchanges(digests))]
+    if any(_digest(text) != digests[number] for number, text in indexed_texts):
         # The text extraction changed since these were indexed; rebuild the index in small steps.
         connection.exec_driver_sql("DROP TABLE exchange_search")
         connection.exec_driver_sql(_CREATE)
         connection.execute(exchange_words.delete())
         return
-    words = [entry for entry in told if entry[1]]
+    words = [entry for entry in indexed_texts if entry[1]]
     if words:
         connection.exec_driver_sql(
             "INSERT INTO exchange_search (exchange_search, rowid, text) VALUES ('delete', ?, ?)", words
@@ -87,7 +87,7 @@ def remove_from_search_index(
     connection.execute(exchange_words.delete().where(known))
 
 
-def _these(numbers: Iterable[int]) -> Select[Any]:
+def _select_exchanges(numbers: Iterable[int]) -> Select[Any]:
     return select(exchanges).where(exchanges.c.number.in_(list(numbers)))
 
 

@@ -82,22 +82,22 @@ class ExchangeStore:
 
         Fails with `Unavailable` for disk errors and with another error for an invalid exchange.
         """
-        learnt: tuple[dict[bytes, int], dict[int, int]] = ({}, {})
+        new_ids: tuple[dict[bytes, int], dict[int, int]] = ({}, {})
         removals = -1
 
         def work(connection: Connection) -> None:
-            nonlocal learnt, removals
+            nonlocal new_ids, removals
             removals = self._removals
             try:
-                learnt = self._write(connection, batch)
+                new_ids = self._write(connection, batch)
             except (DataError, ProgrammingError, InterfaceError) as error:
                 raise ValueError(str(error.orig)) from error
 
         def done(future: Future[None]) -> None:
             # In the write thread, after the commit; other work may have removed rows in between.
             if not future.cancelled() and future.exception() is None and removals == self._removals:
-                _remember(self._messages, learnt[0])
-                _remember(self._turns, learnt[1])
+                _remember(self._messages, new_ids[0])
+                _remember(self._turns, new_ids[1])
 
         future = self._store.submit(work)
         future.add_done_callback(done)
@@ -150,11 +150,11 @@ class ExchangeStore:
             else:
                 ids[digest] = known
         for start in range(0, len(missing), _AT_ONCE):
-            some = missing[start : start + _AT_ONCE]
-            marks = ", ".join("?" * len(some))
+            batch = missing[start : start + _AT_ONCE]
+            placeholders = ", ".join("?" * len(batch))
             found = connection.exec_driver_sql(
-                f"SELECT digest, id FROM exchange_messages WHERE digest IN ({marks})",  # noqa: S608
-                tuple(some),
+                f"SELECT digest, id FROM exchange_messages WHERE digest IN ({placeholders})",  # noqa: S608
+                tuple(batch),
             )
             ids.update((bytes(digest), number) for digest, number in found)
         first = number = _next(connection, "exchange_messages")
@@ -238,21 +238,23 @@ class ExchangeStore:
         )
 
         def work(connection: Connection) -> ConversationTree:
-            places = [
+            positions = [
                 ExchangePosition(exchange_summary_from_row(row), row.prompt, row.thread)
                 for row in connection.execute(statement)
             ]
-            turns = _turns(connection, places)
-            while len(turns) > _MOST_TURNS and len(places) > 1:
-                places = places[len(places) // 2 :]
-                turns = _turns(connection, places)
+            turns = _turns(connection, positions)
+            while len(turns) > _MOST_TURNS and len(positions) > 1:
+                positions = positions[len(positions) // 2 :]
+                turns = _turns(connection, positions)
             wanted = sorted({message for _, message in turns.values()})
             bodies: dict[int, bytes] = {}
             for start in range(0, len(wanted), _AT_ONCE):
-                some = exchange_messages.c.id.in_(wanted[start : start + _AT_ONCE])
-                found = connection.execute(select(exchange_messages.c.id, exchange_messages.c.body).where(some))
+                batch_condition = exchange_messages.c.id.in_(wanted[start : start + _AT_ONCE])
+                found = connection.execute(
+                    select(exchange_messages.c.id, exchange_messages.c.body).where(batch_condition)
+                )
                 bodies.update((row.id, row.body) for row in found)
-            return ConversationTree(places, turns, bodies)
+            return ConversationTree(positions, turns, bodies)
 
         return await self._store.read(work)
 
@@ -291,15 +293,16 @@ class ExchangeStore:
         """
         columns = (exchanges.c.id, exchanges.c.stream, exchanges.c.response_size)
         conditions = (exchanges.c.key_id == key_id, exchanges.c.outcome == "ok", *visible_exchange_conditions(tenant))
-        some = ids[:_AT_ONCE]
+        batch = ids[:_AT_ONCE]
 
         def work(connection: Connection) -> tuple[Sequence[StoredExchangeAnswer], int]:
             known = {
-                row.id: row for row in connection.execute(select(*columns).where(exchanges.c.id.in_(some), *conditions))
+                row.id: row
+                for row in connection.execute(select(*columns).where(exchanges.c.id.in_(batch), *conditions))
             }
             found: list[StoredExchangeAnswer] = []
             size = 0
-            for index, each in enumerate(some):
+            for index, each in enumerate(batch):
                 row = known.get(each)
                 if row is None:
                     continue
@@ -310,7 +313,7 @@ class ExchangeStore:
                 response = connection.execute(statement).scalar()
                 if response is not None:
                     found.append(StoredExchangeAnswer(row.id, bool(row.stream), row.response_size, response))
-            return found, len(some)
+            return found, len(batch)
 
         return await self._store.read(work)
 
@@ -368,8 +371,8 @@ class ExchangeStore:
         return await self._store.write(work)
 
 
-def _turns(connection: Connection, places: Sequence[ExchangePosition]) -> dict[int, tuple[int, int]]:
-    leaves = {turn for place in places for turn in (place.prompt, place.thread)}
+def _turns(connection: Connection, positions: Sequence[ExchangePosition]) -> dict[int, tuple[int, int]]:
+    leaves = {turn for position in positions for turn in (position.prompt, position.thread)}
     return find_turn_ancestors(connection, leaves, _MOST_TURNS + 1)
 
 

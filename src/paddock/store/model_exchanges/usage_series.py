@@ -78,9 +78,9 @@ class UsageSeriesStore:
         """Return response times of complete answers, by start of the interval."""
 
         def work(connection: Connection) -> Mapping[int, ResponseTimePercentiles]:
-            whole = _ranks(connection, exchanges.c.total, tenant, filters, since, until, width)
+            complete = _ranks(connection, exchanges.c.total, tenant, filters, since, until, width)
             first = _ranks(connection, exchanges.c.first_byte, tenant, filters, since, until, width)
-            return {begin: ResponseTimePercentiles(values, first.get(begin, ())) for begin, values in whole.items()}
+            return {begin: ResponseTimePercentiles(values, first.get(begin, ())) for begin, values in complete.items()}
 
         return await self._store.read(work)
 
@@ -99,23 +99,25 @@ def _ranks(
         select(
             bucket,
             column.label("value"),
-            func.row_number().over(partition_by=bucket, order_by=column).label("place"),
-            func.count().over(partition_by=bucket).label("many"),
+            func.row_number().over(partition_by=bucket, order_by=column).label("rank"),
+            func.count().over(partition_by=bucket).label("total"),
         )
         .where(*_within(tenant, filters, since, until), exchanges.c.outcome == _ANSWERED, column.is_not(None))
         .subquery()
     )
-    shares = [func.min(case((ranked.c.place >= share * ranked.c.many, ranked.c.value))) for share in PERCENTILES]
+    shares = [func.min(case((ranked.c.rank >= share * ranked.c.total, ranked.c.value))) for share in PERCENTILES]
     statement = select(ranked.c.bucket, *shares).group_by(ranked.c.bucket)
     return {int(row[0]) * width: tuple(row[1:]) for row in connection.execute(statement)}
 
 
 def _within(tenant: str | None, filters: Mapping[str, str], since: float, until: float) -> list[ColumnElement[bool]]:
-    whose = [exchanges.c.tenant.in_(select(tenants.c.name))] if tenant is None else visible_exchange_conditions(tenant)
-    given = [exchanges.c[name] == value for name, value in filters.items()]
+    tenant_conditions = (
+        [exchanges.c.tenant.in_(select(tenants.c.name))] if tenant is None else visible_exchange_conditions(tenant)
+    )
+    filter_conditions = [exchanges.c[name] == value for name, value in filters.items()]
     return [
-        *whose,
+        *tenant_conditions,
         exchanges.c.id >= smallest_exchange_id_at(since),
         exchanges.c.id < smallest_exchange_id_at(until),
-        *given,
+        *filter_conditions,
     ]

@@ -63,10 +63,12 @@ def read_anthropic_request(body: bytes, *, model: str | None = None, stream: boo
     metadata = fields.optional_object("metadata")
     if metadata is not None:
         request.user = metadata.optional_text("user_id")
-    others = {name: value for name, value in fields.value.items() if name not in _KNOWN_FIELDS and value is not None}
-    if others:
-        request.extra["anthropic"] = others
-        for name in sorted(others):
+    other_fields = {
+        name: value for name, value in fields.value.items() if name not in _KNOWN_FIELDS and value is not None
+    }
+    if other_fields:
+        request.extra["anthropic"] = other_fields
+        for name in sorted(other_fields):
             add_translation_note(request.notes, f"`{name}` is supported only by Anthropic's API")
     return request
 

@@ -73,11 +73,11 @@ def write_anthropic_request(request: ModelRequest) -> dict[str, Any]:
     _write_thinking(request, turns, body)
     _write_sampling(request, body)
     if request.stop:
-        kept = [stop for stop in request.stop if stop.strip()]
-        if len(kept) < len(request.stop):
+        stop_sequences = [stop for stop in request.stop if stop.strip()]
+        if len(stop_sequences) < len(request.stop):
             request.notes.append("stop sequences of only whitespace were left out")
-        if kept:
-            body["stop_sequences"] = kept
+        if stop_sequences:
+            body["stop_sequences"] = stop_sequences
     if request.json_schema is not None and _supports_json_schema(request.model):
         body.setdefault("output_config", {})["format"] = {
             "type": "json_schema",
@@ -325,16 +325,16 @@ def _lacks_signed_thought(turns: list[ModelMessage]) -> bool:
 
 
 def _write_sampling(request: ModelRequest, body: dict[str, Any]) -> None:
-    thinks = body.get("thinking", {}).get("type") in ("enabled", "adaptive")
+    is_thinking = body.get("thinking", {}).get("type") in ("enabled", "adaptive")
     temperature, top_p, top_k = request.temperature, request.top_p, request.top_k
     if _refuses_sampling(request.model):
         if (temperature, top_p, top_k) != (None, None, None):
             request.notes.append("`temperature`, `top_p` and `top_k` were left out: this model refuses them")
         return
-    if thinks and (top_k is not None or temperature not in (None, 1)):
+    if is_thinking and (top_k is not None or temperature not in (None, 1)):
         request.notes.append("`temperature` and `top_k` were left out: Anthropic's API refuses them with thinking")
         temperature = top_k = None
-    if thinks and top_p is not None and top_p < 0.95:
+    if is_thinking and top_p is not None and top_p < 0.95:
         request.notes.append("`top_p` was left out: with thinking Anthropic's API takes only 0.95 and more")
         top_p = None
     if temperature is not None and temperature > 1:

@@ -78,12 +78,12 @@ class GeminiCallIdGenerator:
     """Generates call IDs for one answer, distinct from the IDs of earlier answers."""
 
     def __init__(self, answer_id: str) -> None:
-        self._stem = re.sub(r"[^a-zA-Z0-9_-]", "", answer_id) or uuid.uuid4().hex[:12]
+        self._id_prefix = re.sub(r"[^a-zA-Z0-9_-]", "", answer_id) or uuid.uuid4().hex[:12]
         self._count = 0
 
     def next_id(self) -> str:
         number, self._count = self._count, self._count + 1
-        return f"call_{self._stem}_{number}"
+        return f"call_{self._id_prefix}_{number}"
 
 
 def read_gemini_answer(body: bytes) -> ModelAnswer:

@@ -178,11 +178,11 @@ def drop_unsigned_thought_copies(parts: list[MessagePart], last_signed: dict[str
         return parts
     return [
         part
-        for place, part in enumerate(parts)
+        for index, part in enumerate(parts)
         if not (
             isinstance(part, ModelThinking)
             and part.signature is None
             and part.redacted is None
-            and place < last_signed.get(part.text, 0)
+            and index < last_signed.get(part.text, 0)
         )
     ]

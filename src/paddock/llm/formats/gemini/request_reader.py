@@ -78,14 +78,16 @@ def read_gemini_request(body: bytes, *, model: str | None = None, stream: bool |
     settings = fields.optional_object("generationConfig")
     if settings is not None:
         _read_settings(settings, request)
-    others = {name: value for name, value in fields.value.items() if name not in _KNOWN_FIELDS and value is not None}
-    if "cachedContent" in others:
+    other_fields = {
+        name: value for name, value in fields.value.items() if name not in _KNOWN_FIELDS and value is not None
+    }
+    if "cachedContent" in other_fields:
         raise UntranslatableRequest(
             "cachedContent is part of the prompt that only Gemini can look up; send it as contents"
         )
-    if others:
-        request.extra["gemini"] = others
-        for name in sorted(others):
+    if other_fields:
+        request.extra["gemini"] = other_fields
+        for name in sorted(other_fields):
             add_translation_note(request.notes, f"`{name}` is supported only by the Gemini API")
     return request
 
@@ -145,12 +147,12 @@ class _ContentReader:
                 return f"call_{number}"
 
     def _read_result(self, response: JsonFields) -> ModelToolResult:
-        name, given = response.text("name"), response.optional_text("id")
-        call = self._unanswered.pop(given, None) if given is not None else None
+        name, given_id = response.text("name"), response.optional_text("id")
+        call = self._unanswered.pop(given_id, None) if given_id is not None else None
         call = call or self._take_first_waiting(name)
         content, is_error = _read_result_output(response.optional_mapping("response") or {})
         content += [read_gemini_media(part) for part in response.objects("parts")]
-        return ModelToolResult(call.id if call else given or self._new_id(), content, name, is_error)
+        return ModelToolResult(call.id if call else given_id or self._new_id(), content, name, is_error)
 
     def _take_first_waiting(self, name: str) -> ModelToolCall | None:
         named = self._calls_by_name.get(name, deque())

@@ -209,7 +209,7 @@ def _write_thinking(request: ModelRequest) -> dict[str, Any] | None:
         assert effort is not None
         budget = _BUDGETS[effort]
     limits = (128, 32_768) if is_pro else (0, 24_576)
-    kept = min(max(budget, limits[0]), limits[1])
-    if kept != budget:
-        request.notes.append(f"the thinking budget became {kept}, the nearest this model takes")
-    return {"thinkingBudget": kept, "includeThoughts": kept > 0}
+    allowed_budget = min(max(budget, limits[0]), limits[1])
+    if allowed_budget != budget:
+        request.notes.append(f"the thinking budget became {allowed_budget}, the nearest this model takes")
+    return {"thinkingBudget": allowed_budget, "includeThoughts": allowed_budget > 0}

@@ -136,10 +136,10 @@ class GeminiSchemaWriter:
         choices = schema.get("anyOf") or schema.get("oneOf")
         if not isinstance(choices, list):
             return
-        some = [choice for choice in choices if choice != {"type": "null"}]
-        if len(some) < len(choices):
+        non_null_choices = [choice for choice in choices if choice != {"type": "null"}]
+        if len(non_null_choices) < len(choices):
             written["nullable"] = True
-        chosen = [self._write(choice, root, path) for choice in some]
+        chosen = [self._write(choice, root, path) for choice in non_null_choices]
         if len(chosen) == 1:
             for key, value in chosen[0].items():
                 written.setdefault(key, value)

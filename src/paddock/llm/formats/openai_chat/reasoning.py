@@ -41,9 +41,9 @@ def read_reasoning_details(message: JsonFields) -> list[dict[str, Any]]:
 
 def read_chat_thoughts(message: JsonFields) -> list[ModelThinking]:
     text, details = read_reasoning_text(message), read_reasoning_details(message)
-    ours = [each for each in details if _detail_signature(each).startswith("paddock:")]
-    if ours:
-        signed = [parse_thought(_detail_text(each), _detail_signature(each), CHAT_FAMILY) for each in ours]
+    marked_details = [each for each in details if _detail_signature(each).startswith("paddock:")]
+    if marked_details:
+        signed = [parse_thought(_detail_text(each), _detail_signature(each), CHAT_FAMILY) for each in marked_details]
         signed_text = "".join(each.text for each in signed)
         return (
             signed if signed_text == text or not text else [ModelThinking(text), *signed] if not signed_text else signed

@@ -131,11 +131,11 @@ def write_chat_call_signature(signature: str) -> dict[str, Any]:
 
 def _move_system_messages_first(messages: list[ModelMessage], notes: list[str]) -> list[ModelMessage]:
     """Move system messages to one at the start; the chat templates of many open models reject any other."""
-    start = next((place for place, each in enumerate(messages) if each.role is not MessageRole.SYSTEM), len(messages))
-    lead = [part for message in messages[:start] for part in message.parts]
-    if not lead and all(message.role is not MessageRole.SYSTEM for message in messages):
+    start = next((index for index, each in enumerate(messages) if each.role is not MessageRole.SYSTEM), len(messages))
+    leading_parts = [part for message in messages[:start] for part in message.parts]
+    if not leading_parts and all(message.role is not MessageRole.SYSTEM for message in messages):
         return messages
-    ordered = [ModelMessage(MessageRole.SYSTEM, lead)] if lead else []
+    ordered = [ModelMessage(MessageRole.SYSTEM, leading_parts)] if leading_parts else []
     waiting: list[MessagePart] = []
     for message in messages[start:]:
         if message.role is MessageRole.SYSTEM:

@@ -31,8 +31,8 @@ def read_client_run_call(item: JsonFields) -> ModelToolCall:
         arguments = {"actions": item.items("actions")}
     else:
         arguments = item.mapping("action")
-    given = {name: value for name, value in arguments.items() if value is not None}
-    return ModelToolCall(item.text("call_id"), _TOOL_BY_CALL_TYPE[kind], call_arguments_text(given))
+    set_arguments = {name: value for name, value in arguments.items() if value is not None}
+    return ModelToolCall(item.text("call_id"), _TOOL_BY_CALL_TYPE[kind], call_arguments_text(set_arguments))
 
 
 def read_client_run_result(item: JsonFields) -> ModelToolResult:

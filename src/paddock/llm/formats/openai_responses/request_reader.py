@@ -156,9 +156,9 @@ class _InputReader:
         instructions = fields.optional_text("instructions")
         if instructions:
             self._messages.append(ModelMessage(MessageRole.SYSTEM, [ModelText(instructions)]))
-        given = fields.required("input")
-        if isinstance(given, str):
-            self._messages.append(ModelMessage(MessageRole.USER, [ModelText(given)]))
+        input_value = fields.required("input")
+        if isinstance(input_value, str):
+            self._messages.append(ModelMessage(MessageRole.USER, [ModelText(input_value)]))
         else:
             for item in fields.objects("input"):
                 self._read_item(item)

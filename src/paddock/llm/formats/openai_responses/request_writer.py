@@ -106,8 +106,8 @@ def _write_reasoning(request: ModelRequest, own: dict[str, Any], body: dict[str,
 def _write_text_format(request: ModelRequest, own: dict[str, Any], body: dict[str, Any]) -> None:
     text: dict[str, Any] = {}
     if request.json_schema is not None:
-        kept = {"type": "json_schema", "name": "answer", "strict": False, **own.get("json_schema", {})}
-        text["format"] = {**kept, "schema": request.json_schema}
+        json_format = {"type": "json_schema", "name": "answer", "strict": False, **own.get("json_schema", {})}
+        text["format"] = {**json_format, "schema": request.json_schema}
     elif request.json_mode:
         text["format"] = {"type": "json_object"}
     if "verbosity" in own:

@@ -170,21 +170,21 @@ class ResponsesStreamReader(EventStreamReader):
         self._parts += 1
         return self._parts - 1
 
-    def _add_text(self, place: str, kind: type[_TextualPart], text: str) -> list[StreamEvent]:
+    def _add_text(self, text_key: str, kind: type[_TextualPart], text: str) -> list[StreamEvent]:
         if not text:
             return []
         events: list[StreamEvent] = []
-        if self._open is None or self._open[0] != place:
+        if self._open is None or self._open[0] != text_key:
             events += self._end_all_parts()
-            self._open = (place, self._next_index())
+            self._open = (text_key, self._next_index())
             events.append(AnswerPartStarted(self._open[1], kind("")))
             self._has_refusal = self._has_refusal or kind is ModelRefusal
-        self._started_texts.add(place)
+        self._started_texts.add(text_key)
         return [*events, AnswerPartDelta(self._open[1], text)]
 
-    def _complete_text(self, place: str, kind: type[_TextualPart], text: str) -> list[StreamEvent]:
-        events = self._add_text(place, kind, text) if place not in self._started_texts else []
-        if self._open is not None and self._open[0] == place:
+    def _complete_text(self, text_key: str, kind: type[_TextualPart], text: str) -> list[StreamEvent]:
+        events = self._add_text(text_key, kind, text) if text_key not in self._started_texts else []
+        if self._open is not None and self._open[0] == text_key:
             events += self._end_text_part()
         return events
 

@@ -50,7 +50,7 @@ class _OpenPart:
     """Prefix of every text delta."""
 
     @property
-    def place(self) -> dict[str, Any]:
+    def item_position(self) -> dict[str, Any]:
         return {"item_id": self.item["id"], "output_index": self.output_index}
 
     @property
@@ -215,7 +215,7 @@ class ResponsesStreamWriter(ModelStreamWriter):
         opened = _OpenPart(item, index, len(contents) - 1, [])
         self._open[part] = opened
         added = self._emit(
-            "response.content_part.added", **opened.place, content_index=opened.content_index, part=content
+            "response.content_part.added", **opened.item_position, content_index=opened.content_index, part=content
         )
         return written + added
 
@@ -233,13 +233,13 @@ class ResponsesStreamWriter(ModelStreamWriter):
                 if first:
                     blank = {"type": "summary_text", "text": ""}
                     written = self._emit(
-                        "response.reasoning_summary_part.added", **part.place, summary_index=0, part=blank
+                        "response.reasoning_summary_part.added", **part.item_position, summary_index=0, part=blank
                     )
                 return written + self._emit(
-                    "response.reasoning_summary_text.delta", **part.place, summary_index=0, delta=text
+                    "response.reasoning_summary_text.delta", **part.item_position, summary_index=0, delta=text
                 )
             case "function_call":
-                return self._emit("response.function_call_arguments.delta", **part.place, delta=text)
+                return self._emit("response.function_call_arguments.delta", **part.item_position, delta=text)
             case _:
                 # The input of a custom tool can be extracted only from complete arguments.
                 return b""
@@ -248,7 +248,7 @@ class ResponsesStreamWriter(ModelStreamWriter):
         """Encode a text delta. The rest of the event is encoded only once, because these are most of a stream."""
         if not part.head:
             kind = part.item["content"][part.content_index]["type"]
-            more: dict[str, Any] = {**part.place, "content_index": part.content_index}
+            more: dict[str, Any] = {**part.item_position, "content_index": part.content_index}
             if kind == "output_text":
                 more["logprobs"] = []
             start = encode_json({"type": f"response.{kind}.delta", **more})[:-1]
@@ -271,32 +271,34 @@ class ResponsesStreamWriter(ModelStreamWriter):
                 item["arguments"], item["status"] = text or "{}", "completed"
                 written = self._emit(
                     "response.function_call_arguments.done",
-                    **part.place,
+                    **part.item_position,
                     name=item["name"],
                     arguments=item["arguments"],
                 )
             case _:
                 item["input"], item["status"] = custom_tool_input(text), "completed"
-                written = self._emit("response.custom_tool_call_input.delta", **part.place, delta=item["input"])
-                written += self._emit("response.custom_tool_call_input.done", **part.place, input=item["input"])
+                written = self._emit("response.custom_tool_call_input.delta", **part.item_position, delta=item["input"])
+                written += self._emit("response.custom_tool_call_input.done", **part.item_position, input=item["input"])
         return written + self._emit("response.output_item.done", output_index=part.output_index, item=item)
 
     def _end_summary(self, part: _OpenPart) -> bytes:
         summary = {"type": "summary_text", "text": part.text}
         part.item["summary"].append(summary)
-        done = self._emit("response.reasoning_summary_text.done", **part.place, summary_index=0, text=part.text)
-        return done + self._emit("response.reasoning_summary_part.done", **part.place, summary_index=0, part=summary)
+        done = self._emit("response.reasoning_summary_text.done", **part.item_position, summary_index=0, text=part.text)
+        return done + self._emit(
+            "response.reasoning_summary_part.done", **part.item_position, summary_index=0, part=summary
+        )
 
     def _end_content(self, part: _OpenPart) -> bytes:
         content: dict[str, Any] = part.item["content"][part.content_index]
-        place = {**part.place, "content_index": part.content_index}
+        item_position = {**part.item_position, "content_index": part.content_index}
         if content["type"] == "output_text":
             content["text"] = part.text
-            done = self._emit("response.output_text.done", **place, text=part.text, logprobs=[])
+            done = self._emit("response.output_text.done", **item_position, text=part.text, logprobs=[])
         else:
             content["refusal"] = part.text
-            done = self._emit("response.refusal.done", **place, refusal=part.text)
-        return done + self._emit("response.content_part.done", **place, part=content)
+            done = self._emit("response.refusal.done", **item_position, refusal=part.text)
+        return done + self._emit("response.content_part.done", **item_position, part=content)
 
     def _end_message(self) -> bytes:
         if self._message is None:
