@@ -74,12 +74,12 @@ class AnthropicClient(Client):
 
     def _go(self, stream: bool) -> SdkAnswer:
         tools: Any = [{"name": self.tool, "description": "Looks.", "input_schema": SCHEMA}]
-        asked: dict[str, Any] = {"model": "m", "max_tokens": 4000, "messages": self.history, "tools": tools}
+        request_arguments: dict[str, Any] = {"model": "m", "max_tokens": 4000, "messages": self.history, "tools": tools}
         if stream:
-            with self.sdk.messages.stream(**asked) as events:
+            with self.sdk.messages.stream(**request_arguments) as events:
                 final = events.get_final_message()
         else:
-            final = self.sdk.messages.create(**asked)
+            final = self.sdk.messages.create(**request_arguments)
         self.history.append({"role": "assistant", "content": final.content})
         text = "".join(block.text for block in final.content if block.type == "text")
         calls = [(block.name, block.input) for block in final.content if block.type == "tool_use"]
@@ -106,13 +106,15 @@ class ChatClient(Client):
 
     def _go(self, stream: bool) -> SdkAnswer:
         tools: Any = [{"type": "function", "function": {"name": self.tool, "parameters": SCHEMA}}]
-        asked: dict[str, Any] = {"model": "m", "messages": self.history, "tools": tools}
+        request_arguments: dict[str, Any] = {"model": "m", "messages": self.history, "tools": tools}
         final: Any
         if stream:
-            with self.sdk.chat.completions.stream(**asked, stream_options={"include_usage": True}) as events:
+            with self.sdk.chat.completions.stream(
+                **request_arguments, stream_options={"include_usage": True}
+            ) as events:
                 final = events.get_final_completion()
         else:
-            final = self.sdk.chat.completions.create(**asked)
+            final = self.sdk.chat.completions.create(**request_arguments)
         message = final.choices[0].message
         self.history.append(message.to_dict())
         calls = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or []]
@@ -140,16 +142,16 @@ class ResponsesClient(Client):
 
     def _go(self, stream: bool) -> SdkAnswer:
         tools: Any = [{"type": "function", "name": self.tool, "parameters": SCHEMA, "strict": False}]
-        asked: dict[str, Any] = {"model": "m", "input": self.history, "tools": tools, "store": False}
-        asked["include"] = ["reasoning.encrypted_content"]
+        request_arguments: dict[str, Any] = {"model": "m", "input": self.history, "tools": tools, "store": False}
+        request_arguments["include"] = ["reasoning.encrypted_content"]
         if stream:
             final: Any = None
-            with self.sdk.responses.stream(**asked) as events:
+            with self.sdk.responses.stream(**request_arguments) as events:
                 for event in events:
                     # The SDK's own helper does not support truncated answers.
                     final = getattr(event, "response", final)
         else:
-            final = self.sdk.responses.create(**asked)
+            final = self.sdk.responses.create(**request_arguments)
         self.history += final.output
         calls = [(item.name, json.loads(item.arguments)) for item in final.output if item.type == "function_call"]
         return SdkAnswer(final.output_text, calls, final)

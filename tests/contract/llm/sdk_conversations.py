@@ -105,11 +105,11 @@ class SdkConversation(ABC):
         self.prompt(text)
         answers: list[SdkAnswer] = []
         for _ in range(6):
-            said = self.ask(stream=stream)
-            answers.append(said)
-            if not said.calls:
+            answer = self.ask(stream=stream)
+            answers.append(answer)
+            if not answer.calls:
                 return answers
-            self.results([(call, TOOLS[call.name].act(**call.arguments)) for call in said.calls])
+            self.results([(call, TOOLS[call.name].act(**call.arguments)) for call in answer.calls])
         raise AssertionError("the conversation does not come to an end")
 
 
@@ -127,14 +127,16 @@ class ChatConversation(SdkConversation):
             {"type": "function", "function": {"name": name, "description": tool.description, "parameters": tool.schema}}
             for name, tool in TOOLS.items()
         ]
-        asked = {"model": self.model, "messages": self.history, "tools": tools}
+        request_arguments = {"model": self.model, "messages": self.history, "tools": tools}
         if stream:
-            with self.sdk.chat.completions.stream(**asked, stream_options={"include_usage": True}) as events:
+            with self.sdk.chat.completions.stream(
+                **request_arguments, stream_options={"include_usage": True}
+            ) as events:
                 for _ in events:
                     pass
                 final = events.get_final_completion()
         else:
-            final = self.sdk.chat.completions.create(**asked)
+            final = self.sdk.chat.completions.create(**request_arguments)
         (choice,) = final.choices
         self.history.append(choice.message.to_dict())
         calls = [
@@ -168,15 +170,15 @@ class ResponsesConversation(SdkConversation):
             {"type": "function", "name": name, "description": tool.description, "parameters": tool.schema}
             for name, tool in TOOLS.items()
         ]
-        asked = {"model": self.model, "input": self.history, "tools": tools, "store": False}
-        asked["include"] = ["reasoning.encrypted_content"]
+        request_arguments = {"model": self.model, "input": self.history, "tools": tools, "store": False}
+        request_arguments["include"] = ["reasoning.encrypted_content"]
         if stream:
-            with self.sdk.responses.stream(**asked) as events:
+            with self.sdk.responses.stream(**request_arguments) as events:
                 for _ in events:
                     pass
                 final = events.get_final_response()
         else:
-            final = self.sdk.responses.create(**asked)
+            final = self.sdk.responses.create(**request_arguments)
         self.history += final.output
         calls = [
             SdkToolCall(item.call_id, item.name, json.loads(item.arguments))
@@ -209,14 +211,14 @@ class AnthropicConversation(SdkConversation):
         tools = [
             {"name": name, "description": tool.description, "input_schema": tool.schema} for name, tool in TOOLS.items()
         ]
-        asked = {"model": self.model, "max_tokens": 2000, "messages": self.history, "tools": tools}
+        request_arguments = {"model": self.model, "max_tokens": 2000, "messages": self.history, "tools": tools}
         if stream:
-            with self.sdk.messages.stream(**asked) as events:
+            with self.sdk.messages.stream(**request_arguments) as events:
                 for _ in events:
                     pass
                 final = events.get_final_message()
         else:
-            final = self.sdk.messages.create(**asked)
+            final = self.sdk.messages.create(**request_arguments)
         self.history.append({"role": "assistant", "content": final.content})
         calls = [SdkToolCall(block.id, block.name, block.input) for block in final.content if block.type == "tool_use"]
         text = "".join(block.text for block in final.content if block.type == "text")
@@ -226,11 +228,11 @@ class AnthropicConversation(SdkConversation):
     def results(self, results: list[tuple[SdkToolCall, str | bytes]]) -> None:
         content: list[Any] = []
         for call, result in results:
-            told: Any = result
+            result_content: Any = result
             if isinstance(result, bytes):
                 source = {"type": "base64", "media_type": "image/png", "data": PICTURE_TEXT}
-                told = [{"type": "image", "source": source}]
-            content.append({"type": "tool_result", "tool_use_id": call.id, "content": told})
+                result_content = [{"type": "image", "source": source}]
+            content.append({"type": "tool_result", "tool_use_id": call.id, "content": result_content})
         self.history.append({"role": "user", "content": content})
 
 
@@ -249,9 +251,9 @@ class GeminiConversation(SdkConversation):
             for name, tool in TOOLS.items()
         ]
         config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=declared)])
-        asked = {"model": self.model, "contents": self.history, "config": config}
-        pieces = list(self.sdk.models.generate_content_stream(**asked)) if stream else []
-        final = pieces[-1] if stream else self.sdk.models.generate_content(**asked)
+        request_arguments = {"model": self.model, "contents": self.history, "config": config}
+        pieces = list(self.sdk.models.generate_content_stream(**request_arguments)) if stream else []
+        final = pieces[-1] if stream else self.sdk.models.generate_content(**request_arguments)
         parts: list[types.Part] = [
             part for piece in pieces or [final] for part in cast(Any, piece).candidates[0].content.parts or []
         ]
@@ -271,21 +273,21 @@ class GeminiConversation(SdkConversation):
             if isinstance(result, bytes):
                 blob = types.FunctionResponseBlob(mime_type="image/png", data=result)
                 pictures = [types.FunctionResponsePart(inline_data=blob)]
-            told = {"output": result if isinstance(result, str) else "a picture"}
-            answer = types.FunctionResponse(id=call.id or None, name=call.name, response=told, parts=pictures)
+            result_content = {"output": result if isinstance(result, str) else "a picture"}
+            answer = types.FunctionResponse(id=call.id or None, name=call.name, response=result_content, parts=pictures)
             parts.append(types.Part(function_response=answer))
         self.history.append(types.Content(role="user", parts=parts))
 
 
-TALKS: dict[str, type[SdkConversation]] = {
+SDK_CONVERSATIONS: dict[str, type[SdkConversation]] = {
     kind.form: kind for kind in (ChatConversation, ResponsesConversation, AnthropicConversation, GeminiConversation)
 }
 
 
 @contextmanager
 def sdk_conversation(form: str, url: str, key: str, model: str) -> Iterator[SdkConversation]:
-    talk = TALKS[form](url, key, model)
+    conversation = SDK_CONVERSATIONS[form](url, key, model)
     try:
-        yield talk
+        yield conversation
     finally:
-        talk.close()
+        conversation.close()

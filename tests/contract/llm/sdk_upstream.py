@@ -46,12 +46,12 @@ class Upstream:
     notes: list[list[str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
 
-    def body(self, place: int = -1) -> Any:
-        return json.loads(self.requests[place][1])
+    def body(self, index: int = -1) -> Any:
+        return json.loads(self.requests[index][1])
 
-    def request(self, place: int = -1) -> ModelRequest:
+    def request(self, index: int = -1) -> ModelRequest:
         """Return one of the requests as parsed by Paddock."""
-        form, body = self.requests[place]
+        form, body = self.requests[index]
         return FORMATS[form].read_request(body, model="gemini-3-pro" if form == "gemini" else None)
 
     def reply(self, client: WireFormat, request: ModelRequest) -> tuple[int, bytes]:
@@ -114,9 +114,9 @@ def _handler(known: Callable[[], Upstream]) -> type[BaseHTTPRequestHandler]:
             up.requests.append((client.name, body))
             stream = gemini[2] == "streamGenerateContent" if gemini else None
             request = client.read_request(body, model=gemini[1] if gemini else None, stream=stream)
-            status, said = up.reply(client, request)
+            status, response = up.reply(client, request)
             streams = request.stream and status == 200
-            self.send(status, "text/event-stream" if streams else "application/json", said)
+            self.send(status, "text/event-stream" if streams else "application/json", response)
 
         def send(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)

@@ -146,7 +146,7 @@ def run_with_fault(front: Server, directory: Path, fault: str, model: str, patie
 
 
 @pytest.mark.slow
-def test_an_unknown_model_ends_the_agents(front: Server, tmp_path: Path) -> None:
+def test_agent_ends_with_error_for_unknown_model(front: Server, tmp_path: Path) -> None:
     trouble = run_with_fault(front, tmp_path, "unknown", "nobody-knows-it", patience=40)
     for cli, ended in trouble.ended.items():
         assert ended.code is not None, f"{cli} did not end"
@@ -155,7 +155,7 @@ def test_an_unknown_model_ends_the_agents(front: Server, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_an_exhausted_budget_ends_the_agents(front: Server, tmp_path: Path) -> None:
+def test_agent_ends_with_error_for_exhausted_budget(front: Server, tmp_path: Path) -> None:
     trouble = run_with_fault(front, tmp_path, "budget", "via-gemini-work", patience=40, budget={"requests": 1})
     for cli, ended in trouble.ended.items():
         assert ended.code is not None, f"{cli} did not end"

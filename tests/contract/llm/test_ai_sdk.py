@@ -18,7 +18,7 @@ CONVERSATION = Path(__file__).parents[2] / "clis" / "ai_sdk_conversation.mjs"
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("provider", ["script", *PROVIDERS])
-def test_a_conversation_with_references(scripted: Server, front: Server, provider: str, stream: bool) -> None:
+def test_conversation_with_item_references(scripted: Server, front: Server, provider: str, stream: bool) -> None:
     server, model = (scripted, "look") if provider == "script" else (front, f"via-{provider}-look")
     if not (INSTALLED / "node_modules" / "ai").exists():
         pytest.fail("the AI SDK is not installed; run `make setup-test`")

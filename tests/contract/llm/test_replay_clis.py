@@ -21,7 +21,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("cli", COMMANDS)
-def test_a_cli_needs_no_settings_file(scripted: Server, tmp_path: Path, cli: str) -> None:
+def test_cli_uses_replay_endpoint_without_settings_file(scripted: Server, tmp_path: Path, cli: str) -> None:
     session, recording = f"replayed-{cli}", tmp_path / "run.jsonl"
     program = AgentProgram(cli, tmp_path / "recorded")
     with scripted.client() as client:

@@ -107,7 +107,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_stream_ends_in_the_same_object_as_a_whole_answer(client: Client, up: Upstream, name: str) -> None:
+def test_stream_ends_in_same_object_as_whole_answer(client: Client, up: Upstream, name: str) -> None:
     up.answers = [ANSWERS[name], ANSWERS[name]]
     client.history = []
     whole = client.ask("Go", stream=False)
@@ -143,7 +143,7 @@ def stop_of(client: Client, final: Any) -> str:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_stop_reasons_and_usage_arrive(client: Client, up: Upstream, stream: bool) -> None:
+def test_sdk_reads_stop_reasons_and_usage(client: Client, up: Upstream, stream: bool) -> None:
     for name, expected in STOPS[client.form].items():
         if client.form == "openai-chat" and stream and name in ("cut", "filtered"):
             continue  # The SDK raises, see the test above.
@@ -209,21 +209,21 @@ def test_errors_are_parsed_by_the_sdk(client: Client, up: Upstream, provider: st
     assert getattr(raised.value, "status_code", None) == status or getattr(raised.value, "code", None) == status
 
 
-def test_a_stream_that_fails_midway_raises(up: Upstream) -> None:
+def test_stream_failing_midway_raises_sdk_error(up: Upstream) -> None:
     events: list[StreamEvent] = stream_events_from_answer(ANSWERS["text"])[:-1]
     events.append(AnswerStreamFailed(ModelFailure(529, "too much to do", "overloaded_error")))
 
-    def said(form: str) -> bytes:
+    def stream_body(form: str) -> bytes:
         writer = FORMATS[form].new_stream_writer(ModelRequest("m", [], stream=True))
         return b"".join(map(writer.write, events))
 
     ask: Any = {"model": "m", "messages": [{"role": "user", "content": "Go"}]}
     up.others = {
-        "/v1/chat/completions": said("openai-chat"),
-        "/v1/responses": said("openai-responses"),
-        "/v1/messages": said("anthropic"),
-        "/v1/models/m:streamGenerateContent": said("gemini"),
-        "/v1beta/models/m:streamGenerateContent": said("gemini"),
+        "/v1/chat/completions": stream_body("openai-chat"),
+        "/v1/responses": stream_body("openai-responses"),
+        "/v1/messages": stream_body("anthropic"),
+        "/v1/models/m:streamGenerateContent": stream_body("gemini"),
+        "/v1beta/models/m:streamGenerateContent": stream_body("gemini"),
     }
     with openai.OpenAI(base_url=f"{up.url}/v1", api_key="k", max_retries=0) as sdk:
         with pytest.raises(openai.APIError, match="too much to do"):
@@ -267,7 +267,7 @@ def test_structured_outputs_are_parsed(up: Upstream) -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_every_event_is_one_the_sdk_knows(name: str) -> None:
+def test_all_stream_events_are_known_to_sdk(name: str) -> None:
     known: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
     writer = FORMATS["openai-responses"].new_stream_writer(ModelRequest("m", [], stream=True))
     data = b"".join(map(writer.write, stream_events_from_answer(ANSWERS[name]))).decode()
@@ -282,7 +282,7 @@ def test_every_event_is_one_the_sdk_knows(name: str) -> None:
     types.GenerateContentResponse.model_validate_json(gemini)
 
 
-def test_models_tokens_and_embeddings(up: Upstream) -> None:
+def test_sdk_lists_models_counts_tokens_and_embeds(up: Upstream) -> None:
     models = [ModelListEntry("a", context=1000, output=100), ModelListEntry("b", created=1_700_000_000, name="Bee")]
     vectors = EmbeddingAnswer("e", [[0.5, -1.0], [0.25, 2.0]], 6)
     openai_embed, gemini_embed = EMBEDDING_FORMATS["openai-chat"], EMBEDDING_FORMATS["gemini"]

@@ -25,7 +25,7 @@ from .sdk_upstream import Upstream, upstream
 
 PROVIDERS = list(FORMATS)
 LONG = "mcp__weather.service__" + "look_out_of_the_window_" * 4
-CHAT_SEAL = json.dumps([{"type": "reasoning.text", "text": "hm", "signature": "SEAL"}])
+SIGNED_REASONING_DETAILS = json.dumps([{"type": "reasoning.text", "text": "hm", "signature": "SEAL"}])
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def thinking_answer(provider: str, tool: str) -> ModelAnswer:
     ]
     thought = ModelThinking("hm", ProviderSignature("SEAL", provider.replace("-responses", "")))
     if provider == "openai-chat":
-        thought = ModelThinking("hm", ProviderSignature(CHAT_SEAL, "openai-chat"))
+        thought = ModelThinking("hm", ProviderSignature(SIGNED_REASONING_DETAILS, "openai-chat"))
     if provider == "gemini":
         thought = ModelThinking("hm")
         calls[0] = ModelToolCall("c1", provider_tool(tool), '{"a":1}', ProviderSignature("SEAL", "gemini"))
@@ -76,15 +76,13 @@ def thinking_answer(provider: str, tool: str) -> ModelAnswer:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("tool", ["look", LONG], ids=["short", "long"])
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_tool_call_returns_its_signature(
-    up: Upstream, client: Client, provider: str, tool: str, stream: bool
-) -> None:
+def test_tool_call_returns_its_signature(up: Upstream, client: Client, provider: str, tool: str, stream: bool) -> None:
     client.start(tool)
     up.provider = provider
     up.answers = [thinking_answer(provider, tool), ModelAnswer("id_2", "m", [ModelText("Sunny.")], FinishReason.STOP)]
-    said = client.ask("How is the weather?", stream=stream)
-    assert said.text == "I look."
-    assert said.calls == [(tool, {"a": 1}), (tool, {"a": 2})]
+    answer = client.ask("How is the weather?", stream=stream)
+    assert answer.text == "I look."
+    assert answer.calls == [(tool, {"a": 1}), (tool, {"a": 2})]
     assert client.give_results("sun", stream=stream).text == "Sunny."
     second = up.provider_requests[1].decode()
     assert "SEAL" in second, "the provider got no signature back"

@@ -244,7 +244,7 @@ def check(provider: str, body: dict[str, Any]) -> None:
         consumed(adapter.validate_python(body))
 
 
-def said(request: ModelRequest) -> list[str]:
+def message_texts(request: ModelRequest) -> list[str]:
     """Return the content of a conversation in order, independent of its structure."""
     found: list[str] = []
     for message in request.messages:
@@ -266,13 +266,13 @@ WORDS = ["Be brief.", "image", "document", "What is it?", "Today is Sunday.", "I
 
 @pytest.mark.parametrize("provider", FORMATS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_what_an_sdk_sends_reaches_every_provider(up: Upstream, source: str, provider: str) -> None:
+def test_sdk_requests_reach_every_provider(up: Upstream, source: str, provider: str) -> None:
     request = SOURCES[source](up)
     request.model = MODELS[provider]
     body = json.loads(FORMATS[provider].write_request(request))
     check(provider, body)
     arrived = FORMATS[provider].read_request(json.dumps(body).encode(), model=MODELS[provider])
-    everything = "\n".join(said(arrived))
+    everything = "\n".join(message_texts(arrived))
     for word in WORDS:
         assert word in everything, f"{word} is lost"
     assert everything.index("Be brief.") < everything.index("What is it?") < everything.index("I look.")
@@ -309,7 +309,7 @@ def test_googles_sdk_calls_functions_automatically(up: Upstream, provider: str) 
         ModelAnswer("i1", "m", [ModelToolCall("c1", "weather", '{"city":{"name":"Rome"}}')], FinishReason.TOOLS),
         ModelAnswer("i2", "m", [ModelText("Sunny.")], FinishReason.STOP),
     ]
-    asked: list[City] = []
+    requested_cities: list[City] = []
 
     def weather(city: City) -> str:
         """Tells the weather.
@@ -317,7 +317,7 @@ def test_googles_sdk_calls_functions_automatically(up: Upstream, provider: str) 
         Args:
             city: where
         """
-        asked.append(city)
+        requested_cities.append(city)
         return "sun"
 
     sdk = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=up.url))
@@ -325,7 +325,7 @@ def test_googles_sdk_calls_functions_automatically(up: Upstream, provider: str) 
     assert chat.send_message("How is the weather in Rome?").text == "Sunny."
     sdk.close()
     up.provider = None
-    assert [city.name for city in asked] == ["Rome"]
+    assert [city.name for city in requested_cities] == ["Rome"]
     schema = up.request(0).tools[0].parameters or {}
     assert schema["properties"]["city"]["properties"]["name"]["type"] == "string"
     [result] = [
@@ -334,7 +334,7 @@ def test_googles_sdk_calls_functions_automatically(up: Upstream, provider: str) 
     assert result.content == [ModelText("sun")]
 
 
-def test_system_messages_are_placed_where_the_provider_accepts_them(up: Upstream) -> None:
+def test_system_messages_move_to_supported_positions(up: Upstream) -> None:
     request = from_anthropic(up)
     for model, roles in (
         ("gpt-5", ["system", "user", "system", "assistant", "tool", "tool", "user"]),

@@ -13,20 +13,20 @@ from google.genai import errors, types
 from pydantic import BaseModel
 
 from tests.contract.llm.conftest import PROVIDERS
-from tests.contract.llm.sdk_conversations import PICTURE_TEXT, TALKS, SdkAnswer, sdk_conversation
+from tests.contract.llm.sdk_conversations import PICTURE_TEXT, SDK_CONVERSATIONS, SdkAnswer, sdk_conversation
 from tests.support.server import Server, eventually
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-SDKS = pytest.mark.parametrize("sdk", list(TALKS))
+SDKS = pytest.mark.parametrize("sdk", list(SDK_CONVERSATIONS))
 EVERY_PROVIDER = pytest.mark.parametrize("provider", list(PROVIDERS))
 
 
 @STREAMED
 @EVERY_PROVIDER
 @SDKS
-def test_a_conversation_with_tools(front: Server, sdk: str, provider: str, stream: bool) -> None:
-    with sdk_conversation(sdk, front.url, front.key, f"via-{provider}-weather") as talk:
-        first, second, last = talk.run("How warm is it?", stream=stream)
+def test_conversation_with_tools(front: Server, sdk: str, provider: str, stream: bool) -> None:
+    with sdk_conversation(sdk, front.url, front.key, f"via-{provider}-weather") as conversation:
+        first, second, last = conversation.run("How warm is it?", stream=stream)
     assert first.text == "I look it up."
     assert [(call.name, call.arguments) for call in first.calls] == [
         ("get_weather", {"city": "Oslo"}),
@@ -58,19 +58,19 @@ def assert_counted(sdk: str, last: SdkAnswer) -> None:
 
 @EVERY_PROVIDER
 @SDKS
-def test_thoughts_are_shown_if_both_formats_support_them(front: Server, sdk: str, provider: str) -> None:
-    with sdk_conversation(sdk, front.url, front.key, f"via-{provider}-weather") as talk:
-        first, *_ = talk.run("How warm is it?", stream=True)
+def test_thoughts_are_relayed_if_both_formats_support_thoughts(front: Server, sdk: str, provider: str) -> None:
+    with sdk_conversation(sdk, front.url, front.key, f"via-{provider}-weather") as conversation:
+        first, *_ = conversation.run("How warm is it?", stream=True)
     assert first.thought == "Two cities, so two calls."
 
 
 @STREAMED
 @EVERY_PROVIDER
 @SDKS
-def test_a_picture_in_a_tool_result(front: Server, scripted: Server, sdk: str, provider: str, stream: bool) -> None:
+def test_picture_in_tool_result(front: Server, scripted: Server, sdk: str, provider: str, stream: bool) -> None:
     before = datetime.now(UTC)
-    with sdk_conversation(sdk, front.url, front.key, f"via-{provider}-picture") as talk:
-        called, last = talk.run("What do you see?", stream=stream)
+    with sdk_conversation(sdk, front.url, front.key, f"via-{provider}-picture") as conversation:
+        called, last = conversation.run("What do you see?", stream=stream)
     assert [call.name for call in called.calls] == ["take_picture"]
     assert last.text == "A grey dot."
     first_request, second_request = received(scripted, "picture", before, 2)
@@ -79,11 +79,11 @@ def test_a_picture_in_a_tool_result(front: Server, scripted: Server, sdk: str, p
 
 def received(server: Server, model: str, since: datetime, number: int) -> list[str]:
     """Wait for a number of archived requests for a model and return their bodies."""
-    asked: dict[str, Any] = {"model": model, "since": since.isoformat()}
+    query: dict[str, Any] = {"model": model, "since": since.isoformat()}
     with server.client() as client:
 
         def found() -> list[str]:
-            items = client.get("/v1/exchanges", params=asked).json()["items"]
+            items = client.get("/v1/exchanges", params=query).json()["items"]
             in_order = sorted(items, key=lambda item: item["number"])
             return [item["id"] for item in in_order] if len(items) == number else []
 
@@ -98,20 +98,20 @@ class Weather(BaseModel):
 
 @EVERY_PROVIDER
 def test_structured_answers(front: Server, provider: str) -> None:
-    model, asked = f"via-{provider}-form", "How warm is it in Oslo?"
+    model, question = f"via-{provider}-form", "How warm is it in Oslo?"
     expected = Weather(city="Oslo", degrees=7)
-    messages: Any = [{"role": "user", "content": asked}]
+    messages: Any = [{"role": "user", "content": question}]
     with openai.OpenAI(base_url=f"{front.url}/v1", api_key=front.key, max_retries=0) as sdk:
         completion = sdk.chat.completions.parse(model=model, messages=messages, response_format=Weather)
         assert completion.choices[0].message.parsed == expected
-        response = sdk.responses.parse(model=model, input=asked, text_format=Weather)
+        response = sdk.responses.parse(model=model, input=question, text_format=Weather)
         assert response.output_parsed == expected
     with anthropic.Anthropic(base_url=front.url, api_key=front.key, max_retries=0) as claude:
         message = claude.messages.parse(model=model, max_tokens=500, messages=messages, output_format=Weather)
         assert message.parsed_output == expected
     with gemini(front) as google:
         config = types.GenerateContentConfig(response_mime_type="application/json", response_schema=Weather)
-        assert google.models.generate_content(model=model, contents=asked, config=config).parsed == expected
+        assert google.models.generate_content(model=model, contents=question, config=config).parsed == expected
 
 
 @EVERY_PROVIDER
@@ -153,8 +153,8 @@ def test_models_are_listed(front: Server, scripted: Server) -> None:
 
 
 @STREAMED
-def test_an_unknown_model(front: Server, stream: bool) -> None:
-    for sdk in TALKS:
+def test_unknown_model_is_sdk_error(front: Server, stream: bool) -> None:
+    for sdk in SDK_CONVERSATIONS:
         error = complaint(front, sdk, "nobody-knows-it", stream)
         assert status_of(error) == 404
         assert "seldom" in str(error), "the complaint lists what there is"
@@ -163,8 +163,8 @@ def test_an_unknown_model(front: Server, stream: bool) -> None:
 
 
 @STREAMED
-def test_an_invalid_key(front: Server, stream: bool) -> None:
-    for sdk in TALKS:
+def test_invalid_key_is_sdk_error(front: Server, stream: bool) -> None:
+    for sdk in SDK_CONVERSATIONS:
         error = complaint(front, sdk, "via-chat-hello", stream, key="pk-wrong")
         assert status_of(error) == 401
         if not isinstance(error, errors.APIError):
@@ -173,8 +173,8 @@ def test_an_invalid_key(front: Server, stream: bool) -> None:
 
 @STREAMED
 @EVERY_PROVIDER
-def test_an_overloaded_provider(front: Server, provider: str, stream: bool) -> None:
-    for sdk in TALKS:
+def test_overloaded_provider_is_sdk_error(front: Server, provider: str, stream: bool) -> None:
+    for sdk in SDK_CONVERSATIONS:
         error = complaint(front, sdk, f"faults-{provider}-busy", stream)
         assert status_of(error) == 429
         if isinstance(error, openai.RateLimitError | anthropic.RateLimitError):
@@ -184,7 +184,7 @@ def test_an_overloaded_provider(front: Server, provider: str, stream: bool) -> N
             assert isinstance(error, errors.ClientError)
 
 
-def test_paddocks_own_rate_limit(front: Server) -> None:
+def test_paddock_rate_limit_is_sdk_error(front: Server) -> None:
     complained = [error for _ in range(2) if (error := complaint(front, "anthropic", "seldom", False))]
     assert isinstance(complained[-1], anthropic.RateLimitError)
     assert 1 <= int(complained[-1].response.headers["retry-after"]) <= 61
@@ -192,16 +192,16 @@ def test_paddocks_own_rate_limit(front: Server) -> None:
 
 @EVERY_PROVIDER
 @SDKS
-def test_a_stream_that_is_cut_is_noticed(front: Server, sdk: str, provider: str) -> None:
+def test_truncated_stream_is_sdk_error(front: Server, sdk: str, provider: str) -> None:
     """A truncated stream must not look like a complete answer."""
     assert complaint(front, sdk, f"faults-{provider}-cut", stream=True) is not None
 
 
 def complaint(server: Server, sdk: str, model: str, stream: bool, key: str | None = None) -> Any:
     """Return the error that the SDK raises, or `None`."""
-    with sdk_conversation(sdk, server.url, server.key if key is None else key, model) as talk:
+    with sdk_conversation(sdk, server.url, server.key if key is None else key, model) as conversation:
         try:
-            talk.run("Hello?", stream=stream)
+            conversation.run("Hello?", stream=stream)
         except Exception as error:
             return error
     return None

@@ -157,9 +157,9 @@ def request(format: str, model: str, *, stream: bool = False, text: str = "Hi") 
     if format == "gemini":
         method = "streamGenerateContent?alt=sse" if stream else "generateContent"
         return f"/v1beta/models/{model}:{method}", {"contents": [{"role": "user", "parts": [{"text": text}]}]}
-    said: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
+    fields: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
     if format == "openai-responses":
-        said = {"input": [{"role": "user", "content": text}]}
+        fields = {"input": [{"role": "user", "content": text}]}
     elif format == "anthropic":
-        said["max_tokens"] = 100
-    return PATHS[format], {"model": model, **({"stream": True} if stream else {}), **said}
+        fields["max_tokens"] = 100
+    return PATHS[format], {"model": model, **({"stream": True} if stream else {}), **fields}

@@ -20,11 +20,11 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mo
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 24 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=755", "none", place], check=True)
-    yield place / "data"
-    subprocess.run(["umount", "--lazy", place], check=True)
+    mount_point = tmp_path / "disk"
+    mount_point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=755", "none", mount_point], check=True)
+    yield mount_point / "data"
+    subprocess.run(["umount", "--lazy", mount_point], check=True)
 
 
 def fill(disk: Path) -> Path:
@@ -47,7 +47,7 @@ def lost(server: Server) -> int:
         return int(client.get("/v1/llm").json()["archive"]["lost"])
 
 
-def test_relaxed_durability_goes_on_and_counts_losses(disk: Path, settings: dict[str, Any], fake: FakeProvider) -> None:
+def test_relaxed_durability_answers_and_counts_losses(disk: Path, settings: dict[str, Any], fake: FakeProvider) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     server = start(disk, settings, "behind")
     try:

@@ -15,7 +15,7 @@ FORMATS = sorted(WHOLE)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_whole_answer_is_byte_identical(client: httpx.Client, fake: FakeProvider, format: str) -> None:
+def test_whole_answer_is_byte_identical(client: httpx.Client, fake: FakeProvider, format: str) -> None:
     fake.always_respond(
         PlannedResponse(pieces=[WHOLE[format]], headers=[("X-Unheard-Of", "kept"), ("Set-Cookie", "a=b")])
     )
@@ -28,7 +28,7 @@ def test_a_whole_answer_is_byte_identical(client: httpx.Client, fake: FakeProvid
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_stream_is_byte_identical(client: httpx.Client, fake: FakeProvider, format: str) -> None:
+def test_stream_is_byte_identical(client: httpx.Client, fake: FakeProvider, format: str) -> None:
     fake.always_respond(sse_response(STREAM[format], pause=0.002))
     path, body = request(format, MODELS[format], stream=True)
     answer = client.post(path, json=body)
@@ -37,7 +37,7 @@ def test_a_stream_is_byte_identical(client: httpx.Client, fake: FakeProvider, fo
     assert answer.content == b"".join(STREAM[format])
 
 
-def test_pieces_arrive_as_they_come(client: httpx.Client, fake: FakeProvider) -> None:
+def test_pieces_are_relayed_immediately(client: httpx.Client, fake: FakeProvider) -> None:
     pieces = STREAM["anthropic"]
     fake.always_respond(sse_response(pieces, pause=0.05))
     path, body = request("anthropic", "anthropic-model", stream=True)
@@ -48,7 +48,7 @@ def test_pieces_arrive_as_they_come(client: httpx.Client, fake: FakeProvider) ->
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_asked_passes_byte_for_byte(client: httpx.Client, fake: FakeProvider, format: str) -> None:
+def test_request_body_is_byte_identical(client: httpx.Client, fake: FakeProvider, format: str) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE[format]]))
     path, body = request(format, MODELS[format])
     # The alias is the only thing that changes.
@@ -62,7 +62,7 @@ def test_what_is_asked_passes_byte_for_byte(client: httpx.Client, fake: FakeProv
     assert "/v1beta/models/upstream-model:" in got.target or format != "gemini"
 
 
-def test_nothing_changes_when_the_name_is_the_providers_own(client: httpx.Client, fake: FakeProvider) -> None:
+def test_request_with_provider_model_name_is_unchanged(client: httpx.Client, fake: FakeProvider) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     raw = b'{ "messages" : [ {"role":"user","content":"x"} ],\n\t"model":"same-name","unknown":1.0 }'
     client.post("/v1/chat/completions", content=raw)
@@ -72,9 +72,7 @@ def test_nothing_changes_when_the_name_is_the_providers_own(client: httpx.Client
 @pytest.mark.parametrize(
     ("format", "header"), [("openai-chat", "authorization"), ("anthropic", "x-api-key"), ("gemini", "x-goog-api-key")]
 )
-def test_the_provider_sees_its_own_key_and_never_the_clients(
-    client: httpx.Client, fake: FakeProvider, format: str, header: str
-) -> None:
+def test_provider_receives_only_its_own_key(client: httpx.Client, fake: FakeProvider, format: str, header: str) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE[format]]))
     path, body = request(format, MODELS[format])
     client.post(path, json=body)
@@ -85,14 +83,14 @@ def test_the_provider_sees_its_own_key_and_never_the_clients(
     assert got.header("accept-encoding") in (None, "identity")
 
 
-def test_a_pattern_passes_what_its_star_stands_for(client: httpx.Client, fake: FakeProvider) -> None:
+def test_model_pattern_forwards_the_wildcard_match(client: httpx.Client, fake: FakeProvider) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     path, body = request("openai-chat", "wild-horse")
     assert client.post(path, json=body).status_code == 200
     assert fake.received[0].document["model"] == "tamed-horse"
 
 
-def test_a_providers_model_can_be_named_outright(client: httpx.Client, fake: FakeProvider) -> None:
+def test_provider_and_model_can_be_named_directly(client: httpx.Client, fake: FakeProvider) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     path, body = request("openai-chat", "chat/vendor/thing")
     assert client.post(path, json=body).status_code == 200
@@ -112,7 +110,7 @@ def test_defaults_and_overrides_are_set(client: httpx.Client, fake: FakeProvider
     assert got.document["temperature"] == 0.5 and got.document["max_tokens"] == 7
 
 
-def test_a_server_that_ignores_stream_still_gives_one(client: httpx.Client, fake: FakeProvider) -> None:
+def test_whole_answer_is_streamed_if_server_ignores_stream(client: httpx.Client, fake: FakeProvider) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     path, body = request("openai-chat", "chat-model", stream=True)
     answer = client.post(path, json=body)
@@ -120,7 +118,7 @@ def test_a_server_that_ignores_stream_still_gives_one(client: httpx.Client, fake
     assert answer.text.rstrip().endswith("data: [DONE]") and "Hello" in answer.text
 
 
-def test_an_error_passes_in_the_providers_words(client: httpx.Client, fake: FakeProvider) -> None:
+def test_provider_error_message_is_relayed(client: httpx.Client, fake: FakeProvider) -> None:
     document = {"error": {"message": "too long", "type": "invalid_request_error", "odd": True}}
     fake.always_respond(json_response(document, 400, headers=[("x-request-id", "req_1")]))
     path, body = request("openai-chat", "chat-model")
@@ -130,9 +128,7 @@ def test_an_error_passes_in_the_providers_words(client: httpx.Client, fake: Fake
 
 
 @pytest.mark.parametrize("format", ["anthropic", "openai-chat"])
-def test_configured_headers_of_a_model_replace_the_clients(
-    client: httpx.Client, fake: FakeProvider, format: str
-) -> None:
+def test_configured_headers_replace_client_headers(client: httpx.Client, fake: FakeProvider, format: str) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE["anthropic"]]))
     path, body = request(format, "with-headers")
     headers = {"User-Agent": "client/1", "anthropic-beta": "one,two", "x-mine": "yes"}

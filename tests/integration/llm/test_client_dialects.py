@@ -64,7 +64,7 @@ def references(output: list[Any]) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_items_of_a_scripted_answer_can_be_referred_to(sdk: openai.OpenAI, stream: bool) -> None:
+def test_items_of_scripted_answer_can_be_referenced(sdk: openai.OpenAI, stream: bool) -> None:
     first = ask(sdk, "scripted", [{"role": "user", "content": f"look {stream}"}], stream)
     call = next(item for item in first.output if item.type == "function_call")
     again = [
@@ -75,15 +75,15 @@ def test_items_of_a_scripted_answer_can_be_referred_to(sdk: openai.OpenAI, strea
     assert ask(sdk, "scripted", again, stream).output_text == "Seen."
 
 
-def test_items_of_a_translated_answer_can_be_referred_to(sdk: openai.OpenAI, fake: FakeProvider) -> None:
+def test_items_of_translated_answer_can_be_referenced(sdk: openai.OpenAI, fake: FakeProvider) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
     ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}, *references(first.output)], False)
-    told = fake.received[-1].document["messages"]
-    assert told[-1]["role"] == "assistant" and told[-1]["content"].startswith("Hello")
+    relayed_messages = fake.received[-1].document["messages"]
+    assert relayed_messages[-1]["role"] == "assistant" and relayed_messages[-1]["content"].startswith("Hello")
 
 
-def test_items_are_sent_whole_to_a_provider_that_did_not_write_them(sdk: openai.OpenAI, fake: FakeProvider) -> None:
+def test_referenced_items_are_sent_whole_to_other_providers(sdk: openai.OpenAI, fake: FakeProvider) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-responses"]]))
@@ -106,7 +106,7 @@ def test_long_items_can_be_referenced_up_to_a_limit(sdk: openai.OpenAI, fake: Fa
     assert refused.value.status_code == 413
 
 
-def test_items_can_be_referred_to_while_the_archive_is_off(
+def test_items_can_be_referenced_while_archive_is_off(
     settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     llm = {**settings["llm"], "archive": {"enabled": False}}
@@ -115,13 +115,13 @@ def test_items_can_be_referred_to_while_the_archive_is_off(
         openai.OpenAI(base_url=f"{server.url}/v1", api_key=server.key, max_retries=0) as sdk,
     ):
         for stream in (False, True):
-            test_items_of_a_scripted_answer_can_be_referred_to(sdk, stream)
+            test_items_of_scripted_answer_can_be_referenced(sdk, stream)
         unknown = {"type": "item_reference", "id": f"msg_{'0' * 30}"}
         with pytest.raises(openai.BadRequestError, match=r"the archive is off.*store: false"):
             ask(sdk, "scripted", [unknown], False)
 
 
-def test_redaction_does_not_change_items_that_are_referred_to(sdk: openai.OpenAI, fake: FakeProvider) -> None:
+def test_redaction_does_not_change_referenced_items(sdk: openai.OpenAI, fake: FakeProvider) -> None:
     secret = "sk-proj-abc123def456ghi789jkl0"
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"].replace(b"Hello", secret.encode())]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
@@ -129,7 +129,7 @@ def test_redaction_does_not_change_items_that_are_referred_to(sdk: openai.OpenAI
     assert fake.received[-1].document["messages"][0]["content"].startswith(secret)
 
 
-def test_items_of_another_key_cannot_be_referred_to(server: Server, sdk: openai.OpenAI, fake: FakeProvider) -> None:
+def test_items_of_another_key_cannot_be_referenced(server: Server, sdk: openai.OpenAI, fake: FakeProvider) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "A secret"}], False)
     with server.client() as client:
@@ -215,7 +215,7 @@ def test_anthropics_client_run_tools_come_back_as_tool_use(server: Server, fake:
 
 
 @pytest.mark.parametrize("model", ["chat-model", "gemini-model"])
-def test_a_repeated_user_agent_is_relayed_once(server: Server, fake: FakeProvider, model: str) -> None:
+def test_repeated_user_agent_is_relayed_once(server: Server, fake: FakeProvider, model: str) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE["gemini" if model == "gemini-model" else "openai-chat"]]))
     body = json.dumps({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}).encode()
     lines = [
@@ -266,7 +266,7 @@ def test_a_repeated_user_agent_is_relayed_once(server: Server, fake: FakeProvide
         ("/v1/rerank", "x-api-key", "openai"),
     ],
 )
-def test_apis_that_are_not_served_say_so_in_their_own_format(server: Server, path: str, shown: str, kind: str) -> None:
+def test_unserved_apis_get_errors_in_their_own_format(server: Server, path: str, shown: str, kind: str) -> None:
     secret = f"Bearer {server.key}" if shown == "authorization" else server.key
     more = {"anthropic-version": "2023-06-01"} if kind == "anthropic" else {}
     with server.client("") as client:
@@ -288,7 +288,7 @@ def test_apis_that_are_not_served_say_so_in_their_own_format(server: Server, pat
     ("path", "status", "kind"),
     [("/v1/realtime", 404, "openai"), ("/v1/responses", 426, ""), ("/v1/realtime/x", 404, "openai")],
 )
-def test_a_websocket_to_an_api_that_is_not_served_is_refused(server: Server, path: str, status: int, kind: str) -> None:
+def test_websocket_to_unserved_api_is_refused(server: Server, path: str, status: int, kind: str) -> None:
     headers = {"Authorization": f"Bearer {server.key}"}
     with (
         pytest.raises(InvalidStatus) as refused,
@@ -311,7 +311,7 @@ def test_a_websocket_to_an_api_that_is_not_served_is_refused(server: Server, pat
         ("/models/chat-model:generateContent", {"contents": [{"role": "user", "parts": [{"text": "a"}]}]}),
     ],
 )
-def test_clients_whose_base_url_lacks_the_version_are_served(
+def test_clients_with_unversioned_base_url_are_served(
     client: httpx.Client, fake: FakeProvider, path: str, body: dict[str, Any]
 ) -> None:
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
@@ -321,12 +321,12 @@ def test_clients_whose_base_url_lacks_the_version_are_served(
 
 
 @pytest.mark.parametrize("path", ["/messages", "/models", "/models/m", "/files", "/batches", "/completions"])
-def test_the_console_still_answers_at_such_paths(client: httpx.Client, path: str) -> None:
+def test_console_answers_at_unversioned_paths(client: httpx.Client, path: str) -> None:
     assert "text/html" in client.get(path, headers={"accept": "text/html"}).headers.get("content-type", "")
 
 
 @pytest.mark.parametrize("header", ["authorization", "x-api-key", "x-goog-api-key"])
-def test_models_are_listed_without_a_version(server: Server, header: str) -> None:
+def test_models_are_listed_without_version_in_path(server: Server, header: str) -> None:
     secret = f"Bearer {server.key}" if header == "authorization" else server.key
     with server.client("", **{header: secret}) as client:
         listed = client.get("/models").json()
@@ -337,9 +337,7 @@ def test_models_are_listed_without_a_version(server: Server, header: str) -> Non
 
 @pytest.mark.parametrize("path", ["/v1/unknown", "/v2/rerank", "/unknown/deep"])
 @pytest.mark.parametrize(("header", "expected"), [("x-api-key", "not_found_error"), ("x-goog-api-key", "NOT_FOUND")])
-def test_an_unknown_path_is_not_found_for_keys_of_model_apis(
-    server: Server, path: str, header: str, expected: str
-) -> None:
+def test_unknown_path_with_model_api_key_is_not_found(server: Server, path: str, header: str, expected: str) -> None:
     with server.client("") as client:
         answer = client.post(path, json={"model": "m"}, headers={header: server.key})
     assert answer.status_code == 404, answer.text
@@ -349,7 +347,7 @@ def test_an_unknown_path_is_not_found_for_keys_of_model_apis(
 
 
 @pytest.mark.parametrize("header", ["x-api-key", "x-goog-api-key"])
-def test_other_routes_say_what_these_headers_are_for(server: Server, header: str) -> None:
+def test_other_routes_explain_model_api_headers(server: Server, header: str) -> None:
     with server.client("", **{header: server.key}) as client:
         refused = [client.get("/v1/sandboxes"), client.post("/v1/sandboxes", json={}), client.get("/v1/images")]
     for answer in refused:

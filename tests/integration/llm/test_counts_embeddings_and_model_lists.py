@@ -12,7 +12,7 @@ def count(model: str) -> dict[str, object]:
     return {"model": model, "messages": [{"role": "user", "content": "How long is this?"}]}
 
 
-def test_tokens_are_counted_by_who_can(client: httpx.Client, fake: FakeProvider) -> None:
+def test_provider_counts_tokens(client: httpx.Client, fake: FakeProvider) -> None:
     fake.always_respond(json_response({"input_tokens": 42}))
     answer = client.post("/v1/messages/count_tokens", json=count("anthropic-model"))
     assert answer.json() == {"input_tokens": 42}
@@ -22,13 +22,13 @@ def test_tokens_are_counted_by_who_can(client: httpx.Client, fake: FakeProvider)
     assert fake.received[1].target.endswith("/models/upstream-model:countTokens")
 
 
-def test_settings_of_answers_are_not_sent_with_a_count(client: httpx.Client, fake: FakeProvider) -> None:
+def test_answer_settings_are_not_sent_with_token_count(client: httpx.Client, fake: FakeProvider) -> None:
     fake.always_respond(json_response({"input_tokens": 42}))
     client.post("/v1/messages/count_tokens", json=count("anthropic-alone"))
     assert "temperature" not in fake.received[0].document
 
 
-def test_and_guessed_where_nobody_can(client: httpx.Client, fake: FakeProvider) -> None:
+def test_tokens_are_estimated_if_provider_cannot_count(client: httpx.Client, fake: FakeProvider) -> None:
     answer = client.post("/v1/messages/count_tokens", json=count("chat-model"))
     assert 1 <= answer.json()["input_tokens"] <= 30
     assert answer.headers["x-paddock-estimated"] == "true" and not fake.received
@@ -36,7 +36,7 @@ def test_and_guessed_where_nobody_can(client: httpx.Client, fake: FakeProvider) 
     assert client.post("/v1beta/models/chat-model:countTokens", json=body).json()["totalTokens"] >= 1
 
 
-def test_embeddings_pass_and_are_translated(client: httpx.Client, fake: FakeProvider) -> None:
+def test_embeddings_are_relayed_and_translated(client: httpx.Client, fake: FakeProvider) -> None:
     given = {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}], "model": "x"}
     fake.always_respond(json_response({**given, "usage": {"prompt_tokens": 3, "total_tokens": 3}}))
     answer = client.post("/v1/embeddings", json={"model": "chat-model", "input": "text"})
@@ -50,7 +50,7 @@ def test_embeddings_pass_and_are_translated(client: httpx.Client, fake: FakeProv
     assert answer.json()["data"][0]["embedding"] == [0.25]
 
 
-def test_a_provider_without_embeddings_says_so(client: httpx.Client) -> None:
+def test_provider_without_embeddings_gets_clear_error(client: httpx.Client) -> None:
     answer = client.post("/v1/embeddings", json={"model": "anthropic-model", "input": "text"})
     assert answer.status_code == 400 and "anthropic" in answer.json()["error"]["message"]
 

@@ -84,12 +84,12 @@ def test_one_connection_serves_models_and_everything_else_in_turn(server: Server
 
 def test_requests_may_arrive_in_any_pieces(server: Server, line: Line) -> None:
     whole = question(server)
-    for place in (1, 10, 60, len(whole) - len(BODY), len(whole) - 1):
+    for split in (1, 10, 60, len(whole) - len(BODY), len(whole) - 1):
         line.send(question(server))
         assert line.read()[0] == 200
-        line.send(whole[:place])
-        line.send(whole[place:])
-        assert line.read()[0] == 200, place
+        line.send(whole[:split])
+        line.send(whole[split:])
+        assert line.read()[0] == 200, split
 
 
 def test_two_requests_in_one_piece_are_both_answered(server: Server, line: Line) -> None:
@@ -109,7 +109,7 @@ def test_request_during_an_answer_is_answered_next(server: Server, line: Line) -
     assert status == 200 and "items" in json.loads(body)
 
 
-def test_the_names_of_requests_are_kept(server: Server, line: Line) -> None:
+def test_valid_request_ids_are_kept(server: Server, line: Line) -> None:
     line.send(question(server, X_Request_ID="mine-1"))
     assert line.read()[1]["x-request-id"] == "mine-1"
     line.send(question(server, X_Request_ID="not allowed!"))
@@ -123,7 +123,7 @@ def test_unknown_host_names_are_refused(server: Server, line: Line) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "pk-wrong"])
-def test_a_key_is_needed(server: Server, line: Line, key: str) -> None:
+def test_key_is_required(server: Server, line: Line, key: str) -> None:
     line.send(question(server).replace(server.key.encode(), key.encode()))
     status, headers, body = line.read()
     assert status == 401 and "error" in json.loads(body) and headers["x-request-id"]
@@ -143,7 +143,7 @@ def test_ordinary_client_works_on_the_main_port(server: Server) -> None:
             assert "data: [DONE]" in answer.read().decode()
 
 
-def test_client_that_leaves_after_the_last_event_has_the_whole_answer(server: Server) -> None:
+def test_disconnect_after_last_event_counts_as_complete_answer(server: Server) -> None:
     """Some clients end the connection as soon as they have read that the answer is over."""
     body = json.dumps({**json.loads(BODY), "stream": True}).encode()
     with server.client() as client:

@@ -41,13 +41,13 @@ def children() -> list[int]:
     return found
 
 
-def test_worker_gives_the_same_result_as_the_server() -> None:
+def test_worker_and_server_results_are_equal() -> None:
     async def scenario() -> None:
         workers = WorkerPool(1)
         try:
             here = build_provider_request(PLAN, body(50))
-            made, said = await workers.run_task("make", PLAN, body(50))
-            assert said == here.body
+            made, built_body = await workers.run_task("make", PLAN, body(50))
+            assert built_body == here.body
             assert here.request is not None
             assert made.request.tools == here.request.tools and made.request.exchange == "x-1"
             assert made.request.messages == []
@@ -91,8 +91,8 @@ def test_cancelled_request_does_not_affect_others() -> None:
             await asyncio.sleep(0)
             leaving.cancel()
             await asyncio.gather(leaving, return_exceptions=True)
-            _, said = await workers.run_task("make", PLAN, body(1))
-            assert said == build_provider_request(PLAN, body(1)).body
+            _, built_body = await workers.run_task("make", PLAN, body(1))
+            assert built_body == build_provider_request(PLAN, body(1)).body
         finally:
             await workers.close()
         assert children() == []
@@ -106,8 +106,8 @@ def test_full_queue_refuses_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         workers = WorkerPool(1)
         try:
-            asked: list[Any] = [asyncio.create_task(workers.run_task("make", PLAN, body(5000))) for _ in range(6)]
-            results = await asyncio.gather(*asked, return_exceptions=True)
+            tasks: list[Any] = [asyncio.create_task(workers.run_task("make", PLAN, body(5000))) for _ in range(6)]
+            results = await asyncio.gather(*tasks, return_exceptions=True)
             refused = [each for each in results if isinstance(each, WorkersBusy)]
             assert refused and len(refused) < 6
             assert all(isinstance(each, tuple | WorkersBusy) for each in results), results

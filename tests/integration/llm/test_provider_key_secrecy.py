@@ -34,10 +34,10 @@ def found_in(directory: Path, secret: bytes) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file() and secret in path.read_bytes()]
 
 
-def test_no_key_of_a_provider_leaves_the_server(
+def test_provider_keys_stay_on_the_server(
     server: Server, client: httpx.Client, fake: FakeProvider, sandbox: str
 ) -> None:
-    told: list[str] = []
+    visible_texts: list[str] = []
     leaks = f"key {PROVIDER_KEY} is bad"
     for format in sorted(MODELS):
         path, body = request(format, MODELS[format])
@@ -46,18 +46,20 @@ def test_no_key_of_a_provider_leaves_the_server(
                 json_response({"error": {"message": leaks, "type": "x"}}, status, headers=[("x-echo", PROVIDER_KEY)])
             )
             answer = client.post(path, json=body)
-            told += [answer.text, str(answer.headers)]
+            visible_texts += [answer.text, str(answer.headers)]
         fake.always_respond(PlannedResponse(raw=f"{PROVIDER_KEY} nonsense\r\n\r\n".encode()))
-        told.append(client.post(path, json=body).text)
+        visible_texts.append(client.post(path, json=body).text)
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     output, code = run_in_sandbox(client, sandbox, f"python3 - <<'END'\n{ASK}\nEND")
     assert code == 0 and "Hello" in output, output
-    told += [
+    visible_texts += [
         output,
         run_in_sandbox(client, sandbox, "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'")[0],
     ]
-    told += [client.get(path).text for path in ("/v1/llm", "/v1/exchanges", "/v1/models", "/v1/keys", "/v1/sandboxes")]
-    assert PROVIDER_KEY not in "\n".join(told)
+    visible_texts += [
+        client.get(path).text for path in ("/v1/llm", "/v1/exchanges", "/v1/models", "/v1/keys", "/v1/sandboxes")
+    ]
+    assert PROVIDER_KEY not in "\n".join(visible_texts)
     assert PROVIDER_KEY not in server.log()
     assert found_in(server.data, PROVIDER_KEY.encode()) == []
 
@@ -81,8 +83,8 @@ def test_key_quoted_by_a_provider_is_redacted(
     if streamed:
         half = len(PROVIDER_KEY) // 2
         pieces = [PROVIDER_KEY[:half], PROVIDER_KEY[half:]]
-        said = [STREAM["openai-chat"][2].replace(b"Hel", piece.encode()) for piece in pieces]
-        fake.always_respond(sse_response([*STREAM["openai-chat"][:2], *said, *STREAM["openai-chat"][3:]]))
+        secret_events = [STREAM["openai-chat"][2].replace(b"Hel", piece.encode()) for piece in pieces]
+        fake.always_respond(sse_response([*STREAM["openai-chat"][:2], *secret_events, *STREAM["openai-chat"][3:]]))
     else:
         fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"].replace(b"Hello", PROVIDER_KEY.encode())]))
     path, body = request("openai-chat", "chat-model", stream=streamed)

@@ -24,7 +24,7 @@ def frugal(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
         yield made
 
 
-def test_client_that_hangs_up_is_charged_for_the_prompt(frugal: httpx.Client, fake: FakeProvider) -> None:
+def test_disconnecting_client_is_charged_for_the_prompt(frugal: httpx.Client, fake: FakeProvider) -> None:
     fake.always_respond(PlannedResponse(before=0.9))
     path, body = request("openai-chat", "chat-model", text="word " * 20_000)
     with pytest.raises(httpx.ReadTimeout):
@@ -46,9 +46,7 @@ def test_failing_model_does_not_block_others_of_its_provider(client: httpx.Clien
     assert {client.post(path, json=good).status_code for _ in range(3)} == {200}
 
 
-def test_requests_with_too_many_values_are_refused_if_they_must_be_parsed(
-    client: httpx.Client, fake: FakeProvider
-) -> None:
+def test_parsed_requests_with_too_many_values_are_refused(client: httpx.Client, fake: FakeProvider) -> None:
     fake.always_respond(GOOD)
     messages = [{"role": "user", "content": "x"}] * 60_000
     body = {"model": "chat-model", "max_tokens": 5, "messages": messages}

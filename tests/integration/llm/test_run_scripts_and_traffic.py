@@ -61,7 +61,7 @@ async def ask(paddock: PaddockServer, sandbox: Sandbox, model: str) -> str:
     return (result.stdout + result.stderr).decode()
 
 
-async def test_a_run_is_answered_by_its_script_on_a_server_without_models(data: Path) -> None:
+async def test_run_script_answers_on_server_without_models(data: Path) -> None:
     async with server(data, demo=False) as paddock:
         gateway = paddock.gateway
         gateway.routes.run_scripts.add("run-1", HELLO, ME)
@@ -70,9 +70,15 @@ async def test_a_run_is_answered_by_its_script_on_a_server_without_models(data: 
         changes = asyncio.create_task(gateway.run_traffic.wait_for_change("run-1", ModelUsage()))
         assert await ask(paddock, own, "script-run-1") == "Hello there."
         assert (await changes).under_way == 1
-        told = gateway.run_traffic.traffic_of("run-1")
-        assert (told.requests, told.failed, told.under_way, told.scripted, told.cost) == (1, 0, 0, True, 0.0)
-        assert told.input_tokens > 0 and told.output_tokens > 0 and told.model == "script-run-1"
+        traffic = gateway.run_traffic.traffic_of("run-1")
+        assert (traffic.requests, traffic.failed, traffic.under_way, traffic.scripted, traffic.cost) == (
+            1,
+            0,
+            0,
+            True,
+            0.0,
+        )
+        assert traffic.input_tokens > 0 and traffic.output_tokens > 0 and traffic.model == "script-run-1"
         await gateway.archive.flush()
         ((kept,), _) = await gateway.archive.list_exchanges(ME, ExchangeFilters(run="run-1"))
         assert (kept.provider_kind, kept.provider, kept.sandbox) == ("script", "script of a run", own.id)
@@ -124,10 +130,10 @@ async def test_models_from_the_environment_name_their_origin(data: Path) -> None
         transport = httpx.ASGITransport(paddock.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             answer = await client.get("/v1/llm", headers={"Authorization": f"Bearer {key}"})
-    told = answer.json()
-    assert [(each["name"], each["foundIn"]) for each in told["providers"]] == [("anthropic", "ANTHROPIC_API_KEY")]
-    assert [pattern["name"] for pattern in told["patterns"]] == ["*"]
+    overview = answer.json()
+    assert [(each["name"], each["foundIn"]) for each in overview["providers"]] == [("anthropic", "ANTHROPIC_API_KEY")]
+    assert [pattern["name"] for pattern in overview["patterns"]] == ["*"]
     # The provider cannot be reached, so the names that are known without it are offered.
-    assert {(model["provider"], model["pattern"]) for model in told["models"]} == {("anthropic", "*")}
-    assert "Connection refused" in told["providers"][0]["listProblem"]
-    assert secret not in json.dumps(told)
+    assert {(model["provider"], model["pattern"]) for model in overview["models"]} == {("anthropic", "*")}
+    assert "Connection refused" in overview["providers"][0]["listProblem"]
+    assert secret not in json.dumps(overview)

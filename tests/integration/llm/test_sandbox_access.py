@@ -72,8 +72,8 @@ class Running:
 
     async def ask(self, sandbox: Sandbox, *key: str) -> Any:
         """The proxy's answer to a program in a sandbox: the caller's identity, a status or an error."""
-        said = await self.run(sandbox, "python3", "-c", ASK, *key)
-        return json.loads(said) if said.startswith("{") else said
+        output = await self.run(sandbox, "python3", "-c", ASK, *key)
+        return json.loads(output) if output.startswith("{") else output
 
     async def secret(self, sandbox: Sandbox) -> str:
         return (await self.run(sandbox, "printenv", "PADDOCK_LLM_KEY")).strip()
@@ -98,25 +98,25 @@ async def running(data: Path, **settings: Any) -> AsyncIterator[Running]:
     keys = ApiKeys(ApiKeyStore(store))
     callers = KeyAuthenticator(keys)
 
-    async def say_who(request: HttpRequest, reply: ResponseWriter) -> None:
+    async def answer_identity(request: HttpRequest, reply: ResponseWriter) -> None:
         shown = (request.header(b"authorization") or b"").decode().removeprefix("Bearer ")
         try:
             holder = await callers.identify(shown, request.tag)
         except PaddockError:
             return await reply.send(401, [], b"")
-        said = {"sandbox": holder.caller.sandbox, "tenant": holder.caller.tenant, "small": holder.allows("small")}
-        return await reply.send(200, [], json.dumps(said).encode())
+        identity = {"sandbox": holder.caller.sandbox, "tenant": holder.caller.tenant, "small": holder.allows("small")}
+        return await reply.send(200, [], json.dumps(identity).encode())
 
-    http_server = HttpServer(say_who, max_body=2**20, max_connections=1000)
+    http_server = HttpServer(answer_identity, max_body=2**20, max_connections=1000)
     handles = SandboxModelAccess(config.llm, keys, http_server)
     images = ImageStore(data / "images")
     fleet = Fleet(backend=backend, images=images, store=store, events=events, config=config, hooks=[handles])
-    keeper = Reconciler(fleet)
-    await keeper.open()
+    reconciler = Reconciler(fleet)
+    await reconciler.open()
     try:
         yield Running(fleet, keys, callers, backend)
     finally:
-        await keeper.close()
+        await reconciler.close()
         await fleet.close()
         await handles.close()
         await http_server.close()
@@ -211,7 +211,7 @@ async def test_claimed_pool_sandbox_gets_key_and_socket(data: Path) -> None:
         assert await machine.keys.list(sandbox=without.id) == []
 
 
-async def test_a_sandbox_of_a_pool_that_is_broken_is_replaced_with_its_key(data: Path) -> None:
+async def test_broken_pool_sandbox_is_replaced_with_its_key(data: Path) -> None:
     async with running(data, pools=[{"name": "ready", "image": "host", "size": 1}]) as machine:
         fleet = machine.fleet
 
@@ -226,14 +226,14 @@ async def test_a_sandbox_of_a_pool_that_is_broken_is_replaced_with_its_key(data:
         assert await machine.ask(made) == known_as(made)
 
 
-async def test_a_new_server_serves_the_sandboxes_it_finds(data: Path) -> None:
+async def test_restarted_server_serves_existing_sandboxes(data: Path) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, SandboxRequest())
-        holes = machine.backend.uplink_directory(sandbox.record)
-    assert (holes / "llm.sock").is_socket()  # As one that was killed leaves it, too.
+        uplinks = machine.backend.uplink_directory(sandbox.record)
+    assert (uplinks / "llm.sock").is_socket()  # As one that was killed leaves it, too.
     async with running(data) as machine:
         assert await machine.ask(sandbox) == known_as(sandbox)
-        assert [path.name for path in holes.iterdir()] == ["llm.sock"]
+        assert [path.name for path in uplinks.iterdir()] == ["llm.sock"]
         await machine.fleet.delete(ME, sandbox.id)
         assert await machine.revoked(sandbox)
 
@@ -258,7 +258,7 @@ async def test_key_is_revoked_with_its_sandbox(data: Path) -> None:
         assert await machine.keys.sandbox_ids() == []
 
 
-async def test_keys_of_sandboxes_that_ended_without_a_server_are_revoked(data: Path) -> None:
+async def test_keys_of_sandboxes_ended_while_server_was_down_are_revoked(data: Path) -> None:
     async with running(data) as machine:
         died, expired = [await machine.fleet.create(ME, SandboxRequest()) for _ in range(2)]
         await machine.fleet.sandboxes.update(expired.id, expires_at=datetime.now(UTC))
@@ -282,14 +282,14 @@ async def test_renewing_a_sandbox_extends_its_key(data: Path) -> None:
         assert await machine.ask(sandbox) == known_as(sandbox)
 
 
-async def test_the_key_is_in_the_sandbox_and_nowhere_else(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_key_is_only_in_the_sandbox(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, SandboxRequest())
         secret = await machine.secret(sandbox)
         assert await machine.ask(sandbox) == known_as(sandbox)
         assert secret not in (await machine.fleet.get(ME, sandbox.id)).model_dump_json()
-        told = await machine.fleet.events.read(f"sandbox/{sandbox.id}")
-        assert told and not any(secret in event.model_dump_json() for event in told)
+        sandbox_events = await machine.fleet.events.read(f"sandbox/{sandbox.id}")
+        assert sandbox_events and not any(secret in event.model_dump_json() for event in sandbox_events)
     for path in data.rglob("*"):
         if path.is_file() and not path.is_symlink():
             assert secret[12:].encode() not in path.read_bytes(), path
@@ -309,16 +309,16 @@ async def test_other_users_of_the_host_cannot_connect(data: Path) -> None:
             assert outcome in done.stderr.decode() and (done.returncode == 0) == (not outcome), done.stderr
 
 
-async def test_extensions_configure_access(data: Path) -> None:
+async def test_extensions_configure_model_access(data: Path) -> None:
     async with running(data, llm={"sandbox_models": ["small", "tiny-*"]}) as machine:
         fleet = machine.fleet
-        wishes = {
+        model_extensions = {
             "paddock.llm.models": "tiny-*, small",
             "paddock.llm.budget-requests": "5",
             "paddock.llm.budget-cost": "0.5",
             "paddock.llm.user": "ann@example.org",
         }
-        sandbox = await fleet.create(ME, SandboxRequest(extensions=wishes))
+        sandbox = await fleet.create(ME, SandboxRequest(extensions=model_extensions))
         key = await machine.key(sandbox)
         assert (key.models, key.budget.requests, key.budget.cost, key.budget.tokens, key.user) == (
             ("tiny-*", "small"),
@@ -347,7 +347,7 @@ async def test_extensions_configure_access(data: Path) -> None:
         assert (await fleet.list(ME))[1] == 2
 
 
-async def test_access_can_be_switched_off(data: Path) -> None:
+async def test_model_access_can_be_switched_off(data: Path) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, SandboxRequest(extensions={"paddock.llm": "off"}))
         assert "LLM" not in await machine.run(sandbox, "printenv")

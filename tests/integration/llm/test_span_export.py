@@ -172,7 +172,7 @@ def test_span_follows_the_genai_conventions(collector: Collector) -> None:
     assert "error.type" not in span["attributes"]
 
 
-def test_a_span_belongs_to_the_trace_of_the_client(collector: Collector) -> None:
+def test_span_belongs_to_client_trace(collector: Collector) -> None:
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     with tracing(TracingConfig(endpoint=collector.url)) as tracer:
         for _ in range(3):
@@ -247,7 +247,7 @@ def test_requests_through_the_server_are_traced(collector: Collector, fake: Fake
         ("x" * 100_000, False),
     ],
 )
-def test_only_a_well_formed_trace_context_is_taken(header: str, taken: bool) -> None:
+def test_malformed_trace_context_is_ignored(header: str, taken: bool) -> None:
     request = HttpRequest("POST", "/v1/messages", "", [(b"traceparent", header.encode())], b"")
     assert read_trace_parent(request) == (header if taken else None)
 
@@ -257,26 +257,30 @@ def test_span_has_all_request_parameters(collector: Collector) -> None:
     more = {"seed": 7, "stop": "END", "frequency_penalty": 0.1, "presence_penalty": 0.2, "n": 1, "tools": [tool]}
     with tracing(TracingConfig(endpoint=collector.url, content=True)) as tracer:
         tracer.record(an_exchange(request=json.dumps(REQUEST | more).encode(), answered_model="gemini-2.5-pro"))
-    told = collector.spans[0]["attributes"]
-    assert told["gen_ai.request.seed"] == 7 and told["gen_ai.request.stop_sequences"] == ["END"]
-    assert (told["gen_ai.request.frequency_penalty"], told["gen_ai.request.presence_penalty"]) == (0.1, 0.2)
-    assert told["gen_ai.response.model"] == "gemini-2.5-pro"
-    assert json.loads(told["gen_ai.tool.definitions"])[0]["name"] == "look"
-    assert "gen_ai.request.choice.count" not in told
+    attributes = collector.spans[0]["attributes"]
+    assert attributes["gen_ai.request.seed"] == 7 and attributes["gen_ai.request.stop_sequences"] == ["END"]
+    assert (attributes["gen_ai.request.frequency_penalty"], attributes["gen_ai.request.presence_penalty"]) == (0.1, 0.2)
+    assert attributes["gen_ai.response.model"] == "gemini-2.5-pro"
+    assert json.loads(attributes["gen_ai.tool.definitions"])[0]["name"] == "look"
+    assert "gen_ai.request.choice.count" not in attributes
 
 
 def test_content_is_exported_only_if_configured(collector: Collector) -> None:
     for content in (False, True):
         with tracing(TracingConfig(endpoint=collector.url, content=content)) as tracer:
             tracer.record(an_exchange())
-    silent, telling = (span["attributes"] for span in collector.spans)
-    assert "secret" not in str(silent) and "What is this" not in str(silent)
-    assert json.loads(telling["gen_ai.system_instructions"]) == [{"type": "text", "content": "Be brief."}]
-    assert json.loads(telling["gen_ai.input.messages"]) == [
+    without_content, with_content = (span["attributes"] for span in collector.spans)
+    assert "secret" not in str(without_content) and "What is this" not in str(without_content)
+    assert json.loads(with_content["gen_ai.system_instructions"]) == [{"type": "text", "content": "Be brief."}]
+    assert json.loads(with_content["gen_ai.input.messages"]) == [
         {"role": "user", "parts": [{"type": "text", "content": "What is this?"}]}
     ]
-    said = {"role": "assistant", "parts": [{"type": "text", "content": "A secret."}], "finish_reason": "length"}
-    assert json.loads(telling["gen_ai.output.messages"]) == [said]
+    expected_message = {
+        "role": "assistant",
+        "parts": [{"type": "text", "content": "A secret."}],
+        "finish_reason": "length",
+    }
+    assert json.loads(with_content["gen_ai.output.messages"]) == [expected_message]
 
 
 def test_long_conversation_is_cut_to_its_end_without_images(collector: Collector) -> None:
@@ -286,15 +290,15 @@ def test_long_conversation_is_cut_to_its_end_without_images(collector: Collector
     messages = [*old, {"role": "user", "content": [picture, {"type": "text", "text": "the last"}]}]
     with tracing(TracingConfig(endpoint=collector.url, content=True)) as tracer:
         tracer.record(an_exchange(request=json.dumps({"model": "fast", "messages": messages}).encode()))
-    told = collector.spans[0]["attributes"]["gen_ai.input.messages"]
-    assert 200_000 < len(told) < 262_144
-    assert json.loads(told)[-1]["parts"] == [
+    input_messages = collector.spans[0]["attributes"]["gen_ai.input.messages"]
+    assert 200_000 < len(input_messages) < 262_144
+    assert json.loads(input_messages)[-1]["parts"] == [
         {"type": "blob", "modality": "image", "mime_type": "image/png"},
         {"type": "text", "content": "the last"},
     ]
 
 
-def test_langfuse_gets_what_it_reads(collector: Collector) -> None:
+def test_span_has_langfuse_attributes(collector: Collector) -> None:
     settings = TracingConfig(
         langfuse_url=f"{collector.url}/", langfuse_public_key="pk", langfuse_secret_key=SecretStr("sk"), content=True
     )
@@ -309,13 +313,13 @@ def test_langfuse_gets_what_it_reads(collector: Collector) -> None:
         tracer.record(an_exchange(stream=True, response=[(0.5, stream[:30]), (0.6, stream[30:])]))
     assert collector.paths == ["/api/public/otel/v1/traces"]
     assert collector.headers[0]["authorization"] == "Basic " + base64.b64encode(b"pk:sk").decode()
-    told = collector.spans[0]["attributes"]
-    assert told["langfuse.observation.type"] == "generation"
-    assert told["langfuse.observation.model.name"] == "gpt-4o"
-    assert told["langfuse.session.id"] == "session-1" and told["langfuse.user.id"] == "someone"
-    assert told["langfuse.observation.completion_start_time"] == "2023-11-14T22:13:20.500000+00:00"
-    assert json.loads(told["langfuse.observation.cost_details"]) == {"total": 0.25}
-    tokens = json.loads(told["langfuse.observation.usage_details"])
+    attributes = collector.spans[0]["attributes"]
+    assert attributes["langfuse.observation.type"] == "generation"
+    assert attributes["langfuse.observation.model.name"] == "gpt-4o"
+    assert attributes["langfuse.session.id"] == "session-1" and attributes["langfuse.user.id"] == "someone"
+    assert attributes["langfuse.observation.completion_start_time"] == "2023-11-14T22:13:20.500000+00:00"
+    assert json.loads(attributes["langfuse.observation.cost_details"]) == {"total": 0.25}
+    tokens = json.loads(attributes["langfuse.observation.usage_details"])
     assert tokens == {
         "input": 30,
         "cache_read_input_tokens": 60,
@@ -323,8 +327,8 @@ def test_langfuse_gets_what_it_reads(collector: Collector) -> None:
         "output": 20,
         "total": 120,
     }
-    assert json.loads(told["langfuse.observation.output"])[0]["parts"] == [{"type": "text", "content": "Hi"}]
-    assert told["gen_ai.response.finish_reasons"] == ["stop"]
+    assert json.loads(attributes["langfuse.observation.output"])[0]["parts"] == [{"type": "text", "content": "Hi"}]
+    assert attributes["gen_ai.response.finish_reasons"] == ["stop"]
 
 
 @pytest.mark.parametrize(
@@ -382,7 +386,7 @@ def test_unreachable_collector_does_not_slow_requests(way: str, monkeypatch: pyt
         assert time.perf_counter() - started < 10.0
 
 
-def test_queue_is_bounded(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
+def test_span_queue_is_bounded(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
     monkeypatch.setattr("paddock.llm.metering.span_export._MAX_QUEUED_BYTES", 1000)
     with tracing(TracingConfig(endpoint=collector.url)) as tracer:
         tracer.record(an_exchange(request=b"x" * 2000))

@@ -28,7 +28,7 @@ GOOD = PlannedResponse(pieces=[WHOLE["openai-chat"]])
         if format != "gemini" or not body.startswith(b'{"m')
     ],
 )
-def test_a_body_that_is_no_request_gets_400_in_its_format(client: httpx.Client, format: str, body: bytes) -> None:
+def test_invalid_body_gets_400_in_client_format(client: httpx.Client, format: str, body: bytes) -> None:
     path, _ = request(format, MODELS[format])
     answer = client.post(path, content=body)
     assert answer.status_code == 400, answer.text
@@ -36,7 +36,7 @@ def test_a_body_that_is_no_request_gets_400_in_its_format(client: httpx.Client, 
     assert answer.headers["x-should-retry"] == "false"
 
 
-def test_a_body_may_be_large_but_not_too_large(client: httpx.Client, fake: FakeProvider) -> None:
+def test_body_size_is_limited(client: httpx.Client, fake: FakeProvider) -> None:
     fake.always_respond(GOOD)
     path, body = request("openai-chat", "chat-model", text="x" * 50_000_000)
     assert client.post(path, json=body).status_code == 200
@@ -46,7 +46,7 @@ def test_a_body_may_be_large_but_not_too_large(client: httpx.Client, fake: FakeP
     assert answer.status_code == 413 and answer.json()["error"]["type"] == "request_too_large"
 
 
-def test_no_key_no_answer(server: Server) -> None:
+def test_request_without_key_is_refused(server: Server) -> None:
     for format in FORMATS:
         path, body = request(format, MODELS[format])
         with server.client("") as stranger:
@@ -55,7 +55,7 @@ def test_no_key_no_answer(server: Server) -> None:
             assert stranger.post(path, json=body, headers={"x-api-key": "sk-nonsense"}).status_code == 401
 
 
-def test_an_unknown_model_is_told_what_there_is(client: httpx.Client) -> None:
+def test_error_for_unknown_model_lists_known_models(client: httpx.Client) -> None:
     for format in FORMATS:
         path, body = request(format, "no-such-model")
         answer = client.post(path, json=body)
@@ -64,7 +64,7 @@ def test_an_unknown_model_is_told_what_there_is(client: httpx.Client) -> None:
         assert "no-such-model" in message and "chat-model" in message and "wild-*" in message
 
 
-def test_a_websocket_is_told_to_use_http(client: httpx.Client) -> None:
+def test_websocket_gets_hint_to_use_http(client: httpx.Client) -> None:
     upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
     answer = client.get("/v1/responses", headers={**upgrade, "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="})
     assert answer.status_code == 426
@@ -122,7 +122,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("trouble", sorted(TROUBLES))
-def test_a_fallback_answers_when_the_first_cannot(
+def test_fallback_answers_if_first_provider_fails(
     client: httpx.Client, fake: FakeProvider, other: FakeProvider, trouble: str
 ) -> None:
     fake.always_respond(TROUBLES[trouble])
@@ -133,7 +133,7 @@ def test_a_fallback_answers_when_the_first_cannot(
     assert other.received[0].document["model"] == "second"
 
 
-def test_unreachable_provider_goes_to_the_fallback(client: httpx.Client, other: FakeProvider) -> None:
+def test_fallback_answers_for_unreachable_provider(client: httpx.Client, other: FakeProvider) -> None:
     other.always_respond(GOOD)
     path, body = request("openai-chat", "gone")
     assert client.post(path, json=body).status_code == 200
@@ -142,7 +142,7 @@ def test_unreachable_provider_goes_to_the_fallback(client: httpx.Client, other: 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("translated", [False, True])
 @pytest.mark.parametrize("way", ["clean end", "cut", "stall"])
-def test_a_stream_that_breaks_off_never_ends_cleanly(
+def test_truncated_stream_never_ends_cleanly(
     client: httpx.Client, fake: FakeProvider, format: str, translated: bool, way: str
 ) -> None:
     provider = ("anthropic" if format != "anthropic" else "openai-chat") if translated else format
@@ -170,7 +170,7 @@ def test_disconnect_before_the_first_byte_cancels_the_upstream_request(server: S
     eventually(lambda: fake.disconnects >= 1 and not fake.open)
 
 
-def test_limits_say_how_long_to_wait(client: httpx.Client, fake: FakeProvider) -> None:
+def test_rate_limit_errors_have_retry_after(client: httpx.Client, fake: FakeProvider) -> None:
     fake.always_respond(GOOD)
     path, body = request("openai-chat", "seldom")
     statuses = [client.post(path, json=body).status_code for _ in range(3)]
@@ -220,13 +220,13 @@ def test_oversized_event_breaks_the_stream(client: httpx.Client, fake: FakeProvi
     assert answer.status_code == 502 and "large" in answer.text
 
 
-def test_garbage_events_are_an_error_and_not_an_answer(client: httpx.Client, fake: FakeProvider) -> None:
+def test_malformed_events_are_an_error(client: httpx.Client, fake: FakeProvider) -> None:
     fake.always_respond(sse_response([b"data: {not json}\n\n"]))
     path, body = request("anthropic", "chat-model", stream=True)
     assert client.post(path, json=body).status_code == 502
 
 
-def test_a_duplicate_finish_ends_once(client: httpx.Client, fake: FakeProvider) -> None:
+def test_duplicate_finish_ends_stream_once(client: httpx.Client, fake: FakeProvider) -> None:
     pieces = STREAM["openai-chat"]
     fake.always_respond(sse_response([*pieces[:-1], pieces[-3], *pieces[-2:]]))
     path, body = request("anthropic", "chat-model", stream=True)

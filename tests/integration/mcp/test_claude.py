@@ -30,7 +30,7 @@ otherwise: {say: This was not to be said.}
 """
 
 
-async def test_claude_uses_a_tool_of_a_server_outside_its_sandbox(data: Path) -> None:
+async def test_claude_uses_tool_of_declared_server(data: Path) -> None:
     if not INSTALLED.exists():
         pytest.fail("claude is not installed; run `make setup-test`")
     config = Config.model_validate(
@@ -46,9 +46,13 @@ async def test_claude_uses_a_tool_of_a_server_outside_its_sandbox(data: Path) ->
             calc = McpServer(name="calc", url=servers.calculator, headers={"Authorization": "Bearer ${TOKEN}"})
             paddock.gateway.routes.run_scripts.add("run-1", SCRIPT, "me")
             paddock.gateway.run_traffic.start_counting("run-1", "me")
-            wishes = {"paddock.llm.run": "run-1", "paddock.llm.models": "script-run-1", **mcp_servers_extension([calc])}
+            sandbox_extensions = {
+                "paddock.llm.run": "run-1",
+                "paddock.llm.models": "script-run-1",
+                **mcp_servers_extension([calc]),
+            }
             volume = VolumeRequest(name="clis", host_path=str(INSTALLED), target="/clis", read_only=True)
-            sandbox = await paddock.fleet.create("me", SandboxRequest(extensions=wishes, volumes=(volume,)))
+            sandbox = await paddock.fleet.create("me", SandboxRequest(extensions=sandbox_extensions, volumes=(volume,)))
             inside = await paddock.fleet.running_client("me", sandbox.id)
             servers_file = json.dumps({"mcpServers": {"calc": {"type": "http", "url": mcp_server_url("calc")}}})
             words = [

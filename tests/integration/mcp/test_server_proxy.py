@@ -52,7 +52,7 @@ try:
 except (OSError, http.client.HTTPException) as error:
     print(json.dumps([0, type(error).__name__, {}]))
 """
-TALK = """
+TOOL_CLIENT = """
 import http.client, json, sys
 name, session = sys.argv[1], None
 def post(method, params=None, number=None):
@@ -87,7 +87,7 @@ print(json.dumps([hello["serverInfo"]["name"], tools, added, counted, to.getresp
 @dataclass
 class Running:
     fleet: Fleet
-    bridges: McpServerProxies
+    proxies: McpServerProxies
     backend: LocalBackend
 
     async def sandbox(self, *servers: McpServer) -> Sandbox:
@@ -103,12 +103,12 @@ class Running:
     ) -> tuple[int, str, dict[str, str]]:
         """Send a request from the sandbox; return status, body and headers (no status if the connection broke)."""
         shown = json.dumps({name.replace("_", "-"): value for name, value in headers.items()})
-        said = await self.run(sandbox, "python3", "-c", CLIENT, method, path, shown, str(size))
-        status, body, answered = json.loads(said)
+        output = await self.run(sandbox, "python3", "-c", CLIENT, method, path, shown, str(size))
+        status, body, answered = json.loads(output)
         return status, body, answered
 
-    async def talk(self, sandbox: Sandbox, name: str = "calc") -> Any:
-        return json.loads(await self.run(sandbox, "python3", "-c", TALK, name))
+    async def use_tools(self, sandbox: Sandbox, name: str = "calc") -> Any:
+        return json.loads(await self.run(sandbox, "python3", "-c", TOOL_CLIENT, name))
 
 
 @asynccontextmanager
@@ -119,19 +119,19 @@ async def running(data: Path, secrets: dict[str, str] | None = None) -> AsyncIte
     backend = LocalBackend(LocalBackendSettings(data=data))
     store = await Store.open(data / "paddock.db")
     events = await EventLog.open(store)
-    bridges = McpServerProxies(
+    proxies = McpServerProxies(
         (secrets or {}).get, McpAddressPolicy(("127.0.0.1", "localhost"), config.sandboxes.port_range)
     )
     images = ImageStore(data / "images")
-    fleet = Fleet(backend=backend, images=images, store=store, events=events, config=config, hooks=[bridges])
-    keeper = Reconciler(fleet)
-    await keeper.open()
+    fleet = Fleet(backend=backend, images=images, store=store, events=events, config=config, hooks=[proxies])
+    fleet_reconciler = Reconciler(fleet)
+    await fleet_reconciler.open()
     try:
-        yield Running(fleet, bridges, backend)
+        yield Running(fleet, proxies, backend)
     finally:
-        await keeper.close()
+        await fleet_reconciler.close()
         await fleet.close()
-        await bridges.close()
+        await proxies.close()
         events.close()
         await store.close()
         await backend.close()
@@ -162,29 +162,29 @@ def odd(servers: Servers, **headers: str) -> McpServer:
 TALKED = ["calculator", ["add", "count"], "42", [*["notifications/progress"] * 3, "result"], 200]
 
 
-async def test_a_program_in_a_sandbox_uses_tools(data: Path, servers: Servers) -> None:
+async def test_sandboxed_program_uses_tools_of_declared_server(data: Path, servers: Servers) -> None:
     async with running(data) as machine:
         sandbox = await machine.sandbox(calc(servers))
-        assert await machine.talk(sandbox) == TALKED
+        assert await machine.use_tools(sandbox) == TALKED
         assert (await machine.run(sandbox, "printenv", "PADDOCK_MCP_URL")).strip() == "http://127.0.0.1:8422"
     # The server gets its own host name, not the sandbox's name for it.
     assert {each["host"] for each in servers.headers()} == {f"127.0.0.1:{servers.port}"}
 
 
-async def test_a_new_server_serves_the_sandboxes_it_finds(data: Path, servers: Servers) -> None:
+async def test_restarted_server_serves_existing_sandboxes(data: Path, servers: Servers) -> None:
     async with running(data) as machine:
         sandbox = await machine.sandbox(calc(servers))
-        holes = machine.backend.uplink_directory(sandbox.record)
-    assert (holes / "mcp.sock").is_socket()  # As one that was killed leaves it, too.
+        uplink_directory = machine.backend.uplink_directory(sandbox.record)
+    assert (uplink_directory / "mcp.sock").is_socket()  # As one that was killed leaves it, too.
     async with running(data) as machine:
-        assert await machine.talk(sandbox) == TALKED
-        assert [path.name for path in holes.iterdir()] == ["mcp.sock"]
-        assert await machine.bridges.tracked_sandboxes() == {sandbox.id}
+        assert await machine.use_tools(sandbox) == TALKED
+        assert [path.name for path in uplink_directory.iterdir()] == ["mcp.sock"]
+        assert await machine.proxies.tracked_sandboxes() == {sandbox.id}
         await machine.fleet.delete(ME, sandbox.id)
-        assert await machine.bridges.tracked_sandboxes() == set()
+        assert await machine.proxies.tracked_sandboxes() == set()
 
 
-async def test_secrets_are_added_on_the_way_and_seen_nowhere(data: Path, servers: Servers) -> None:
+async def test_secrets_are_added_by_the_proxy_only(data: Path, servers: Servers) -> None:
     async with running(data, {"TOKEN": SECRET}) as machine:
         server = odd(servers, Authorization="Bearer ${TOKEN}", **{"X-Plain": "$${TOKEN}"})
         sandbox = await machine.sandbox(server)
@@ -200,25 +200,25 @@ async def test_secrets_are_added_on_the_way_and_seen_nowhere(data: Path, servers
             assert SECRET.encode() not in path.read_bytes(), path
 
 
-async def test_a_secret_that_is_gone_is_missed_by_name(data: Path, servers: Servers) -> None:
+async def test_error_names_the_missing_secret(data: Path, servers: Servers) -> None:
     secrets = {"TOKEN": SECRET}
     async with running(data, secrets) as machine:
         sandbox = await machine.sandbox(odd(servers, Authorization="${TOKEN}"))
         secrets.clear()
-        status, said, _ = await machine.ask(sandbox, "/odd")
-        assert status == 400 and "there is no secret TOKEN" in said and not servers.seen
+        status, response_text, _ = await machine.ask(sandbox, "/odd")
+        assert status == 400 and "there is no secret TOKEN" in response_text and not servers.seen
         secrets["TOKEN"] = "two\nlines"
-        status, said, _ = await machine.ask(sandbox, "/odd")
-        assert status == 400 and "one line" in said and "two" not in said and not servers.seen
+        status, response_text, _ = await machine.ask(sandbox, "/odd")
+        assert status == 400 and "one line" in response_text and "two" not in response_text and not servers.seen
 
 
-async def test_only_what_is_declared_is_reached(data: Path, servers: Servers) -> None:
+async def test_only_declared_servers_are_reachable(data: Path, servers: Servers) -> None:
     async with running(data) as machine:
         sandbox = await machine.sandbox(odd(servers))
         plain = await machine.sandbox()
         for path in ("/", "/calc", "/mcp", "/oddly", "//odd", "http://127.0.0.1:1/odd", "/ODD"):
-            status, said, _ = await machine.ask(sandbox, path)
-            assert status == 404 and "available: /odd" in said, path
+            status, response_text, _ = await machine.ask(sandbox, path)
+            assert status == 404 and "available: /odd" in response_text, path
         for path in (
             "/odd/../mcp",
             "/odd/%2e%2e/mcp",
@@ -236,7 +236,7 @@ async def test_only_what_is_declared_is_reached(data: Path, servers: Servers) ->
 
 
 @pytest.mark.parametrize(
-    ("declared", "asked", "path", "query"),
+    ("declared", "requested_path", "path", "query"),
     [
         ("", "/odd", "/odd", ""),
         ("", "/odd/", "/odd/", ""),
@@ -246,16 +246,16 @@ async def test_only_what_is_declared_is_reached(data: Path, servers: Servers) ->
         ("?k=v", "/odd?x=1", "/odd", "k=v&x=1"),
     ],
 )
-async def test_paths_go_below_the_address(
-    data: Path, servers: Servers, declared: str, asked: str, path: str, query: str
+async def test_request_paths_are_appended_to_the_server_path(
+    data: Path, servers: Servers, declared: str, requested_path: str, path: str, query: str
 ) -> None:
     async with running(data) as machine:
         sandbox = await machine.sandbox(McpServer(name="odd", url=servers.odd + declared))
-        assert (await machine.ask(sandbox, asked))[0] == 200
+        assert (await machine.ask(sandbox, requested_path))[0] == 200
         assert [(each["path"], each["query"]) for each in servers.seen] == [(path, query)]
 
 
-async def test_responses_pass_unchanged(data: Path, servers: Servers) -> None:
+async def test_responses_are_relayed_unchanged(data: Path, servers: Servers) -> None:
     first_then_rest = """
 import http.client
 to = http.client.HTTPConnection("127.0.0.1", 8422, timeout=20)
@@ -267,12 +267,12 @@ print(answer.read())
     async with running(data) as machine:
         sandbox = await machine.sandbox(odd(servers))
         inside = await machine.fleet.running_client(ME, sandbox.id)
-        said = b""
+        output_bytes = b""
         async for output in inside.stream(SandboxCommand(["python3", "-c", first_then_rest])):
-            said += getattr(output, "data", b"")
-            if b"first" in said:
+            output_bytes += getattr(output, "data", b"")
+            if b"first" in output_bytes:
                 servers.proceed.set()
-        assert said.decode().splitlines() == ["s-1 b'data: first\\n\\n'", "b'data: second\\n\\n'"]
+        assert output_bytes.decode().splitlines() == ["s-1 b'data: first\\n\\n'", "b'data: second\\n\\n'"]
 
 
 async def test_disconnected_client_cancels_the_request(data: Path, servers: Servers) -> None:
@@ -293,28 +293,28 @@ to.recv(9)
 
 
 @pytest.mark.parametrize("header", [{"Origin": "null"}, {"Host": "evil.example:8422"}], ids=["origin", "host"])
-async def test_web_pages_reach_no_server(data: Path, servers: Servers, header: dict[str, str]) -> None:
+async def test_requests_of_web_pages_are_refused(data: Path, servers: Servers, header: dict[str, str]) -> None:
     async with running(data) as machine:
         sandbox = await machine.sandbox(odd(servers))
-        status, said, _ = await machine.ask(sandbox, "/odd", "POST", 2, **header)
-        assert status == 403 and "Web pages" in said
+        status, response_text, _ = await machine.ask(sandbox, "/odd", "POST", 2, **header)
+        assert status == 403 and "Web pages" in response_text
 
 
 async def test_upstream_errors_are_reported(data: Path, servers: Servers) -> None:
-    nobody = McpServer(name="nobody", url="http://127.0.0.1:9/mcp")
+    unreachable = McpServer(name="nobody", url="http://127.0.0.1:9/mcp")
     unknown = McpServer(name="unknown", url="http://nowhere.invalid/mcp")
     async with running(data) as machine:
-        sandbox = await machine.sandbox(odd(servers), nobody, unknown)
-        status, said, headers = await machine.ask(sandbox, "/odd/elsewhere", "POST", 2)
-        assert status == 502 and "not followed" in said and "secret-place" not in said + str(headers)
-        assert json.loads(said)["error"]["message"].startswith("The MCP server odd redirects (status 307)")
-        status, said, _ = await machine.ask(sandbox, "/nobody", "POST", 2)
-        assert status == 502 and "The MCP server nobody cannot be reached" in said
-        status, said, _ = await machine.ask(sandbox, "/unknown")
-        assert status == 502 and "The MCP server unknown cannot be reached" in said
+        sandbox = await machine.sandbox(odd(servers), unreachable, unknown)
+        status, response_text, headers = await machine.ask(sandbox, "/odd/elsewhere", "POST", 2)
+        assert status == 502 and "not followed" in response_text and "secret-place" not in response_text + str(headers)
+        assert json.loads(response_text)["error"]["message"].startswith("The MCP server odd redirects (status 307)")
+        status, response_text, _ = await machine.ask(sandbox, "/nobody", "POST", 2)
+        assert status == 502 and "The MCP server nobody cannot be reached" in response_text
+        status, response_text, _ = await machine.ask(sandbox, "/unknown")
+        assert status == 502 and "The MCP server unknown cannot be reached" in response_text
         assert (await machine.ask(sandbox, "/odd/cut"))[1] == "IncompleteRead"
-        status, said, headers = await machine.ask(sandbox, "/odd/packed", accept_encoding="gzip")
-        assert (status, said, headers["content-encoding"]) == (200, "\x1f\x8b not really", "gzip")
+        status, response_text, headers = await machine.ask(sandbox, "/odd/packed", accept_encoding="gzip")
+        assert (status, response_text, headers["content-encoding"]) == (200, "\x1f\x8b not really", "gzip")
         status, _, headers = await machine.ask(sandbox, "/odd", "PUT", 2)
         assert (status, headers["allow"]) == (405, "GET, POST, DELETE")
 
@@ -324,14 +324,14 @@ async def test_request_bodies_are_bounded(data: Path, servers: Servers) -> None:
         sandbox = await machine.sandbox(odd(servers))
         assert (await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE))[:2] == (200, str(MAX_REQUEST_SIZE))
         assert servers.headers()[0]["content-length"] == str(MAX_REQUEST_SIZE)
-        status, said, _ = await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE + 1)
+        status, response_text, _ = await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE + 1)
         assert status in (413, 0) and len(servers.seen) == 1  # It may be told before it has said all.
         assert (await machine.ask(sandbox, "/odd", "POST", 2**20, chunked="yes"))[:2] == (200, str(2**20))
-        status, said, _ = await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE + 2**20, chunked="yes")
-        assert status in (413, 0), said
+        status, response_text, _ = await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE + 2**20, chunked="yes")
+        assert status in (413, 0), response_text
 
 
-async def test_a_sandbox_takes_no_more_than_its_share(data: Path, servers: Servers) -> None:
+async def test_concurrent_requests_of_a_sandbox_are_limited(data: Path, servers: Servers) -> None:
     many = f"""
 import socket
 open_ones = []
@@ -352,21 +352,21 @@ print(len(open_ones))
         assert (await machine.ask(one, "/odd"))[0] == 200  # Once it has let go of them.
 
 
-async def test_paddock_itself_and_what_clouds_tell_their_machines_is_out_of_reach(data: Path, servers: Servers) -> None:
+async def test_paddock_and_cloud_metadata_are_unreachable(data: Path, servers: Servers) -> None:
     async with running(data) as machine:
         sandbox = await machine.sandbox(
             odd(servers), McpServer(name="name", url=servers.odd.replace("127.0.0.1", "localhost"))
         )
-        machine.bridges.address_policy.refuse_port(servers.port)
+        machine.proxies.address_policy.refuse_port(servers.port)
         for path in ("/odd", "/name"):
-            status, said, _ = await machine.ask(sandbox, path)
-            assert status == 403 and "is Paddock itself" in said
+            status, response_text, _ = await machine.ask(sandbox, path)
+            assert status == 403 and "is Paddock itself" in response_text
         for url in (servers.odd, "http://169.254.169.254/latest", "http://[::ffff:169.254.169.254]/"):
             with pytest.raises(InvalidInput, match=r"mcp\.x: .* (is Paddock itself|may not have the address)"):
                 await machine.sandbox(McpServer(name="x", url=url))
 
 
-async def test_a_service_of_this_machine_and_another_sandbox_are_out_of_reach(data: Path, servers: Servers) -> None:
+async def test_host_services_and_other_sandboxes_are_unreachable(data: Path, servers: Servers) -> None:
     async with running(data) as machine:
         with pytest.raises(InvalidInput, match=r"mcp\.x: .* the setting mcp\.allow"):
             await machine.sandbox(McpServer(name="x", url=f"http://127.0.0.2:{servers.port}/odd"))

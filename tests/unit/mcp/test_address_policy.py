@@ -87,7 +87,7 @@ def test_an_entry_may_name_one_port() -> None:
             reach.check_address(host, port)
 
 
-async def test_an_allowed_name_may_lead_to_a_private_address() -> None:
+async def test_allowed_name_may_resolve_to_private_address() -> None:
     reach = McpAddressPolicy(("localhost:9000",))
     assert (await reach.resolve("localhost", 9000))[0]["host"] == "127.0.0.1"
     with pytest.raises(Forbidden, match=r"localhost leads to 127.0.0.1:9001, .*mcp.allow: \['localhost'\]"):

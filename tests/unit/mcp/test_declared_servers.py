@@ -51,7 +51,7 @@ def test_secret_references_are_replaced() -> None:
 
 
 @pytest.mark.parametrize("header", ["Host", "content-length", "Transfer-Encoding", "a b", "", "x:y", "é"])
-def test_headers_that_cannot_be_set_are_refused(header: str) -> None:
+def test_reserved_headers_are_refused(header: str) -> None:
     with pytest.raises(InvalidInput, match=r"mcp\.x\.headers"):
         check_mcp_server(McpServer.model_construct(name="x", url="http://h/", headers={header: "v"}))
 

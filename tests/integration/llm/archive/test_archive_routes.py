@@ -55,7 +55,7 @@ async def served(directory: Path, *scopes: Scope) -> AsyncIterator[tuple[Exchang
             yield kept, client
 
 
-async def test_listing_showing_and_raw_bytes(tmp_path: Path) -> None:
+async def test_list_show_and_raw_bytes_of_exchanges(tmp_path: Path) -> None:
     async with served(tmp_path) as (kept, client):
         made = [an_exchange(number, answer=["It ", "is ", "four."]) for number in range(5)]
         for exchange in made:
@@ -75,8 +75,8 @@ async def test_listing_showing_and_raw_bytes(tmp_path: Path) -> None:
         shown = (await client.get(f"/v1/exchanges/{made[0].id}")).json()
         assert shown["messages"][0]["parts"] == [{"type": "text", "text": "What is two and two? (0)"}]
         assert shown["answer"]["parts"] == [{"type": "text", "text": "It is four."}] and len(shown["pieces"]) == 6
-        asked = await client.get(f"/v1/exchanges/{made[0].id}?raw=request")
-        assert asked.content == made[0].request and asked.headers["content-type"] == "application/json"
+        raw_request = await client.get(f"/v1/exchanges/{made[0].id}?raw=request")
+        assert raw_request.content == made[0].request and raw_request.headers["content-type"] == "application/json"
         answered = await client.get(f"/v1/exchanges/{made[0].id}?raw=response")
         assert answered.content == b"".join(piece for _, piece in made[0].response)
         assert answered.headers["x-content-type-options"] == "nosniff"
@@ -95,7 +95,7 @@ async def test_invalid_queries_are_refused_with_a_reason(tmp_path: Path, query: 
             assert answer.status_code == 400 and answer.json()["code"] == "INVALID_INPUT", path
 
 
-async def test_tenants_and_scopes(tmp_path: Path) -> None:
+async def test_routes_respect_tenants_and_scopes(tmp_path: Path) -> None:
     async with served(tmp_path) as (kept, client):
         kept.enqueue(mine := an_exchange(1))
         await kept.flush()
@@ -114,7 +114,7 @@ async def test_tenants_and_scopes(tmp_path: Path) -> None:
         assert (await client.get(f"/v1/exchanges/{mine.id}")).status_code == 404
 
 
-async def test_conversations_and_export(tmp_path: Path) -> None:
+async def test_conversations_are_listed_and_exported(tmp_path: Path) -> None:
     async with served(tmp_path) as (kept, client):
         kept.enqueue(an_exchange(1, estimated=True))
         kept.enqueue(an_exchange(2, status=404, outcome=ExchangeOutcome.REFUSED, response=[]))
@@ -129,7 +129,7 @@ async def test_conversations_and_export(tmp_path: Path) -> None:
         assert (len(lines), len(every)) == (1, 2)
 
 
-async def test_lone_surrogates_are_shown_as_valid_json(tmp_path: Path) -> None:
+async def test_lone_surrogates_become_valid_json(tmp_path: Path) -> None:
     body = b'{"model":"m","messages":[{"role":"user","content":"\\ud800 \\u0000"}],"tools":[{"type":"function",'
     body += b'"function":{"name":"f","parameters":{"maximum":1e999}}}]}'
     async with served(tmp_path) as (kept, client):
@@ -142,7 +142,7 @@ async def test_lone_surrogates_are_shown_as_valid_json(tmp_path: Path) -> None:
         assert (await client.get("/v1/exchanges/export")).status_code == 200
 
 
-async def test_following(tmp_path: Path) -> None:
+async def test_following_streams_new_exchanges(tmp_path: Path) -> None:
     async with served(tmp_path) as (kept, _):
         kept.enqueue(first := an_exchange(1))
         await kept.flush()

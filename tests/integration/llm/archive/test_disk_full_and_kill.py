@@ -70,7 +70,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.root
-async def test_proxy_goes_on_while_the_disk_is_full(small_disk: Path) -> None:
+async def test_proxy_answers_while_disk_is_full(small_disk: Path) -> None:
     async with archive_on(small_disk, max_waiting="1MiB") as kept:
         first = big(0)
         kept.enqueue(first)
@@ -102,7 +102,7 @@ async def test_proxy_goes_on_while_the_disk_is_full(small_disk: Path) -> None:
 
 
 @pytest.mark.root
-async def test_strict_durability_answers_nothing_while_the_disk_is_full(small_disk: Path) -> None:
+async def test_strict_durability_refuses_while_disk_is_full(small_disk: Path) -> None:
     async with archive_on(small_disk, durability="strict") as kept:
         await kept.write_now(big(0))
         kept.ensure_writable()

@@ -74,7 +74,7 @@ async def test_header_injection_is_refused(header: bytes) -> None:
         assert upstream.connections == 0
 
 
-async def test_one_connection_serves_many_requests_and_parallel_ones_get_their_own() -> None:
+async def test_connection_is_reused_but_not_by_parallel_requests() -> None:
     async with answering(OK).serving() as upstream, client_of() as client:
         for _ in range(5):
             assert await (await ask(client, upstream)).read() == b"ok"
@@ -161,7 +161,7 @@ async def test_invalid_response_is_an_error(answer: bytes) -> None:
         assert "sk-1" not in str(caught.value)
 
 
-async def test_garbage_in_the_chunks_and_endless_trailers_are_broken() -> None:
+async def test_malformed_chunks_and_endless_trailers_are_errors() -> None:
     for rest in (b"zz\r\n", b"0\r\nx: " + b"a" * 400_000, b"1;" + b"e" * 400_000):
         async with answering(CHUNKED + b"2\r\nok\r\n" + rest).serving() as upstream, client_of() as client:
             answer = await ask(client, upstream)
@@ -281,7 +281,7 @@ async def test_dead_idle_connection_is_replaced_silently() -> None:
         assert (upstream.connections, len(upstream.requests)) == (2, 2)
 
 
-async def test_a_new_connection_that_dies_is_not_tried_again() -> None:
+async def test_request_on_failed_new_connection_is_not_retried() -> None:
     async with answering(b"", close=True).serving() as upstream, client_of() as client:
         with pytest.raises(UpstreamBroken, match="without an answer"):
             await ask(client, upstream)
@@ -366,7 +366,7 @@ async def test_idle_connections_are_bounded_in_number_and_age() -> None:
         assert await _read(client, upstream) == b"ok"
 
 
-async def test_an_answer_before_the_end_of_the_request_does_not_reuse_the_connection() -> None:
+async def test_early_response_closes_the_connection() -> None:
     done = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -403,7 +403,7 @@ async def test_closing_the_client_cancels_active_requests() -> None:
 
 
 @pytest.mark.parametrize("cuts", ["halves", "bytes"])
-async def test_responses_may_arrive_in_any_pieces(cuts: str) -> None:
+async def test_responses_are_parsed_from_any_pieces(cuts: str) -> None:
     answer = (
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX-Long: a b\r\ntransfer-encoding: chunked\r\n\r\n"
         b"3\r\nabc\r\n0a;e=1\r\n0123456789\r\n0\r\nt: x\r\n\r\n"

@@ -43,7 +43,7 @@ async def fetch(client: HttpClient, upstream: Upstream, ca: Path | None, host: s
     return await answer.read()
 
 
-async def test_an_upstream_with_a_trusted_certificate(authority: trustme.CA, ca: Path) -> None:
+async def test_trusted_certificate_is_accepted(authority: trustme.CA, ca: Path) -> None:
     context = server_side(authority)
     names: list[str | None] = []
     context.sni_callback = lambda _socket, name, _context: names.append(name)
@@ -58,7 +58,7 @@ async def test_an_upstream_with_a_trusted_certificate(authority: trustme.CA, ca:
         await client.close()
 
 
-async def test_an_authority_that_nobody_trusts(authority: trustme.CA) -> None:
+async def test_unknown_certificate_authority_is_refused(authority: trustme.CA) -> None:
     client = HttpClient()
     async with answering(OK).serving(server_side(authority)) as upstream:
         with pytest.raises(UpstreamTlsFailed, match="not trusted") as caught:
@@ -68,7 +68,7 @@ async def test_an_authority_that_nobody_trusts(authority: trustme.CA) -> None:
         await client.close()
 
 
-async def test_a_certificate_for_another_name(authority: trustme.CA, ca: Path) -> None:
+async def test_certificate_for_another_name_is_refused(authority: trustme.CA, ca: Path) -> None:
     client = HttpClient()
     async with answering(OK).serving(server_side(authority, "other.example")) as upstream:
         with pytest.raises(UpstreamTlsFailed, match="another name"):
@@ -76,7 +76,7 @@ async def test_a_certificate_for_another_name(authority: trustme.CA, ca: Path) -
         await client.close()
 
 
-async def test_trust_in_one_upstream_is_not_trust_in_another(authority: trustme.CA, ca: Path) -> None:
+async def test_certificate_authority_applies_to_one_upstream_only(authority: trustme.CA, ca: Path) -> None:
     client = HttpClient()
     async with answering(OK).serving(server_side(authority)) as upstream:
         assert await fetch(client, upstream, ca) == b"ok"
@@ -85,7 +85,7 @@ async def test_trust_in_one_upstream_is_not_trust_in_another(authority: trustme.
         await client.close()
 
 
-async def test_an_upstream_that_does_not_speak_tls(ca: Path) -> None:
+async def test_upstream_without_tls_is_an_error(ca: Path) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await reader.read()
@@ -97,7 +97,7 @@ async def test_an_upstream_that_does_not_speak_tls(ca: Path) -> None:
     await client.close()
 
 
-async def test_an_upstream_that_hangs_up_or_says_nothing(ca: Path) -> None:
+async def test_disconnect_or_silence_in_tls_handshake_is_an_error(ca: Path) -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
 
@@ -115,7 +115,7 @@ async def test_an_upstream_that_hangs_up_or_says_nothing(ca: Path) -> None:
     await client.close()
 
 
-async def test_a_file_of_authorities_that_is_none(tmp_path: Path) -> None:
+async def test_invalid_certificate_authority_file_is_an_error(tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing")
     client = HttpClient()

@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "http_server"
 
 
-async def test_requests_are_passed_on_unchanged(path: Path) -> None:
+async def test_handler_receives_requests_unchanged(path: Path) -> None:
     seen: list[HttpRequest] = []
 
     async def handler(request: HttpRequest, reply: ResponseWriter) -> None:
@@ -72,7 +72,7 @@ async def test_whole_and_streamed_responses(path: Path) -> None:
             assert await raw.reader.readexactly(len(expected)) == expected
 
 
-async def test_the_head_of_a_stream_does_not_wait_for_its_body(path: Path) -> None:
+async def test_stream_head_is_sent_before_body(path: Path) -> None:
     go = asyncio.Event()
 
     async def handler(request: HttpRequest, reply: ResponseWriter) -> None:
@@ -99,7 +99,7 @@ async def test_head_has_no_body(path: Path) -> None:
         assert await raw.answer() == (200, b"onetwo")
 
 
-async def test_answers_without_bodies(path: Path) -> None:
+async def test_responses_without_bodies(path: Path) -> None:
     async def handler(request: HttpRequest, reply: ResponseWriter) -> None:
         await reply.send(204, [], b"")
 
@@ -138,7 +138,7 @@ async def test_http_1_0_stream_ends_with_the_connection(path: Path) -> None:
         assert b"chunked" not in head and b"connection: close" in head
 
 
-async def test_requests_sent_at_once_are_answered_in_order_and_one_at_a_time(path: Path) -> None:
+async def test_pipelined_requests_are_answered_in_order(path: Path) -> None:
     running = 0
 
     async def handler(request: HttpRequest, reply: ResponseWriter) -> None:
@@ -211,7 +211,7 @@ async def test_upgrade_offers_are_ignored(path: Path) -> None:
                     assert await raw.answer() == (200, b"PUT /h2? hi"), cut
 
 
-async def test_a_body_of_fifty_megabytes(path: Path) -> None:
+async def test_body_of_fifty_megabytes_is_accepted(path: Path) -> None:
     async def handler(request: HttpRequest, reply: ResponseWriter) -> None:
         await reply.send(200, [], request.body)
 
@@ -223,7 +223,7 @@ async def test_a_body_of_fifty_megabytes(path: Path) -> None:
         assert status == 200 and got == body
 
 
-async def test_failing_handler_gives_500(path: Path) -> None:
+async def test_failing_handler_is_answered_with_500(path: Path) -> None:
     async def handler(request: HttpRequest, reply: ResponseWriter) -> None:
         if request.path == "/late":
             await reply.start(200, [])
@@ -257,7 +257,7 @@ async def test_response_splitting_is_refused(path: Path) -> None:
             assert (await raw.answer())[0] == 500
 
 
-async def test_a_request_is_answered_once(path: Path) -> None:
+async def test_request_is_answered_once(path: Path) -> None:
     errors: list[str] = []
 
     async def handler(request: HttpRequest, reply: ResponseWriter) -> None:
@@ -278,7 +278,7 @@ async def test_a_request_is_answered_once(path: Path) -> None:
     assert errors == []
 
 
-async def test_an_aborted_answer_is_a_reset_over_tcp() -> None:
+async def test_aborted_response_resets_tcp_connection() -> None:
     async def handler(request: HttpRequest, reply: ResponseWriter) -> None:
         await reply.start(200, [])
         await reply.write(b"some")
@@ -350,7 +350,7 @@ async def test_listeners_open_and_close_independently(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_closing_lets_active_requests_finish(path: Path) -> None:
+async def test_closing_waits_for_active_requests(path: Path) -> None:
     go = asyncio.Event()
 
     async def handler(request: HttpRequest, reply: ResponseWriter) -> None:

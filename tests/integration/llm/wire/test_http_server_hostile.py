@@ -130,7 +130,7 @@ async def test_bytes_after_the_last_request_are_ignored(path: Path) -> None:
         assert (await raw.rest()).count(b"HTTP/1.1 200") == 1
 
 
-async def test_client_that_keeps_sending_still_gets_the_refusal(path: Path) -> None:
+async def test_refusal_reaches_client_still_sending_its_body(path: Path) -> None:
     async with server_at(path, echo, max_body=1000), connect_raw(path) as raw:
         await raw.send(H + b"content-length: 30000000\r\n\r\n")
         sending = asyncio.create_task(raw.send(bytes(30_000_000)))
@@ -140,8 +140,8 @@ async def test_client_that_keeps_sending_still_gets_the_refusal(path: Path) -> N
 
 async def test_slow_clients_time_out(path: Path) -> None:
     async with server_at(path, echo, header_timeout=0.08, body_timeout=0.08, idle_timeout=0.08) as http_server:
-        for begun in (b"G", b"\r\n", b"GET / HTTP/1.1\r\nx: ", H + b"content-length: 2\r\n\r\nx"):
-            assert await refusal(path, begun) == 408
+        for partial_request in (b"G", b"\r\n", b"GET / HTTP/1.1\r\nx: ", H + b"content-length: 2\r\n\r\nx"):
+            assert await refusal(path, partial_request) == 408
         async with connect_raw(path) as raw:
             # Some more now and then does not help.
             with contextlib.suppress(ConnectionError):
@@ -180,11 +180,11 @@ async def test_slow_handler_is_not_cancelled(path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["close", "half-close", "reset"])
 async def test_disconnect_cancels_the_handler(way: str) -> None:
-    asked = asyncio.Event()
+    request_received = asyncio.Event()
     cancelled = asyncio.Event()
 
     async def handler(request: HttpRequest, reply: ResponseWriter) -> None:
-        asked.set()
+        request_received.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -197,7 +197,7 @@ async def test_disconnect_cancels_the_handler(way: str) -> None:
     await http_server.listen(sock)
     async with connect_raw(port) as raw:
         await raw.send(GET)
-        await asked.wait()
+        await request_received.wait()
         if way == "close":
             raw.writer.close()
         elif way == "half-close":
@@ -241,7 +241,7 @@ async def test_handler_finishes_its_work_after_the_response(path: Path) -> None:
         await until(lambda: not http_server._connections)
 
 
-async def test_client_that_does_not_read_is_disconnected(path: Path) -> None:
+async def test_non_reading_client_is_disconnected(path: Path) -> None:
     sent = 0
     cancelled = asyncio.Event()
 
@@ -268,7 +268,7 @@ async def test_client_that_does_not_read_is_disconnected(path: Path) -> None:
         await until(lambda: not http_server._connections)
 
 
-async def test_refused_client_that_does_not_read_is_disconnected(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refused_non_reading_client_is_disconnected(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paddock.llm.wire.http_server_connection.LINGER_SECONDS", 0.05)
     async with server_at(path, _large, send_timeout=0.08) as http_server, connect_raw(path) as raw:
         raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -290,7 +290,7 @@ async def test_connection_limit(path: Path) -> None:
             assert (await raw.answer())[0] in (200, 503)
 
 
-async def test_excess_connections_are_dropped(path: Path) -> None:
+async def test_connections_above_the_limit_are_dropped(path: Path) -> None:
     async with server_at(path, echo, max_connections=1) as http_server, contextlib.AsyncExitStack() as stack:
         crowd = [await stack.enter_async_context(connect_raw(path)) for _ in range(200)]
         await until(lambda: len(http_server._connections) <= 66)
@@ -360,7 +360,7 @@ def test_arbitrary_bytes_do_not_break_the_server(
 
 
 @pytest.mark.parametrize("cuts", ["halves", "bytes"])
-async def test_requests_may_arrive_in_any_pieces(path: Path, cuts: str) -> None:
+async def test_requests_are_parsed_from_any_pieces(path: Path, cuts: str) -> None:
     data = (
         b"POST /a?b=c HTTP/1.1\r\nHost: x\r\nX-Long: a b\r\nTransfer-Encoding: chunked\r\n\r\n"
         b"3\r\nabc\r\n0a;e=1\r\n0123456789\r\n0\r\nt: x\r\n\r\n"

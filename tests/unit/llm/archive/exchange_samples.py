@@ -49,8 +49,8 @@ def chat_stream(pieces: Sequence[str]) -> list[bytes]:
         chunk = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
         return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
-    said = [event({"content": piece}) for piece in pieces]
-    return [event({"role": "assistant"}), *said, event({}, "stop"), b"data: [DONE]\n\n"]
+    content_events = [event({"content": piece}) for piece in pieces]
+    return [event({"role": "assistant"}), *content_events, event({}, "stop"), b"data: [DONE]\n\n"]
 
 
 def an_exchange(
@@ -66,7 +66,7 @@ def an_exchange(
 ) -> Exchange:
     """One in OpenAI's chat form; an answer in several texts is a stream."""
     at = START + number
-    asked = [{"role": "user", "content": f"What is two and two? ({number})"}] if messages is None else messages
+    sent_messages = [{"role": "user", "content": f"What is two and two? ({number})"}] if messages is None else messages
     if isinstance(answer, str):
         response = [(0.25, chat_answer(answer))]
     else:
@@ -78,7 +78,7 @@ def an_exchange(
         "format": "openai-chat",
         "operation": "generate",
         "model": "fast",
-        "request": chat_body(asked, **(body or {})),
+        "request": chat_body(sent_messages, **(body or {})),
         "stream": not isinstance(answer, str),
         "client": "tests/1.0",
         "route": "fast",

@@ -35,7 +35,7 @@ async def ids(kept: ExchangeArchive, tenant: str = "default", **filters: Any) ->
     return [summary.id for summary in found]
 
 
-async def test_an_exchange_comes_back_as_it_was(tmp_path: Path) -> None:
+async def test_exchange_is_restored_unchanged(tmp_path: Path) -> None:
     streamed = an_exchange(1, answer=["It ", "is ", "four."], conversation="c-1", notes=["a note"], retries=2)
     failed = an_exchange(
         2, status=502, outcome=ExchangeOutcome.FAILED, error="nobody answered", response=[], usage=None
@@ -129,19 +129,19 @@ async def test_filters_and_pages(tmp_path: Path) -> None:
 async def test_search_finds_words_phrases_and_prefixes(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
         first = [{"role": "user", "content": "Where does the Brontosaurus sleep?"}]
-        asked = an_exchange(1, first, answer=["In the ", "tall ", "grass."])
+        first_exchange = an_exchange(1, first, answer=["In the ", "tall ", "grass."])
         more = [*first, {"role": "assistant", "content": "In the tall grass."}, {"role": "user", "content": "为什么呢"}]
         again = an_exchange(2, more, answer="Because it is warm there.")
-        for exchange in (asked, again):
+        for exchange in (first_exchange, again):
             kept.enqueue(exchange)
         await kept.wait_until_searchable()
         found = {
-            "brontosaurus": [asked],
-            "bronto*": [asked],
-            '"tall grass"': [asked],
+            "brontosaurus": [first_exchange],
+            "bronto*": [first_exchange],
+            '"tall grass"': [first_exchange],
             '"grass tall"': [],
             "tall warm": [],
-            "sleep GRASS": [asked],
+            "sleep GRASS": [first_exchange],
             "warm": [again],
             "什么": [again],
             "system": [],
@@ -173,16 +173,16 @@ async def test_hostile_queries_find_nothing(tmp_path: Path) -> None:
         assert rows(tmp_path)[0] == 1
 
 
-async def test_a_secret_is_nowhere_in_the_file(tmp_path: Path) -> None:
+async def test_database_file_contains_no_secret(tmp_path: Path) -> None:
     secret = "provider-key-of-a-kind"
     async with archive(tmp_path, [secret], redact=[{"pattern": r"\b\d{3}-\d{2}-\d{4}\b"}]) as kept:
-        said = f"{secret} and 078-05-1120"
+        secret_text = f"{secret} and 078-05-1120"
         exchanges = [
-            an_exchange(1, [{"role": "user", "content": said}, {"role": "user", "content": "fine"}]),
-            an_exchange(2, answer=list(f"I know {said}")),
-            an_exchange(3, error=f"401 for {secret}", notes=[said], model=secret, client=secret),
-            an_exchange(4, body={"user": said}),
-            an_exchange(5, request=f"not JSON: {said}".encode()),
+            an_exchange(1, [{"role": "user", "content": secret_text}, {"role": "user", "content": "fine"}]),
+            an_exchange(2, answer=list(f"I know {secret_text}")),
+            an_exchange(3, error=f"401 for {secret}", notes=[secret_text], model=secret, client=secret),
+            an_exchange(4, body={"user": secret_text}),
+            an_exchange(5, request=f"not JSON: {secret_text}".encode()),
         ]
         for exchange in exchanges:
             kept.enqueue(exchange)
@@ -190,13 +190,13 @@ async def test_a_secret_is_nowhere_in_the_file(tmp_path: Path) -> None:
         assert kept.lost_count == 0
         shown = await kept.get("default", exchanges[0].id)
         assert json.loads(shown.request)["messages"][0]["content"] == "[redacted] and [redacted]"
-        told = parse_archived_answer(await kept.get("default", exchanges[1].id))
-        assert told is not None and told.parts == [ModelText("I know [redacted] and [redacted]")]
+        restored_answer = parse_archived_answer(await kept.get("default", exchanges[1].id))
+        assert restored_answer is not None and restored_answer.parts == [ModelText("I know [redacted] and [redacted]")]
     for path in tmp_path.iterdir():
         assert secret.encode() not in path.read_bytes() and b"078-05-1120" not in path.read_bytes()
 
 
-async def test_deleting_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_deletion_removes_all_content(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
         messages = [{"role": "user", "content": "zebra " * 200}]
         first = an_exchange(1, messages)
@@ -244,7 +244,7 @@ async def test_expired_exchanges_are_deleted(tmp_path: Path) -> None:
     pytest.fail("they are still there")
 
 
-async def test_following(tmp_path: Path) -> None:
+async def test_following_yields_new_exchanges(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
         kept.enqueue(an_exchange(1))
         await kept.flush()
@@ -269,7 +269,7 @@ async def test_following(tmp_path: Path) -> None:
             assert (await anext(following)).id == new[-1].id
 
 
-async def test_many_at_once(tmp_path: Path) -> None:
+async def test_concurrent_writes_are_all_stored(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
         for number in range(3000):
             kept.enqueue(an_exchange(number))
@@ -279,7 +279,7 @@ async def test_many_at_once(tmp_path: Path) -> None:
         assert newest[0].number == 3000
 
 
-async def test_queue_is_bounded(tmp_path: Path) -> None:
+async def test_write_queue_is_bounded(tmp_path: Path) -> None:
     async with archive(tmp_path, max_waiting="1MiB") as kept:
         for number in range(10):
             kept.enqueue(an_exchange(number, request=bytes(300_000)))
@@ -289,7 +289,7 @@ async def test_queue_is_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("marks", [False, True])
-async def test_a_long_conversation_takes_linear_space(tmp_path: Path, marks: bool) -> None:
+async def test_long_conversation_takes_linear_space(tmp_path: Path, marks: bool) -> None:
     """Two hundred turns with texts of one to four kilobytes, streamed; caching marks move along with the turns."""
     chance = random.Random(5)
     messages: list[dict[str, Any]] = [{"role": "system", "content": sentence(chance, 6000)}]
@@ -336,14 +336,14 @@ async def test_partial_answer_is_shown(tmp_path: Path) -> None:
     assert parse_archived_answer(an_exchange(response=[(0.1, b"<html>")])) is None
 
 
-async def test_exports_mask_secrets_that_older_exchanges_contain(tmp_path: Path) -> None:
+async def test_exports_mask_secrets_in_older_exchanges(tmp_path: Path) -> None:
     secret = 'run-"secret"-123'
-    said = [{"role": "user", "content": f"The password is {secret}."}]
+    secret_messages = [{"role": "user", "content": f"The password is {secret}."}]
     async with archive(tmp_path) as kept:
-        kept.enqueue(an_exchange(0, said))
+        kept.enqueue(an_exchange(0, secret_messages))
         await kept.flush()
     async with archive(tmp_path, [secret]) as kept:
-        kept.enqueue(an_exchange(1, [*said, {"role": "user", "content": "Say it."}]))
+        kept.enqueue(an_exchange(1, [*secret_messages, {"role": "user", "content": "Say it."}]))
         await kept.flush()
         for form in ("openai", "anthropic"):
             lines = [json.loads(line) async for line in kept.export_conversations("default", form=form)]

@@ -46,7 +46,7 @@ def model(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
-class Talk:
+class ExchangeSequence:
     """Keeps exchanges as agents make them."""
 
     def __init__(self, kept: ExchangeArchive) -> None:
@@ -74,20 +74,20 @@ def texts(thread: ConversationThread) -> list[str]:
 
 async def test_main_conversation_side_calls_and_sub_agents_are_distinguished(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
-        probe = talk.ask("", user("quota"), tools=False)
-        title = talk.ask(TITLE, user("fix it"), tools=False, answer="Fixing")
-        main = [talk.ask(AGENT, user("fix it"), answer="a")]
-        main.append(talk.ask(AGENT, user("fix it"), model("a"), user("go on"), answer="b"))
+        sequence = ExchangeSequence(kept)
+        probe = sequence.ask("", user("quota"), tools=False)
+        title = sequence.ask(TITLE, user("fix it"), tools=False, answer="Fixing")
+        main = [sequence.ask(AGENT, user("fix it"), answer="a")]
+        main.append(sequence.ask(AGENT, user("fix it"), model("a"), user("go on"), answer="b"))
         searcher = "Search the files and report what was found, nothing else whatsoever."
         sub = [
-            talk.ask(searcher, user("find x"), answer="s"),
-            talk.ask(searcher, user("find x"), model("s"), user("t")),
+            sequence.ask(searcher, user("find x"), answer="s"),
+            sequence.ask(searcher, user("find x"), model("s"), user("t")),
         ]
         main.append(
-            talk.ask(AGENT, *[user("fix it"), model("a"), user("go on"), model("b"), user("done?")], answer="c")
+            sequence.ask(AGENT, *[user("fix it"), model("a"), user("go on"), model("b"), user("done?")], answer="c")
         )
-        threads = await talk.threads()
+        threads = await sequence.threads()
         assert [(thread.kind, [each.id for each in thread.exchanges]) for thread in threads] == [
             ("main", [exchange.id for exchange in main]),
             ("subagent", [exchange.id for exchange in sub]),
@@ -100,19 +100,19 @@ async def test_main_conversation_side_calls_and_sub_agents_are_distinguished(tmp
         assert threads[0].models == ["fast"]
 
 
-async def test_a_clock_in_the_system_prompt_does_not_break_a_conversation(tmp_path: Path) -> None:
+async def test_clock_in_system_prompt_does_not_split_conversation(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
-        said: list[dict[str, Any]] = []
+        sequence = ExchangeSequence(kept)
+        history: list[dict[str, Any]] = []
         for minute in range(5):
-            said.append(user(f"q{minute}"))
-            talk.ask(f"{AGENT} It is 12:0{minute}.", *said)
-            said.append(model("ok"))
-        threads = await talk.threads()
+            history.append(user(f"q{minute}"))
+            sequence.ask(f"{AGENT} It is 12:0{minute}.", *history)
+            history.append(model("ok"))
+        threads = await sequence.threads()
         assert [(thread.kind, len(thread.exchanges)) for thread in threads] == [("main", 5)]
 
 
-async def test_moving_caching_marks_do_not_break_a_conversation(tmp_path: Path) -> None:
+async def test_moving_cache_marks_do_not_split_conversation(tmp_path: Path) -> None:
     def marked(text: str) -> dict[str, Any]:
         content = [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]
         return {"role": "user", "content": content}
@@ -133,28 +133,28 @@ async def test_moving_caching_marks_do_not_break_a_conversation(tmp_path: Path) 
         assert texts(threads[0]) == [AGENT, "a", "b", "c", "d", "e"]
 
 
-async def test_a_retry_belongs_to_its_conversation_and_the_good_answer_is_shown(tmp_path: Path) -> None:
+async def test_retry_belongs_to_conversation_with_its_good_answer(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
-        talk.ask(AGENT, user("q"), **FAILED)
-        talk.ask(AGENT, user("q"), answer="", response=[], outcome=ExchangeOutcome.CLIENT_GONE)
-        talk.ask(AGENT, user("q"), answer="good")
-        talk.ask(AGENT, user("q"), model("good"), user("more"), **FAILED)
-        talk.ask(AGENT, user("q"), model("good"), user("more"), answer="better")
-        (thread,) = await talk.threads()
+        sequence = ExchangeSequence(kept)
+        sequence.ask(AGENT, user("q"), **FAILED)
+        sequence.ask(AGENT, user("q"), answer="", response=[], outcome=ExchangeOutcome.CLIENT_GONE)
+        sequence.ask(AGENT, user("q"), answer="good")
+        sequence.ask(AGENT, user("q"), model("good"), user("more"), **FAILED)
+        sequence.ask(AGENT, user("q"), model("good"), user("more"), answer="better")
+        (thread,) = await sequence.threads()
         assert len(thread.exchanges) == 5 and thread.turns == 3
         assert texts(thread) == [AGENT, "q", "good", "more", "better"]
 
 
-async def test_the_same_question_after_an_answer_is_a_conversation_of_its_own(tmp_path: Path) -> None:
+async def test_repeated_answered_question_starts_a_conversation(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
-        talk.ask(AGENT, user("q"), answer="one")
-        talk.ask(AGENT, user("q"), answer="two")
-        talk.ask(AGENT, user("q"), model="absent", **REFUSED)
-        talk.ask(AGENT, user("q"), model("two"), user("more"), answer="three")
-        talk.ask(AGENT, user("q"), model("two"), user("more"), answer="four")
-        threads = await talk.threads()
+        sequence = ExchangeSequence(kept)
+        sequence.ask(AGENT, user("q"), answer="one")
+        sequence.ask(AGENT, user("q"), answer="two")
+        sequence.ask(AGENT, user("q"), model="absent", **REFUSED)
+        sequence.ask(AGENT, user("q"), model("two"), user("more"), answer="three")
+        sequence.ask(AGENT, user("q"), model("two"), user("more"), answer="four")
+        threads = await sequence.threads()
         assert [(thread.kind, thread.turns, texts(thread)[-1]) for thread in threads] == [
             ("main", 1, "one"),
             ("main", 2, "three"),
@@ -166,12 +166,12 @@ async def test_the_same_question_after_an_answer_is_a_conversation_of_its_own(tm
 
 async def test_refused_request_is_never_the_main_conversation(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
+        sequence = ExchangeSequence(kept)
         for name in ("a", "b", "c"):
-            talk.ask("", user("x"), tools=False, model=name, **REFUSED)
+            sequence.ask("", user("x"), tools=False, model=name, **REFUSED)
         for number in range(4):
-            talk.ask("Be brief." if number == 3 else "", user(f"question {number}"), tools=False)
-        threads = await talk.threads()
+            sequence.ask("Be brief." if number == 3 else "", user(f"question {number}"), tools=False)
+        threads = await sequence.threads()
         assert [(thread.kind, thread.turns, len(thread.exchanges)) for thread in threads] == [
             ("main", 1, 1),
             ("main", 1, 1),
@@ -183,22 +183,22 @@ async def test_refused_request_is_never_the_main_conversation(tmp_path: Path) ->
 
 async def test_request_of_another_time_or_client_is_not_a_side_call(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
-        talk.ask(AGENT, user("q"))
-        talk.ask(AGENT, user("q"), model("ok"), user("r"))
-        title = talk.ask(TITLE, user("q"), tools=False)
-        other = talk.ask(TITLE, user("by hand"), tools=False, client="curl/8.0")
-        late = talk.ask(TITLE, user("later"), tools=False, at=START + 100)
-        kinds = {thread.id: thread.kind for thread in await talk.threads()}
+        sequence = ExchangeSequence(kept)
+        sequence.ask(AGENT, user("q"))
+        sequence.ask(AGENT, user("q"), model("ok"), user("r"))
+        title = sequence.ask(TITLE, user("q"), tools=False)
+        other = sequence.ask(TITLE, user("by hand"), tools=False, client="curl/8.0")
+        late = sequence.ask(TITLE, user("later"), tools=False, at=START + 100)
+        kinds = {thread.id: thread.kind for thread in await sequence.threads()}
         assert (kinds[title.id], kinds[other.id], kinds[late.id]) == ("side", "main", "main")
 
 
-async def test_a_thousand_equal_requests_are_grouped_quickly(tmp_path: Path) -> None:
+async def test_thousand_equal_requests_are_grouped_quickly(tmp_path: Path) -> None:
     words = " ".join(f"word{chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(600))
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
+        sequence = ExchangeSequence(kept)
         for number in range(1000):
-            talk.ask(f"{words} {number}", user("q"))
+            sequence.ask(f"{words} {number}", user("q"))
         await kept.flush()
         tree = await kept._exchanges.read_turn_tree("default", ExchangeFilters())
         began = time.perf_counter()
@@ -217,18 +217,18 @@ async def test_thoughts_dropped_by_the_client_are_restored_and_exported(tmp_path
     called = {"role": "assistant", "content": None, "tool_calls": [call]}
     result = {"role": "tool", "tool_call_id": "c1", "content": "a.txt"}
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
-        said = [user("q")]
-        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("Let me look.", "first", call))
-        said += [called, result]
-        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("ok", "second"))
-        said += [model("ok "), user("again")]
-        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("ok", "third"))
-        said += [model("ok"), user("edited"), model("never said"), user("end")]
-        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("bye", "last"))
-        branch = [*said[:4], user("left")]
-        talk.ask(AGENT, *branch, model="gpt-5", response=thoughtful("there", "aside"))
-        main, left = await talk.threads()
+        sequence = ExchangeSequence(kept)
+        history = [user("q")]
+        sequence.ask(AGENT, *history, model="gpt-5", response=thoughtful("Let me look.", "first", call))
+        history += [called, result]
+        sequence.ask(AGENT, *history, model="gpt-5", response=thoughtful("ok", "second"))
+        history += [model("ok "), user("again")]
+        sequence.ask(AGENT, *history, model="gpt-5", response=thoughtful("ok", "third"))
+        history += [model("ok"), user("edited"), model("never said"), user("end")]
+        sequence.ask(AGENT, *history, model="gpt-5", response=thoughtful("bye", "last"))
+        branch = [*history[:4], user("left")]
+        sequence.ask(AGENT, *branch, model="gpt-5", response=thoughtful("there", "aside"))
+        main, left = await sequence.threads()
         thoughts = ["first", "second", "third", "last"]
         assert [
             part.text for each in main.messages for part in each.parts if isinstance(part, ModelThinking)
@@ -240,20 +240,20 @@ async def test_thoughts_dropped_by_the_client_are_restored_and_exported(tmp_path
             "aside",
         ]
         line, _ = [json.loads(line) async for line in kept.export_conversations("default")]
-        told = [each.get("reasoning_content") for each in line["messages"] if each["role"] == "assistant"]
-        assert told == ["first", "second", "third", None, "last"]
+        reasoning_texts = [each.get("reasoning_content") for each in line["messages"] if each["role"] == "assistant"]
+        assert reasoning_texts == ["first", "second", "third", None, "last"]
         line, _ = [json.loads(line) async for line in kept.export_conversations("default", form="anthropic")]
         blocks = [block for each in line["messages"] if each["role"] == "assistant" for block in each["content"]]
         assert [block["thinking"] for block in blocks if block["type"] == "thinking"] == thoughts
 
 
-def test_calls_of_a_format_without_ids_keep_to_their_results() -> None:
+def test_calls_without_ids_keep_their_results() -> None:
     thought, call = ModelThinking("hm"), ModelToolCall("call_x", "shell", '{"a": 1}')
     answer = ModelAnswer("r", "m", [thought, call], FinishReason.TOOLS)
     sent = ModelMessage(MessageRole.ASSISTANT, [ModelToolCall("call_0", "shell", '{"a":1}')])
     result = ModelMessage(MessageRole.USER, [ModelToolResult("call_0", [ModelText("b")])])
-    told = restore_model_messages([sent, result], [answer])
-    assert told == [
+    restored = restore_model_messages([sent, result], [answer])
+    assert restored == [
         ModelMessage(MessageRole.ASSISTANT, [thought, ModelToolCall("call_0", "shell", '{"a": 1}')]),
         result,
     ]
@@ -261,9 +261,9 @@ def test_calls_of_a_format_without_ids_keep_to_their_results() -> None:
 
 async def test_export_omits_unanswered_conversations_by_default(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
-        talk.ask("", user("x"), **REFUSED)
-        answered = talk.ask("", user("y"))
+        sequence = ExchangeSequence(kept)
+        sequence.ask("", user("x"), **REFUSED)
+        answered = sequence.ask("", user("y"))
         await kept.flush()
         assert [json.loads(line)["id"] async for line in kept.export_conversations("default")] == [answered.id]
         assert len([line async for line in kept.export_conversations("default", unanswered=True)]) == 2
@@ -272,9 +272,9 @@ async def test_export_omits_unanswered_conversations_by_default(tmp_path: Path) 
 async def test_export_is_ordered_by_time_with_api_field_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "EXCHANGES_AT_ONCE", 3)
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
+        sequence = ExchangeSequence(kept)
         made = [
-            talk.ask(AGENT, user(f"q{number}"), sandbox=("sb-2", "sb-1", None)[number % 3], estimated=number == 0)
+            sequence.ask(AGENT, user(f"q{number}"), sandbox=("sb-2", "sb-1", None)[number % 3], estimated=number == 0)
             for number in range(24)
         ]
         await kept.flush()
@@ -285,18 +285,18 @@ async def test_export_is_ordered_by_time_with_api_field_names(tmp_path: Path, mo
         assert [line["estimated"] for line in lines[:2]] == [True, False]
 
 
-async def test_going_back_makes_a_branch(tmp_path: Path) -> None:
+async def test_shortened_history_starts_a_branch(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
-        talk.ask(AGENT, user("q"))
-        talk.ask(AGENT, user("q"), model("ok"), user("left"))
-        talk.ask(AGENT, user("q"), model("ok"), user("right"))
-        main, branch = await talk.threads()
+        sequence = ExchangeSequence(kept)
+        sequence.ask(AGENT, user("q"))
+        sequence.ask(AGENT, user("q"), model("ok"), user("left"))
+        sequence.ask(AGENT, user("q"), model("ok"), user("right"))
+        main, branch = await sequence.threads()
         assert (main.kind, branch.kind, branch.parent) == ("main", "branch", main.id)
         assert texts(branch)[-2:] == ["right", "ok"]
 
 
-async def test_invalid_request_is_a_conversation_too(tmp_path: Path) -> None:
+async def test_invalid_request_is_a_conversation(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
         kept.enqueue(an_exchange(1, request=b"{}", status=400, response=[], outcome=ExchangeOutcome.REFUSED))
         kept.enqueue(an_exchange(2, operation="embed"))
@@ -308,14 +308,14 @@ async def test_invalid_request_is_a_conversation_too(tmp_path: Path) -> None:
 
 async def test_export_in_both_forms(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
-        talk = Talk(kept)
-        talk.ask(AGENT, user("q"), sandbox="sb-2", key="key-2")
+        sequence = ExchangeSequence(kept)
+        sequence.ask(AGENT, user("q"), sandbox="sb-2", key="key-2")
         call = {"id": "c1", "type": "function", "function": {"name": "shell", "arguments": '{"command": "ls"}'}}
         called = {"role": "assistant", "content": None, "tool_calls": [call]}
         result = {"role": "tool", "tool_call_id": "c1", "content": "a.txt"}
-        talk.ask(AGENT, user("list"))
-        talk.ask(AGENT, user("list"), called, result, answer="There is a.txt.")
-        talk.ask(AGENT, user("alone"), sandbox=None)
+        sequence.ask(AGENT, user("list"))
+        sequence.ask(AGENT, user("list"), called, result, answer="There is a.txt.")
+        sequence.ask(AGENT, user("alone"), sandbox=None)
         await kept.flush()
         lines = [json.loads(line) async for line in kept.export_conversations("default", form="openai")]
         assert len(lines) == 3

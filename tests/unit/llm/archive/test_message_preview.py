@@ -25,7 +25,7 @@ from paddock.llm.archive.message_preview import MAX_PREVIEW_CHARACTERS, make_mes
         ([], ""),
     ],
 )
-def test_the_newest_words_are_shown(messages: list[dict[str, Any]], expected: str) -> None:
+def test_preview_shows_newest_text(messages: list[dict[str, Any]], expected: str) -> None:
     assert make_message_preview([json.dumps(each).encode() for each in messages]) == expected
 
 

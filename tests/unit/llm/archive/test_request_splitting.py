@@ -47,14 +47,14 @@ def again(body: bytes, operation: str = "generate") -> bytes:
 
 @settings(max_examples=150, deadline=None)
 @given(odd_json())
-def test_odd_json_comes_back_byte_for_byte(text: str) -> None:
+def test_unusual_json_is_restored_byte_for_byte(text: str) -> None:
     body = text.encode(errors="surrogatepass")
     assert again(body) == body
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
-def test_anything_comes_back_byte_for_byte(body: bytes) -> None:
+def test_any_body_is_restored_byte_for_byte(body: bytes) -> None:
     assert again(body) == body
     assert again(b'{"messages":[' + body + b"]}") == b'{"messages":[' + body + b"]}"
 
@@ -106,13 +106,13 @@ def test_literals_can_be_changed() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1000), st.binary(max_size=40)), max_size=20))
-def test_pieces_come_back_with_their_times(pieces: list[tuple[float, bytes]]) -> None:
+def test_response_pieces_are_restored_with_times(pieces: list[tuple[float, bytes]]) -> None:
     pieces.sort(key=lambda piece: piece[0])
     again = decode_response_pieces(decompress(Compressor().compress(encode_response_pieces(pieces))))
     assert [piece for _, piece in again] == [piece for _, piece in pieces]
     assert all(abs(one - other) < 0.001 for (one, _), (other, _) in zip(again, pieces, strict=True))
 
 
-def test_bytes_that_look_compressed_are_restored() -> None:
+def test_seemingly_compressed_bytes_are_restored() -> None:
     for raw in (b"", b"\0", b"\1", b"\1" * 1000, Compressor().compress(b"x" * 1000)):
         assert decompress(Compressor().compress(raw)) == raw

@@ -37,18 +37,18 @@ def redactor(*secrets: str, **settings: Any) -> SecretRedactor:
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abcdefghijklmnop",
     ],
 )
-@pytest.mark.parametrize("around", ["{}", "key={}", "line\n{}\nline", "'{}'", "see {}, please", "\t{}", "<b>{}</b>"])
-def test_key_like_texts_are_redacted(key: str, around: str) -> None:
+@pytest.mark.parametrize("template", ["{}", "key={}", "line\n{}\nline", "'{}'", "see {}, please", "\t{}", "<b>{}</b>"])
+def test_key_like_texts_are_redacted(key: str, template: str) -> None:
     for ensure_ascii in (True, False):
-        data = json.dumps({"content": around.format(key)}, ensure_ascii=ensure_ascii).encode()
+        data = json.dumps({"content": template.format(key)}, ensure_ascii=ensure_ascii).encode()
         assert redactor().may_contain_secrets(data)
-        assert json.loads(redactor().redact_json(data)) == {"content": around.format("[redacted]")}
-    assert redactor().redact_text(around.format(key)) == around.format("[redacted]")
+        assert json.loads(redactor().redact_json(data)) == {"content": template.format("[redacted]")}
+    assert redactor().redact_text(template.format(key)) == template.format("[redacted]")
     assert redactor(redact_keys=False).redact_json(data) is data
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("text", "expected"),
     [
         ("Authorization: Bearer abcdefghijklmnopqrstuvwxyz", "Authorization: Bearer [redacted]"),
         ("AWS_SECRET_ACCESS_KEY=" + "aB3/" * 10, "AWS_SECRET_ACCESS_KEY=[redacted]"),
@@ -56,17 +56,17 @@ def test_key_like_texts_are_redacted(key: str, around: str) -> None:
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\nab==\n-----END RSA PRIVATE KEY-----", "[redacted]"),
     ],
 )
-def test_keys_after_a_known_name_are_redacted(said: str, kept: str) -> None:
-    data = json.dumps({"a": said}).encode()
+def test_keys_after_a_known_name_are_redacted(text: str, expected: str) -> None:
+    data = json.dumps({"a": text}).encode()
     assert redactor().may_contain_secrets(data)
-    assert json.loads(redactor().redact_json(data)) == {"a": kept}
+    assert json.loads(redactor().redact_json(data)) == {"a": expected}
 
 
 @pytest.mark.parametrize(
-    "said", ["task-12345678901234567890", "sk-learn-compatible-estimators-are", "AKIA", "Bearer of news", "eyJ", "hf_x"]
+    "text", ["task-12345678901234567890", "sk-learn-compatible-estimators-are", "AKIA", "Bearer of news", "eyJ", "hf_x"]
 )
-def test_ordinary_words_are_kept(said: str) -> None:
-    data = json.dumps({"a": said}).encode()
+def test_ordinary_words_are_kept(text: str) -> None:
+    data = json.dumps({"a": text}).encode()
     assert redactor().redact_json(data) is data
 
 
@@ -86,20 +86,20 @@ def test_very_short_keys_are_not_redacted() -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 200))
-def test_key_spread_over_stream_events_is_redacted(letters: int, size: int) -> None:
-    said = f"The key is {SECRET}, or sk-proj-abcdefghij1234567890; \u00e9t\u00e9."
-    raw = b"".join(chat_stream([said[at : at + letters] for at in range(0, len(said), letters)]))
+def test_key_spread_over_stream_events_is_redacted(characters: int, size: int) -> None:
+    text = f"The key is {SECRET}, or sk-proj-abcdefghij1234567890; \u00e9t\u00e9."
+    raw = b"".join(chat_stream([text[at : at + characters] for at in range(0, len(text), characters)]))
     pieces = [(at / 1000, raw[at : at + size]) for at in range(0, len(raw), size)]
     redact = redactor(SECRET)
-    kept = redact.redact_stream(redact.redact_response(pieces, True))
-    whole = b"".join(piece for _, piece in kept)
-    events = [json.loads(line[6:]) for line in whole.decode().split("\n\n") if line.startswith("data: {")]
-    told = "".join(event["choices"][0]["delta"].get("content", "") for event in events)
-    assert told == "The key is [redacted], or [redacted]; \u00e9t\u00e9."
-    assert len(kept) == len(pieces) and [at for at, _ in kept] == [at for at, _ in pieces]
+    redacted_pieces = redact.redact_stream(redact.redact_response(pieces, True))
+    redacted_stream = b"".join(piece for _, piece in redacted_pieces)
+    events = [json.loads(line[6:]) for line in redacted_stream.decode().split("\n\n") if line.startswith("data: {")]
+    redacted_text = "".join(event["choices"][0]["delta"].get("content", "") for event in events)
+    assert redacted_text == "The key is [redacted], or [redacted]; \u00e9t\u00e9."
+    assert len(redacted_pieces) == len(pieces) and [at for at, _ in redacted_pieces] == [at for at, _ in pieces]
 
 
-def test_an_answer_without_keys_is_not_touched() -> None:
+def test_answer_without_keys_is_unchanged() -> None:
     pieces = [(0.1, piece) for piece in chat_stream(["It ", "is ", "four."])]
     redact = redactor(SECRET, redact=[{"pattern": r"\d{3}-\d{4}"}])
     assert redact.redact_stream(redact.redact_response(pieces, True)) is pieces

@@ -31,9 +31,9 @@ tools = st.lists(
 )
 
 
-def split_at(data: bytes, places: list[int]) -> list[bytes]:
+def split_at(data: bytes, positions: list[int]) -> list[bytes]:
     """Split bytes at these positions."""
-    edges = [0, *sorted({place % (len(data) + 1) for place in places}), len(data)]
+    edges = [0, *sorted({position % (len(data) + 1) for position in positions}), len(data)]
     return [data[start:end] for start, end in pairwise(edges)]
 
 

@@ -28,14 +28,14 @@ def answer_to_small_events(answer: ModelAnswer) -> list[StreamEvent]:
     """Return the stream events of an answer, with deltas of a few characters."""
     events: list[StreamEvent] = [AnswerStreamStarted(answer.id, answer.model)]
     for index, part in enumerate(answer.parts):
-        begun, text = deepcopy(part), ""
-        if isinstance(begun, ModelText | ModelRefusal):
-            text, begun.text = begun.text, ""
-        elif isinstance(begun, ModelThinking):
-            text, begun.text, begun.signature = begun.text, "", None
-        elif isinstance(begun, ModelToolCall):
-            text, begun.arguments = begun.arguments, ""
-        events.append(AnswerPartStarted(index, begun))
+        started_part, text = deepcopy(part), ""
+        if isinstance(started_part, ModelText | ModelRefusal):
+            text, started_part.text = started_part.text, ""
+        elif isinstance(started_part, ModelThinking):
+            text, started_part.text, started_part.signature = started_part.text, "", None
+        elif isinstance(started_part, ModelToolCall):
+            text, started_part.arguments = started_part.arguments, ""
+        events.append(AnswerPartStarted(index, started_part))
         events += [AnswerPartDelta(index, text[start : start + 5]) for start in range(0, len(text), 5)]
         if isinstance(part, ModelThinking) and part.signature:
             events.append(AnswerPartSigned(index, part.signature))

@@ -62,7 +62,7 @@ def ask(model: str = "claude-sonnet-4-5", **fields: Any) -> ModelRequest:
     return ModelRequest(model=model, **(defaults | fields))
 
 
-def test_reads_what_claude_code_sends() -> None:
+def test_reads_claude_code_request() -> None:
     request = read_body(
         model="paddock-model",
         stream=True,
@@ -211,12 +211,12 @@ def test_reads_settings(fields: dict[str, Any], expected: dict[str, Any]) -> Non
         ),
     ],
 )
-def test_refuses(fields: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_refuses_invalid_requests(fields: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         read_body(**fields)
 
 
-def test_writes_turns_that_alternate_with_results_first() -> None:
+def test_writes_alternating_turns_with_results_first() -> None:
     body = write_body(
         ask(
             messages=[
@@ -316,12 +316,12 @@ def test_unsigned_thinking_is_noted() -> None:
 @pytest.mark.parametrize(
     "media", [ModelMedia("audio", "audio/wav", "AA=="), ModelMedia("document", "application/zip", "AA==")]
 )
-def test_refuses_to_write(media: ModelMedia) -> None:
+def test_refuses_to_write_unsupported_requests(media: ModelMedia) -> None:
     with pytest.raises(UntranslatableRequest):
         write_body(ask(messages=[ModelMessage(MessageRole.USER, [media])]))
 
 
-def test_a_system_prompt_alone_becomes_a_user_message() -> None:
+def test_lone_system_prompt_becomes_user_message() -> None:
     body = write_body(ask(messages=[ModelMessage(MessageRole.SYSTEM, [ModelText("Say hi")])]))
     assert body["messages"] == [{"role": "user", "content": [{"type": "text", "text": "Say hi"}]}]
 
@@ -343,7 +343,7 @@ def test_stop_reasons(reason: str, finish: FinishReason) -> None:
     assert json.loads(FORMAT.write_answer(answer))["stop_reason"] == reason
 
 
-def test_input_counts_what_came_from_caches() -> None:
+def test_input_tokens_include_cached_tokens() -> None:
     usage = {
         "input_tokens": 5,
         "cache_read_input_tokens": 100,
@@ -356,7 +356,7 @@ def test_input_counts_what_came_from_caches() -> None:
     assert json.loads(FORMAT.write_answer(answer))["usage"] == usage
 
 
-def test_the_signature_of_a_call_travels_as_a_thought() -> None:
+def test_call_signature_is_written_as_thought() -> None:
     answer = ModelAnswer("m", "g", [ModelToolCall("c", "a", "{}", signature="S")], FinishReason.TOOLS)
     expected = [ModelThinking(signature="S"), ModelToolCall("c", "a", "{}")]
     assert FORMAT.read_answer(FORMAT.write_answer(answer)).parts == expected
@@ -368,7 +368,7 @@ def test_the_signature_of_a_call_travels_as_a_thought() -> None:
     assert isinstance(streamed, ModelAnswer) and streamed.parts == expected
 
 
-def test_calls_that_overlap_are_written_one_after_the_other() -> None:
+def test_overlapping_calls_are_written_sequentially() -> None:
     events: list[StreamEvent] = [
         AnswerStreamStarted("m", "x"),
         AnswerPartStarted(0, ModelToolCall("a", "a", "")),
@@ -410,7 +410,7 @@ END = (
 )
 
 
-def test_reads_a_providers_stream() -> None:
+def test_reads_provider_stream() -> None:
     assert answer_from_valid_events(read_in_pieces(FORMAT.new_stream_reader(), STREAM + END)) == ModelAnswer(
         "msg_1", "claude-x", [ModelToolCall("t", "now", "{}")], FinishReason.TOOLS, None, TokenUsage(10, 9, 7)
     )
@@ -455,7 +455,7 @@ def test_a_signature_in_pieces_is_joined() -> None:
         {"delta": {"stop_reason": None, "stop_sequence": None}, "usage": {"output_tokens": 3}},
     ],
 )
-def test_a_later_event_about_tokens_does_not_undo_the_stop_reason(later: dict[str, Any]) -> None:
+def test_later_usage_event_keeps_the_stop_reason(later: dict[str, Any]) -> None:
     why = {"type": "message_delta", "delta": {"stop_reason": "max_tokens", "stop_sequence": "X"}}
     more = {"type": "message_delta", **later}
     for deltas in ([why, more], [more, why]):

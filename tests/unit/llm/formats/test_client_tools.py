@@ -27,14 +27,14 @@ TOOLS: list[tuple[dict[str, Any], str | None, set[str]]] = [
 ]
 
 
-def asked(tool: dict[str, Any]) -> bytes:
+def request_body(tool: dict[str, Any]) -> bytes:
     body = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "go"}], "tools": [tool]}
     return json.dumps(body).encode()
 
 
 @pytest.mark.parametrize(("tool", "name", "fields"), TOOLS)
 def test_anthropics_client_tools_become_functions(tool: dict[str, Any], name: str | None, fields: set[str]) -> None:
-    request = Anthropic().read_request(asked(tool))
+    request = Anthropic().read_request(request_body(tool))
     written = json.loads(OpenAIChat().write_request(request))["tools"][0]["function"]
     assert written["name"] == (name or tool["name"])
     assert fields <= written["parameters"]["properties"].keys()
@@ -42,12 +42,12 @@ def test_anthropics_client_tools_become_functions(tool: dict[str, Any], name: st
 
 
 def test_the_screen_size_is_in_the_description() -> None:
-    request = Anthropic().read_request(asked(TOOLS[-1][0]))
+    request = Anthropic().read_request(request_body(TOOLS[-1][0]))
     assert "1024 x 768" in (request.tools[0].description or "")
 
 
-def test_tools_that_anthropic_runs_are_still_left_out_with_a_note() -> None:
-    request = Anthropic().read_request(asked({"type": "web_search_20250305", "name": "web_search"}))
+def test_anthropic_hosted_tools_are_dropped_with_a_note() -> None:
+    request = Anthropic().read_request(request_body({"type": "web_search_20250305", "name": "web_search"}))
     assert request.tools == [] and "web_search_20250305" in request.notes[0]
 
 

@@ -47,7 +47,7 @@ def conversation(stream: bool) -> ModelRequest:
     )
 
 
-def asked(of: WireFormat, stream: bool) -> ModelRequest:
+def request_for(of: WireFormat, stream: bool) -> ModelRequest:
     """Return the conversation as parsed from a request in a format."""
     return of.read_request(of.write_request(conversation(stream)), model="some-model", stream=stream)
 
@@ -61,7 +61,7 @@ def answer() -> ModelAnswer:
     return ModelAnswer("id_1", "some-model", parts, FinishReason.TOOLS, usage=TokenUsage(input=20, output=9))
 
 
-def said(request: ModelRequest) -> list[tuple[str, str]]:
+def texts_of(request: ModelRequest) -> list[tuple[str, str]]:
     """Return the content of a conversation, independent of its message structure."""
     found: list[tuple[str, str]] = []
     for message in request.messages:
@@ -79,9 +79,9 @@ def said(request: ModelRequest) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("client", FORMATS, ids=lambda f: f.name)
 @pytest.mark.parametrize("provider", FORMATS, ids=lambda f: f.name)
 def test_a_conversation_reaches_the_provider_unchanged(client: WireFormat, provider: WireFormat) -> None:
-    sent = asked(client, True)
+    sent = request_for(client, True)
     arrived = provider.read_request(provider.write_request(sent), model="some-model", stream=True)
-    assert said(arrived) == said(conversation(True))
+    assert texts_of(arrived) == texts_of(conversation(True))
     assert [tool.name for tool in arrived.tools] == ["read_file"]
     assert (arrived.model, arrived.max_tokens) == ("some-model", 512)
 
@@ -92,20 +92,20 @@ def test_a_conversation_reaches_the_provider_unchanged(client: WireFormat, provi
 def test_an_answer_reaches_the_client_unchanged(client: WireFormat, provider: WireFormat, whole: bool) -> None:
     received: ModelAnswer | None
     if whole:
-        given = provider.read_answer(provider.write_answer(answer(), asked(provider, False)))
-        received = client.read_answer(client.write_answer(given, asked(client, False)))
+        given = provider.read_answer(provider.write_answer(answer(), request_for(provider, False)))
+        received = client.read_answer(client.write_answer(given, request_for(client, False)))
     else:
         upstream, downstream = (
-            provider.new_stream_writer(asked(provider, True)),
-            client.new_stream_writer(asked(client, True)),
+            provider.new_stream_writer(request_for(provider, True)),
+            client.new_stream_writer(request_for(client, True)),
         )
         reader, back = provider.new_stream_reader(), client.new_stream_reader()
         events = (
             reader.feed(b"".join(upstream.write(event) for event in stream_events_from_answer(answer())))
             + reader.close()
         )
-        told = back.feed(b"".join(downstream.write(event) for event in events)) + back.close()
-        received = answer_from_events(told)
+        client_events = back.feed(b"".join(downstream.write(event) for event in events)) + back.close()
+        received = answer_from_events(client_events)
     assert received is not None
     texts = [part.text for part in received.parts if isinstance(part, ModelText) and part.text]
     calls = [(part.name, part.arguments.replace(" ", "")) for part in received.parts if isinstance(part, ModelToolCall)]

@@ -107,12 +107,12 @@ def roles_known(format: str) -> set[str]:
     return set(re.split(r", | or ", refused.value.message.partition("should be ")[2]))
 
 
-def test_the_page_lists_all_formats() -> None:
+def test_page_lists_all_formats() -> None:
     first = PAGE.partition("## Addresses")[0]
     assert re.findall(r"^\| `([^`]+)`", first, re.MULTILINE) == list(FORMATS)
 
 
-def test_addresses() -> None:
+def test_page_lists_paths() -> None:
     fixed: dict[str, tuple[str, str]] = {}
     methods: dict[str, str] = {}
     for address, format, operation in tables("Addresses")[0]:
@@ -126,7 +126,7 @@ def test_addresses() -> None:
     assert methods == request_kind._GEMINI_METHODS
 
 
-def test_filtered_headers() -> None:
+def test_page_lists_filtered_headers() -> None:
     both, from_client, from_provider = ({word.encode() for word in codes(row[1])} for row in tables("Headers")[0])
     assert both == header_filter._HOP_BY_HOP
     assert from_client == header_filter._DROPPED_FROM_CLIENT - header_filter._HOP_BY_HOP
@@ -134,16 +134,16 @@ def test_filtered_headers() -> None:
     assert {word.encode() for word in codes(PAGE.partition("## Same format")[0])} >= set(header_filter._SESSION_HEADERS)
 
 
-def test_roles_that_are_read() -> None:
-    told: dict[str, set[str]] = {}
+def test_page_lists_roles() -> None:
+    page_roles: dict[str, set[str]] = {}
     for format, role, taken in (map(bare, row) for row in tables("Roles")[0]):
         request = FORMATS[format].read_request(messages_body(format, role), model="m")
         assert [message.role for message in request.messages] == [MessageRole(taken)], (format, role)
-        told.setdefault(format, set()).add(role)
-    assert told == {format: roles_known(format) for format in FORMATS}
+        page_roles.setdefault(format, set()).add(role)
+    assert page_roles == {format: roles_known(format) for format in FORMATS}
 
 
-def test_where_system_messages_are_written() -> None:
+def test_page_shows_position_of_system_messages() -> None:
     rows = {row[0]: (bare(row[1]), bare(row[2])) for row in tables("Roles")[1]}
     models = {
         "`openai-chat`, a model of OpenAI's": ("openai-chat", "gpt-5"),
@@ -161,10 +161,10 @@ def test_where_system_messages_are_written() -> None:
             ModelMessage(MessageRole.SYSTEM, [ModelText("LATER")]),
         ]
         body = json.loads(FORMATS[format].write_request(ModelRequest(model, messages)))
-        assert (_place(body, "FIRST"), _place(body, "LATER")) == rows[name], name
+        assert (_position_of(body, "FIRST"), _position_of(body, "LATER")) == rows[name], name
 
 
-def _place(body: dict[str, Any], word: str) -> str:
+def _position_of(body: dict[str, Any], word: str) -> str:
     """Return the role of the turn that contains the word, or the body field that does."""
     for turn in next(body[name] for name in ("messages", "input", "contents") if name in body):
         if word in json.dumps(turn):
@@ -172,7 +172,7 @@ def _place(body: dict[str, Any], word: str) -> str:
     return next(name for name, value in body.items() if word in json.dumps(value))
 
 
-def test_signatures_and_their_makers() -> None:
+def test_page_lists_signatures_and_makers() -> None:
     for maker in (
         thought_signatures.ANTHROPIC,
         thought_signatures.OPENAI,
@@ -193,7 +193,7 @@ def test_signatures_and_their_makers() -> None:
     assert f"`{gemini_write._SKIP_SIGNATURE_CHECK}`" in PAGE
 
 
-def test_budgets_of_efforts() -> None:
+def test_page_lists_budgets_of_efforts() -> None:
     rows = {bare(row[0]): [None if cell == NOTHING else int(cell) for cell in row[1:]] for row in tables("How much")[0]}
     assert list(rows) == list(ReasoningEffort)
     for effort in ReasoningEffort:
@@ -203,16 +203,16 @@ def test_budgets_of_efforts() -> None:
         assert openai_shared.requested_reasoning_effort(ModelRequest("m", [], thinking_budget=budget)) is effort
 
 
-def test_dialects_of_thinking() -> None:
-    for dialect, says, _ in tables("How much")[1]:
+def test_page_lists_thinking_dialects() -> None:
+    for dialect, described_fields, _ in tables("How much")[1]:
         request = ModelRequest(
             "qwen", [ModelMessage(MessageRole.USER, [ModelText("x")])], effort=ReasoningEffort.LOW, stream=True
         )
         request.extra["thinking_dialect"] = bare(dialect)
         body = json.loads(FORMATS["openai-chat"].write_request(request))
         plain = {"model", "messages", "stream", "stream_options"}
-        assert set(body) - plain == {word.partition(".")[0] for word in codes(says)}, dialect
-        assert bool(request.notes) is (says == NOTHING)
+        assert set(body) - plain == {word.partition(".")[0] for word in codes(described_fields)}, dialect
+        assert bool(request.notes) is (described_fields == NOTHING)
 
 
 def answer_body(format: str, word: str) -> bytes:
@@ -231,30 +231,32 @@ def answer_body(format: str, word: str) -> bytes:
     return json.dumps(body).encode()
 
 
-def test_stop_reasons_that_are_read() -> None:
-    told: dict[str, set[str]] = {}
+def test_page_lists_stop_reasons_of_providers() -> None:
+    page_reasons: dict[str, set[str]] = {}
     for format, word, taken in (map(bare, row) for row in tables("Read")[0]):
-        told.setdefault(format, set()).add(word)
+        page_reasons.setdefault(format, set()).add(word)
         if taken == "failure":
             with pytest.raises(BrokenModelStream):
                 FORMATS[format].read_answer(answer_body(format, word))
         else:
             assert FORMATS[format].read_answer(answer_body(format, word)).finish is FinishReason(taken), (format, word)
-    assert told["anthropic"] == set(anthropic_answer._FINISH_BY_STOP_REASON)
-    assert told["gemini"] == set(gemini_answer._FINISH_BY_REASON) | gemini_answer.GEMINI_ERROR_FINISH_REASONS
-    assert told["openai-chat"] == set(chat_answer._FINISH_BY_REASON) | chat_answer.CHAT_FAILED_FINISH_REASONS | {
+    assert page_reasons["anthropic"] == set(anthropic_answer._FINISH_BY_STOP_REASON)
+    assert page_reasons["gemini"] == set(gemini_answer._FINISH_BY_REASON) | gemini_answer.GEMINI_ERROR_FINISH_REASONS
+    assert page_reasons["openai-chat"] == set(
+        chat_answer._FINISH_BY_REASON
+    ) | chat_answer.CHAT_FAILED_FINISH_REASONS | {
         "stop",
         "tool_calls",
     }
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_calls_make_an_end_one_for_tools(format: str) -> None:
+def test_answer_with_calls_ends_for_tools(format: str) -> None:
     answer = ModelAnswer("a", "m", [ModelToolCall("c", "f", "{}")], FinishReason.TOOLS)
     assert FORMATS[format].read_answer(FORMATS[format].write_answer(answer)).finish is FinishReason.TOOLS
 
 
-def test_stop_reasons_that_are_written() -> None:
+def test_page_lists_stop_reasons_for_clients() -> None:
     rows = {bare(row[0]): [bare(cell) for cell in row[1:]] for row in tables("Written")[0]}
     assert list(rows) == list(FinishReason)
     for finish in FinishReason:
@@ -274,14 +276,14 @@ def _reason(body: dict[str, Any]) -> str:
     return str(body["stop_reason"])
 
 
-def test_usage_is_written_where_the_page_says() -> None:
+def test_page_lists_usage_fields() -> None:
     answer = ModelAnswer("a", "m", [], FinishReason.STOP, usage=TokenUsage(100, 40, 30, 20, 10))
     assert [bare(row[0]) for row in tables("Usage")[0]] == list(FORMATS)
-    for format, *places in tables("Usage")[0]:
+    for format, *columns in tables("Usage")[0]:
         body = json.loads(FORMATS[bare(format)].write_answer(answer))
-        told = [_at(body, codes(place)[0]) if place != NOTHING else None for place in places]
+        read_values = [_at(body, codes(column)[0]) if column != NOTHING else None for column in columns]
         partly = {"anthropic": [50, 40, 30, 20, 10], "gemini": [100, 30, 30, None, 10]}
-        assert told == partly.get(bare(format), [100, 40, 30, 20, 10]), format
+        assert read_values == partly.get(bare(format), [100, 40, 30, 20, 10]), format
     assert f"{MEDIA_TOKENS} for a" in PAGE
 
 
@@ -291,7 +293,7 @@ def _at(body: Any, path: str) -> Any:
     return body
 
 
-def test_error_types() -> None:
+def test_page_lists_error_types() -> None:
     rows = {int(row[0]): [None if cell == NOTHING else bare(cell) for cell in row[1:]] for row in tables("Errors")[0]}
     assert list(rows) == list(provider_errors.ERROR_KINDS_BY_STATUS)
     for status, words in rows.items():
@@ -304,12 +306,12 @@ def test_error_types() -> None:
             assert words == [anthropic, openai["type"], openai["code"], gemini["status"]], status
 
 
-def test_statuses_of_refusals() -> None:
+def test_page_lists_statuses_of_refusals() -> None:
     rows = {bare(row[0]): int(row[1]) for row in tables("Errors")[1]}
     assert rows == {kind.__name__: status for kind, status in gateway._STATUSES.items()} | {"InvalidInput": 400}
 
 
-def test_retried_statuses() -> None:
+def test_page_lists_retried_statuses() -> None:
     [line] = re.findall(r"The statuses (.*?) are retried", PAGE, re.DOTALL)
     assert {int(word) for word in re.findall(r"\d+", line)} == RETRIED_STATUSES
     [line] = re.findall(r"except after (.*?)\. A provider", PAGE, re.DOTALL)
@@ -317,21 +319,21 @@ def test_retried_statuses() -> None:
     assert f"more than {MAX_RETRY_AFTER:.0f} seconds" in PAGE
 
 
-def said_in_code() -> str:
+def code_strings() -> str:
     """Return all sources of the formats, with texts on several lines joined."""
     source = "\n".join(path.read_text() for path in sorted(SOURCES.rglob("*.py")))
     return re.sub(r'"\s*\n\s*f?"', "", source)
 
 
 @pytest.mark.parametrize("heading", ["What is refused", "What is left out with a note"])
-def test_messages_match_the_code(heading: str) -> None:
-    source = said_in_code()
+def test_page_quotes_messages_of_the_code(heading: str) -> None:
+    source = code_strings()
     for *_, cell in tables(heading)[0]:
         for piece in codes(cell)[0].split("\N{HORIZONTAL ELLIPSIS}"):
             assert piece.strip(" `") in source, cell
 
 
-def test_fields_that_are_noted() -> None:
+def test_page_lists_noted_fields() -> None:
     for format, noted in (
         ("openai-chat", UNTRANSLATABLE_CHAT_FIELDS),
         ("openai-responses", UNTRANSLATABLE_RESPONSES_FIELDS),
@@ -344,7 +346,7 @@ def test_fields_that_are_noted() -> None:
         assert set(codes(cell)[1:]) == noted
 
 
-def test_ends_of_streams() -> None:
+def test_page_lists_ends_of_streams() -> None:
     assert {bare(row[0]) for row in tables("How streams end")[0]} == set(FORMATS)
     for format, finished, failed in tables("How streams end")[0]:
         for cell, ending in ((finished, StreamEnding.FINISHED), (failed, StreamEnding.FAILED)):
@@ -371,7 +373,7 @@ def _last_event(word: str, format: str) -> bytes:
     )
 
 
-def test_limits() -> None:
+def test_page_lists_limits() -> None:
     rows = {row[0]: row[1] for row in tables("Limits")[0]}
     mebibyte = 2**20
     assert rows == {
@@ -399,7 +401,7 @@ def test_limits() -> None:
     assert f"at least {_MIN_OUTPUT_TOKENS}" in PAGE
 
 
-def test_unsigned_thoughts_are_written_where_the_page_says() -> None:
+def test_page_shows_where_unsigned_thoughts_are_written() -> None:
     messages = [
         ModelMessage(MessageRole.USER, [ModelText("x")]),
         ModelMessage(MessageRole.ASSISTANT, [ModelThinking("HM"), ModelText("y")]),

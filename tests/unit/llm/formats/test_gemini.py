@@ -52,7 +52,7 @@ def ask(model: str = "gemini-2.5-flash", **fields: Any) -> ModelRequest:
     return ModelRequest(model=model, **({"messages": [ModelMessage(MessageRole.USER, [ModelText("Hello")])]} | fields))
 
 
-def test_reads_what_gemini_cli_sends() -> None:
+def test_reads_gemini_cli_request() -> None:
     request = read_body(
         systemInstruction={"role": "user", "parts": [{"text": "Rules."}]},
         contents=[
@@ -127,7 +127,7 @@ def test_reads_what_gemini_cli_sends() -> None:
     assert any("googleSearch" in note for note in request.notes)
 
 
-def test_reads_names_of_fields_in_snake_case() -> None:
+def test_reads_snake_case_field_names() -> None:
     request = read_body(
         system_instruction={"parts": [{"text": "x"}]},
         contents=[{"role": "user", "parts": [{"inline_data": {"mime_type": "image/png", "data": "AA=="}}]}],
@@ -188,7 +188,7 @@ def test_reads_settings(fields: dict[str, Any], expected: dict[str, Any]) -> Non
         ),
     ],
 )
-def test_refuses(fields: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_refuses_invalid_requests(fields: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         read_body(**fields)
 
@@ -227,7 +227,7 @@ def test_writes_calls_and_results_by_name() -> None:
     ]
 
 
-def test_gemini_3_takes_pictures_in_results_and_wants_calls_signed() -> None:
+def test_gemini_3_gets_pictures_in_results_and_signed_calls() -> None:
     messages = [
         LOOP[0],
         ModelMessage(MessageRole.ASSISTANT, [ModelToolCall("x", "a", "{}"), ModelToolCall("z", "a", "{}")]),
@@ -244,7 +244,7 @@ def test_a_result_for_an_unknown_call_is_refused() -> None:
         write_body(ask(messages=[ModelMessage(MessageRole.USER, [ModelToolResult("x", [])])]))
 
 
-def test_signatures_survive_a_client_that_speaks_anthropic() -> None:
+def test_signatures_survive_anthropic_client() -> None:
     answer = ModelAnswer(
         "r",
         "gemini-3-pro",
@@ -356,7 +356,7 @@ def test_schemas(schema: dict[str, Any], expected: dict[str, Any], dropped: set[
     assert writer.dropped == dropped
 
 
-def test_a_schema_that_grows_without_end_is_refused() -> None:
+def test_endlessly_growing_schema_is_refused() -> None:
     levels = {str(n): {"properties": {c: {"$ref": f"#/$defs/{n + 1}"} for c in "abcdef"}} for n in range(20)}
     with pytest.raises(UntranslatableRequest, match="more than 10000 parts"):
         GeminiSchemaWriter().write({"$ref": "#/$defs/0", "$defs": levels})
@@ -429,7 +429,7 @@ LAST = {
         "thoughtsTokenCount": 3,
     },
 }
-TOLD = ModelAnswer(
+EXPECTED_ANSWER = ModelAnswer(
     "abc",
     "gemini-3-pro",
     [
@@ -453,9 +453,12 @@ def as_array(pieces: list[dict[str, Any]]) -> bytes:
 
 @pytest.mark.parametrize("cut", [1, 7, 1000])
 @pytest.mark.parametrize("form", [as_events, as_array])
-def test_reads_a_providers_stream(form: Any, cut: int) -> None:
+def test_reads_provider_stream(form: Any, cut: int) -> None:
     data = form([*PIECES, LAST])
-    assert answer_from_valid_events(read_in_pieces(FORMAT.new_stream_reader(), data, range(0, len(data), cut))) == TOLD
+    assert (
+        answer_from_valid_events(read_in_pieces(FORMAT.new_stream_reader(), data, range(0, len(data), cut)))
+        == EXPECTED_ANSWER
+    )
 
 
 @pytest.mark.parametrize("data", [b"", as_events(PIECES), as_array(PIECES), b"data: nonsense\n\n", b"[{]}"])
@@ -471,7 +474,7 @@ def test_an_error_in_the_stream_is_a_failure(form: Any) -> None:
     assert last == AnswerStreamFailed(ModelFailure(503, "busy", "overloaded_error"))
 
 
-def test_a_malformed_call_is_a_failure_and_not_an_end() -> None:
+def test_malformed_call_is_a_failure() -> None:
     piece = {"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "print("}]}
     [*_, last] = read_in_pieces(FORMAT.new_stream_reader(), as_events([piece]))
     assert isinstance(last, AnswerStreamFailed) and "print(" in last.failure.message
@@ -540,10 +543,10 @@ def conversations(draw: st.DrawFn) -> list[ModelMessage]:
         for name in names:
             waiting.append(ModelToolCall(f"call_{count}", name, draw(ARGUMENTS), draw(WORDS)))
             count += 1
-        spoken = draw(
+        texts = draw(
             st.lists(st.builds(ModelText, WORDS) | st.builds(ModelThinking, WORDS, st.none() | WORDS), max_size=2)
         )
-        messages.append(ModelMessage(MessageRole.ASSISTANT, [*spoken, ModelText(draw(WORDS)), *waiting]))
+        messages.append(ModelMessage(MessageRole.ASSISTANT, [*texts, ModelText(draw(WORDS)), *waiting]))
     return messages
 
 

@@ -81,15 +81,15 @@ ANSWERS: dict[str, Any] = {
 JUNK: list[Any] = [None, True, 7, -1.5, "", "x", [], [[]], {}, {"a": None}, [None], ["x"], [{}]]
 
 
-def _places(value: Any) -> list[tuple[Any, Any]]:
+def _field_paths(value: Any) -> list[tuple[Any, Any]]:
     keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
-    return [(value, key) for key in keys] + [place for key in keys for place in _places(value[key])]
+    return [(value, key) for key in keys] + [field for key in keys for field in _field_paths(value[key])]
 
 
 def _spoiled(whole: Any, where: int, junk: Any) -> bytes:
     whole = json.loads(json.dumps(whole))
-    places = _places(whole)
-    holder, key = places[where % len(places)]
+    field_paths = _field_paths(whole)
+    holder, key = field_paths[where % len(field_paths)]
     holder[key] = junk
     return json.dumps(whole).encode()
 

@@ -137,7 +137,7 @@ def test_thinking_mode_fits_the_claude_version(model: str, fields: Any, thinking
     assert ("temperature" in body) == (thinking is None)
 
 
-def test_objects_in_schemas_are_closed_for_anthropic() -> None:
+def test_anthropic_schemas_forbid_additional_properties() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "object"}}}}
     body, _ = sent("anthropic", "claude-opus-4-5", max_tokens=9, json_schema=schema)
     written = body["output_config"]["format"]["schema"]
@@ -164,7 +164,7 @@ def test_image_detail_is_kept(form: str, field: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_thoughts_are_read_wherever_servers_put_them(name: str) -> None:
+def test_thoughts_are_read_from_all_known_fields(name: str) -> None:
     reader = FORMATS["openai-chat"].new_stream_reader()
     events = reader.feed(
         sse(*[chunk({name: text}) for text in ("I ", "think")], chunk({"content": "So"}), chunk({}, "stop"))
@@ -173,7 +173,7 @@ def test_thoughts_are_read_wherever_servers_put_them(name: str) -> None:
     assert answer is not None and answer.parts == [ModelThinking("I think"), ModelText("So")]
 
 
-def test_openrouters_details_are_kept_for_it() -> None:
+def test_openrouter_reasoning_details_are_preserved() -> None:
     pieces = [
         chunk({"reasoning": "I ", "reasoning_details": [{"type": "reasoning.text", "text": "I ", "index": 0}]}),
         chunk({"reasoning": "do", "reasoning_details": [{"type": "reasoning.text", "text": "do", "index": 0}]}),
@@ -223,7 +223,7 @@ def test_tokens_are_counted(form: WireFormat) -> None:
 
 
 @pytest.mark.parametrize("format", ["openai-chat", "openai-responses"])
-def test_openai_has_no_way_to_count(format: str) -> None:
+def test_openai_does_not_count_tokens(format: str) -> None:
     with pytest.raises(UntranslatableRequest):
         FORMATS[format].write_token_count_request(ModelRequest("m", [HELLO]))
 

@@ -50,7 +50,7 @@ def call_delta(**fields: Any) -> dict[str, Any]:
     return {"tool_calls": [{**fields, "function": function}]}
 
 
-def test_a_request_as_coding_agents_send_it() -> None:
+def test_reads_request_of_a_coding_agent() -> None:
     request = chat.read_request(
         body(
             stream=True,
@@ -114,12 +114,12 @@ def test_a_request_as_coding_agents_send_it() -> None:
         ({"messages": [], "response_format": {"type": "xml"}}, r"^response_format\.type should be"),
     ],
 )
-def test_a_wrong_request_is_refused_with_the_field_named(fields: dict[str, Any], message: str) -> None:
+def test_error_for_invalid_request_names_the_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         chat.read_request(body(**fields))
 
 
-def test_fields_that_others_cannot_say_are_noted_unless_the_provider_speaks_chat_too() -> None:
+def test_untranslatable_fields_are_noted_for_other_formats_only() -> None:
     request = chat.read_request(body(messages=[], frequency_penalty=1, logprobs=True, metadata={"a": "b"}))
     assert [text.partition(":")[0] for text in request.notes] == ["frequency_penalty", "logprobs"]
     sent = json.loads(chat.write_request(request))
@@ -165,8 +165,10 @@ def test_the_token_limit_field_depends_on_the_model(model: str, field: str) -> N
 
 texts = st.builds(ModelText, cases.words)
 systems = st.builds(lambda part: ModelMessage(MessageRole.SYSTEM, [part]), texts)
-said: st.SearchStrategy[ModelText | ModelMedia] = st.one_of(texts, cases.images, cases.documents, cases.sounds)
-users = st.builds(lambda parts: ModelMessage(MessageRole.USER, list(parts)), st.lists(said, min_size=1, max_size=3))
+text_or_media: st.SearchStrategy[ModelText | ModelMedia] = st.one_of(texts, cases.images, cases.documents, cases.sounds)
+users = st.builds(
+    lambda parts: ModelMessage(MessageRole.USER, list(parts)), st.lists(text_or_media, min_size=1, max_size=3)
+)
 
 
 @st.composite
@@ -177,9 +179,9 @@ def turns(draw: st.DrawFn, prefix: str, *, openai: bool, first: bool) -> list[Mo
         for index in range(draw(st.integers(0, 3)))
     ]
     thoughts: list[MessagePart] = draw(st.lists(st.builds(ModelThinking, cases.words), max_size=0 if openai else 1))
-    spoken: list[MessagePart] = draw(st.lists(texts, min_size=0 if calls else 1, max_size=1))
+    answer_texts: list[MessagePart] = draw(st.lists(texts, min_size=0 if calls else 1, max_size=1))
     lead = [draw(systems)] if openai or first else []
-    messages = [*lead, draw(users), ModelMessage(MessageRole.ASSISTANT, [*thoughts, *spoken, *calls])]
+    messages = [*lead, draw(users), ModelMessage(MessageRole.ASSISTANT, [*thoughts, *answer_texts, *calls])]
     results: list[MessagePart] = [
         ModelToolResult(call.id, [draw(texts)], call.name) for call in calls if isinstance(call, ModelToolCall)
     ]
@@ -228,11 +230,11 @@ def test_requests_survive_a_round_trip(request: ModelRequest) -> None:
 @st.composite
 def answers(draw: st.DrawFn) -> ModelAnswer:
     thoughts: list[MessagePart] = draw(st.lists(st.builds(ModelThinking, cases.words), max_size=1))
-    spoken: list[MessagePart] = draw(st.lists(texts, max_size=1))
+    answer_texts: list[MessagePart] = draw(st.lists(texts, max_size=1))
     refusals: list[MessagePart] = draw(st.lists(st.builds(ModelRefusal, cases.words), max_size=1))
-    seals = st.none() | cases.words
+    signatures = st.none() | cases.words
     calls: list[MessagePart] = draw(
-        st.lists(st.builds(ModelToolCall, cases.words, cases.names, cases.arguments, seals), max_size=3)
+        st.lists(st.builds(ModelToolCall, cases.words, cases.names, cases.arguments, signatures), max_size=3)
     )
     for index, call in enumerate(calls):
         assert isinstance(call, ModelToolCall)
@@ -240,21 +242,21 @@ def answers(draw: st.DrawFn) -> ModelAnswer:
     natural = FinishReason.TOOLS if calls else FinishReason.REFUSAL if refusals else FinishReason.STOP
     finish = draw(st.sampled_from([natural, FinishReason.LENGTH, FinishReason.FILTERED]))
     return ModelAnswer(
-        "id1", "m", [*thoughts, *spoken, *refusals, *calls], finish, usage=draw(st.none() | cases.usages)
+        "id1", "m", [*thoughts, *answer_texts, *refusals, *calls], finish, usage=draw(st.none() | cases.usages)
     )
 
 
 @settings(max_examples=50, deadline=None)
 @given(answers(), cases.cuts)
-def test_answers_survive_a_round_trip_whole_and_streamed(answer: ModelAnswer, places: list[int]) -> None:
+def test_answers_survive_a_round_trip_whole_and_streamed(answer: ModelAnswer, positions: list[int]) -> None:
     assert chat.read_answer(chat.write_answer(answer)) == answer
     writer = chat.new_stream_writer(ModelRequest("m", [], extra={"openai-chat": {"include_usage": True}}))
     data = b"".join(writer.write(event) for event in stream_events_from_answer(answer))
     assert data.endswith(b"data: [DONE]\n\n")
-    assert answer_from_events(read_stream(chat.new_stream_reader(), cases.split_at(data, places))) == answer
+    assert answer_from_events(read_stream(chat.new_stream_reader(), cases.split_at(data, positions))) == answer
 
 
-def test_usage_is_streamed_only_to_clients_that_asked() -> None:
+def test_usage_is_streamed_only_on_request() -> None:
     answer = ModelAnswer("i", "m", [ModelText("hi")], FinishReason.STOP, usage=TokenUsage(3, 4))
     writer = chat.new_stream_writer(ModelRequest("m", []))
     assert b"usage" not in b"".join(writer.write(event) for event in stream_events_from_answer(answer))
@@ -350,7 +352,7 @@ def test_streams_of_real_servers(case: str) -> None:
     assert (answer.id, answer.model, answer.parts, answer.finish) == ("c1", "m", parts, finish)
 
 
-def test_usage_comes_after_the_reason_or_with_it() -> None:
+def test_usage_is_read_after_or_with_finish_reason() -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4},
              "completion_tokens_details": {"reasoning_tokens": 2}}  # fmt: skip
     after = sse(chunk({"content": "a"}, "stop"), {"id": "c1", "choices": [], "usage": usage}, DONE)

@@ -71,21 +71,21 @@ RESPONSES_STREAM = [
     {"type": "response.reasoning_summary_text.delta", "output_index": 1, "delta": "x"},
     {"type": "response.output_item.added", "output_index": 2, "item": ITEMS[2]},
     {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": "{}"},
-    *[{"type": "response.output_item.done", "output_index": place, "item": item} for place, item in enumerate(ITEMS)],
+    *[{"type": "response.output_item.done", "output_index": index, "item": item} for index, item in enumerate(ITEMS)],
     {"type": "response.completed", "response": RESPONSE},
 ]
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in entries:
         yield (*path, key)
-        yield from places(inner, (*path, key))
+        yield from paths(inner, (*path, key))
 
 
 def spoilt(value: Any) -> Iterator[Any]:
     """Iterate over copies of a value, each with one element replaced by junk."""
-    for path in places(value):
+    for path in paths(value):
         for junk in JUNK:
             whole = copy.deepcopy(value)
             inner = whole
@@ -136,7 +136,7 @@ def test_a_corrupted_stream_is_parsed_or_an_error(form: WireFormat, good: Any) -
             pass
 
 
-def test_a_lone_surrogate_in_a_url_is_accepted() -> None:
+def test_lone_surrogate_in_url_is_accepted() -> None:
     part = {"type": "image_url", "image_url": "data:text/plain,\ud800"}
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [part]}]}).encode()
     assert OpenAIChat().read_request(body).messages

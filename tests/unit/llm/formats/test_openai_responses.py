@@ -86,7 +86,7 @@ CODEX = {
 }
 
 
-def test_a_request_as_codex_sends_it() -> None:
+def test_reads_codex_request() -> None:
     request = responses.read_request(json.dumps(CODEX).encode())
     assert request.messages == [
         ModelMessage(MessageRole.SYSTEM, [ModelText("You are Codex")]),
@@ -117,7 +117,7 @@ def test_a_request_as_codex_sends_it() -> None:
     ]
 
 
-def test_what_codex_sends_comes_out_the_same_for_a_provider_of_its_kind() -> None:
+def test_codex_request_is_unchanged_for_responses_provider() -> None:
     request = responses.read_request(json.dumps(CODEX).encode())
     sent = json.loads(responses.write_request(request))
     for field in CODEX.keys() - {"input"}:
@@ -143,7 +143,7 @@ def test_calls_use_the_clients_own_tools() -> None:
     assert answer_from_events(read_stream(responses.new_stream_reader(), [data])) == answer
 
 
-def test_codex_can_talk_to_a_chat_provider() -> None:
+def test_codex_request_is_translated_for_chat_provider() -> None:
     request = responses.read_request(json.dumps(CODEX).encode())
     sent = json.loads(OpenAIChat().write_request(request))
     roles = ["system", "user", "assistant", "tool", "tool", "user"]
@@ -169,7 +169,7 @@ def test_codex_can_talk_to_a_chat_provider() -> None:
         ({"input": [{"type": "function_call", "name": "x"}]}, r"^input\[0\]\.call_id is missing"),
     ],
 )
-def test_a_wrong_request_is_refused_with_the_field_named(fields: dict[str, Any], message: str) -> None:
+def test_error_for_invalid_request_names_the_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         responses.read_request(body(**fields))
 
@@ -187,16 +187,20 @@ def test_settings_unsupported_by_the_responses_api() -> None:
 
 texts = st.builds(ModelText, cases.words)
 links = st.builds(ModelMedia, st.just("document"), url=st.just("https://example.com/a.pdf"))
-said: st.SearchStrategy[ModelText | ModelMedia] = st.one_of(texts, cases.images, cases.documents, cases.sounds, links)
+text_or_media: st.SearchStrategy[ModelText | ModelMedia] = st.one_of(
+    texts, cases.images, cases.documents, cases.sounds, links
+)
 systems = st.builds(lambda part: ModelMessage(MessageRole.SYSTEM, [part]), texts)
-users = st.builds(lambda parts: ModelMessage(MessageRole.USER, list(parts)), st.lists(said, min_size=1, max_size=3))
+users = st.builds(
+    lambda parts: ModelMessage(MessageRole.USER, list(parts)), st.lists(text_or_media, min_size=1, max_size=3)
+)
 thoughts = st.one_of(st.builds(ModelThinking, st.just("") | cases.words, cases.words))
-spoken: st.SearchStrategy[MessagePart] = st.one_of(texts, st.builds(ModelRefusal, cases.words), thoughts)
+answer_parts: st.SearchStrategy[MessagePart] = st.one_of(texts, st.builds(ModelRefusal, cases.words), thoughts)
 
 
 @st.composite
 def turns(draw: st.DrawFn, prefix: str = "") -> list[ModelMessage]:
-    parts: list[MessagePart] = draw(st.lists(spoken, min_size=1, max_size=3))
+    parts: list[MessagePart] = draw(st.lists(answer_parts, min_size=1, max_size=3))
     calls = [
         ModelToolCall(f"{prefix}{index}", draw(cases.names), draw(cases.arguments))
         for index in range(draw(st.integers(0, 3)))
@@ -246,7 +250,7 @@ def test_requests_survive_a_round_trip(request: ModelRequest) -> None:
 @st.composite
 def answers(draw: st.DrawFn) -> ModelAnswer:
     calls = st.builds(ModelToolCall, cases.words, cases.names, cases.arguments)
-    either: st.SearchStrategy[MessagePart] = st.one_of(spoken, calls, st.builds(ModelThinking, cases.words))
+    either: st.SearchStrategy[MessagePart] = st.one_of(answer_parts, calls, st.builds(ModelThinking, cases.words))
     parts = draw(st.lists(either, max_size=5))
     refused = any(isinstance(part, ModelRefusal) for part in parts)
     called = any(isinstance(part, ModelToolCall) for part in parts)
@@ -257,18 +261,18 @@ def answers(draw: st.DrawFn) -> ModelAnswer:
 
 @settings(max_examples=50, deadline=None)
 @given(answers(), cases.cuts)
-def test_answers_survive_a_round_trip_whole_and_streamed(answer: ModelAnswer, places: list[int]) -> None:
+def test_answers_survive_a_round_trip_whole_and_streamed(answer: ModelAnswer, positions: list[int]) -> None:
     assert responses.read_answer(responses.write_answer(answer)) == answer
     writer = responses.new_stream_writer(ModelRequest("m", []))
     data = b"".join(writer.write(event) for event in stream_events_from_answer(answer))
-    assert answer_from_events(read_stream(responses.new_stream_reader(), cases.split_at(data, places))) == answer
+    assert answer_from_events(read_stream(responses.new_stream_reader(), cases.split_at(data, positions))) == answer
 
 
 def events_of(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in data.decode().split("\n") if line.startswith("data: ")]
 
 
-def test_a_stream_has_every_event_that_clients_wait_for() -> None:
+def test_stream_has_all_expected_events() -> None:
     parts: list[MessagePart] = [ModelThinking("t", "seal"), ModelText("a"), ModelToolCall("c", "f", "{}")]
     writer = responses.new_stream_writer(ModelRequest("m", []))
     answer = ModelAnswer("r", "m", parts, FinishReason.TOOLS, usage=TokenUsage(5, 3, 2, 0, 1))
@@ -317,7 +321,7 @@ def test_an_answer_cut_short_is_incomplete() -> None:
     assert events[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
 
 
-def test_a_failure_ends_the_stream_even_before_it_began() -> None:
+def test_failure_before_the_start_ends_the_stream() -> None:
     events = events_of(
         responses.new_stream_writer(ModelRequest("m", [])).write(
             AnswerStreamFailed(ModelFailure(529, "busy", "overloaded_error"))

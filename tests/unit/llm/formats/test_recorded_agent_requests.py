@@ -56,7 +56,7 @@ def parts(request: ModelRequest, kind: type[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_the_first_request_is_understood(client: str) -> None:
+def test_first_request_is_parsed(client: str) -> None:
     request = recorded(client, "first")
     assert request.stream
     assert any(part.text.strip('"') == GOAL for part in parts(request, ModelText))
@@ -66,7 +66,7 @@ def test_the_first_request_is_understood(client: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_the_second_request_is_understood(client: str) -> None:
+def test_second_request_is_parsed(client: str) -> None:
     request = recorded(client, "second")
     (call,) = parts(request, ModelToolCall)
     (result,) = parts(request, ModelToolResult)
@@ -87,8 +87,8 @@ def test_every_format_can_express_the_request(client: str, target: str, turn: st
         return
     if target == "openai-responses":
         # The SDK requires fields that only stored messages have; the service accepts messages without them.
-        said = [item for item in written["input"] if item.get("role") == "assistant"]
-        for number, item in enumerate(item for item in said if isinstance(item["content"], list)):
+        assistant_items = [item for item in written["input"] if item.get("role") == "assistant"]
+        for number, item in enumerate(item for item in assistant_items if isinstance(item["content"], list)):
             item.update(id=f"msg_{number}", status="completed")
             item["content"] = [{"annotations": [], **part} for part in item["content"]]
         for number, item in enumerate(item for item in written["input"] if item["type"] == "reasoning"):
@@ -100,7 +100,7 @@ def test_every_format_can_express_the_request(client: str, target: str, turn: st
 @pytest.mark.parametrize("turn", ["first", "second"])
 @pytest.mark.parametrize("target", sorted(FORMATS))
 @pytest.mark.parametrize("client", CLIENTS)
-def test_translation_keeps_tools_calls_and_results(client: str, target: str, turn: str) -> None:
+def test_translation_preserves_tools_calls_and_results(client: str, target: str, turn: str) -> None:
     request = recorded(client, turn)
     before = recorded(client, turn)
     again = FORMATS[target].read_request(FORMATS[target].write_request(request), model="some-model", stream=True)
@@ -130,20 +130,20 @@ def plain(value: Any) -> Any:
     return value
 
 
-def unknown(written: Any, understood: Any, place: str = "") -> list[str]:
+def unknown(written: Any, understood: Any, field_path: str = "") -> list[str]:
     """Return the fields of a document that an SDK does not define."""
     if isinstance(written, dict) and isinstance(understood, dict):
-        missing = [f"{place}.{key}" for key in written if key not in understood]
+        missing = [f"{field_path}.{key}" for key in written if key not in understood]
         return missing + [
             each
             for key in written
             if key in understood
-            for each in unknown(written[key], understood[key], f"{place}.{key}")
+            for each in unknown(written[key], understood[key], f"{field_path}.{key}")
         ]
     if isinstance(written, list) and isinstance(understood, list):
         assert len(written) == len(understood)
         pairs = enumerate(zip(written, understood, strict=True))
-        return [each for number, (ours, theirs) in pairs for each in unknown(ours, theirs, f"{place}.{number}")]
+        return [each for number, (ours, theirs) in pairs for each in unknown(ours, theirs, f"{field_path}.{number}")]
     return []
 
 

@@ -34,30 +34,32 @@ from paddock.llm.formats.tool_names import client_tool_names, provider_call_id, 
 
 FAMILIES = {"openai-chat": "openai-chat", "openai-responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
 MAKERS = sorted(FAMILIES.values())
-seals = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+signatures = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 
 
-def maker(seal: str | None) -> str | None:
-    return seal.maker if isinstance(seal, ProviderSignature) else None
+def maker(raw_signature: str | None) -> str | None:
+    return raw_signature.maker if isinstance(raw_signature, ProviderSignature) else None
 
 
-@given(seals, st.sampled_from(MAKERS), st.sampled_from(MAKERS), st.booleans())
-def test_signatures_survive_a_round_trip_in_any_family(seal: str, made_by: str, family: str, redacted: bool) -> None:
-    told = format_thought_signature(ProviderSignature(seal, made_by), family, redacted=redacted)
-    again = parse_thought("hm", told, family)
+@given(signatures, st.sampled_from(MAKERS), st.sampled_from(MAKERS), st.booleans())
+def test_signatures_survive_a_round_trip_in_any_family(
+    raw_signature: str, made_by: str, family: str, redacted: bool
+) -> None:
+    written_signature = format_thought_signature(ProviderSignature(raw_signature, made_by), family, redacted=redacted)
+    again = parse_thought("hm", written_signature, family)
     found = again.redacted if redacted else again.signature
-    assert (found, maker(found)) == (seal, made_by)
+    assert (found, maker(found)) == (raw_signature, made_by)
     if made_by != family:
-        assert told.startswith(f"paddock:{made_by}")
+        assert written_signature.startswith(f"paddock:{made_by}")
 
 
-@given(st.lists(st.tuples(seals, seals, st.sampled_from(MAKERS), st.booleans()), min_size=1, max_size=3))
+@given(st.lists(st.tuples(signatures, signatures, st.sampled_from(MAKERS), st.booleans()), min_size=1, max_size=3))
 def test_foreign_thoughts_are_packed_into_gemini_signatures(given_: list[tuple[str, str, str, bool]]) -> None:
     thoughts = [
-        ModelThinking(redacted=ProviderSignature(seal, made_by))
+        ModelThinking(redacted=ProviderSignature(signature, made_by))
         if redacted
-        else ModelThinking(text, ProviderSignature(seal, made_by))
-        for text, seal, made_by, redacted in given_
+        else ModelThinking(text, ProviderSignature(signature, made_by))
+        for text, signature, made_by, redacted in given_
     ]
     envelope = pack_thoughts_in_signature(thoughts)
     assert re.fullmatch(r"[A-Za-z0-9_=-]+", envelope), "Google's clients read it as base64"
@@ -72,7 +74,7 @@ def test_malformed_packed_thoughts_are_ignored(junk: str) -> None:
     assert not unpack_thoughts_from_signature(junk)
 
 
-def told(form: WireFormat, answer: ModelAnswer, stream: bool) -> ModelAnswer:
+def written_and_read(form: WireFormat, answer: ModelAnswer, stream: bool) -> ModelAnswer:
     """Return the answer as a client of this format receives it."""
     request = ModelRequest("m", [], stream=stream)
     if not stream:
@@ -94,13 +96,13 @@ def test_thoughts_keep_their_signatures_in_every_format(
 ) -> None:
     if redacted and made_by in ("openai-chat", "gemini", "openai"):
         made_by = "anthropic"
-    seal = ProviderSignature('[{"data":"x"}]', made_by)
-    sealed = ModelThinking(redacted=seal) if redacted else ModelThinking("hm", seal)
-    found = told(form, ModelAnswer("i", "m", [sealed, ModelText("Yes.")], FinishReason.STOP), stream)
+    provider_signature = ProviderSignature('[{"data":"x"}]', made_by)
+    sealed = ModelThinking(redacted=provider_signature) if redacted else ModelThinking("hm", provider_signature)
+    found = written_and_read(form, ModelAnswer("i", "m", [sealed, ModelText("Yes.")], FinishReason.STOP), stream)
     kept = [part for part in found.parts if isinstance(part, ModelThinking) and (part.signature or part.redacted)]
     assert len(kept) == 1
     back = kept[0].redacted if redacted else kept[0].signature
-    assert (back, maker(back)) == (seal, made_by)
+    assert (back, maker(back)) == (provider_signature, made_by)
     if not redacted and made_by != "openai-chat":
         assert kept[0].text == "hm"
 
@@ -144,7 +146,7 @@ def test_replaced_names_are_unique(names: list[str]) -> None:
 
 
 @given(st.text(max_size=100), st.sampled_from([40, 64]))
-def test_ids_fit(call_id: str, longest: int) -> None:
+def test_call_ids_fit_the_length_limit(call_id: str, longest: int) -> None:
     short = provider_call_id(call_id, longest)
     assert 0 < len(short) <= longest
     assert provider_call_id(short, longest) == short
@@ -152,7 +154,7 @@ def test_ids_fit(call_id: str, longest: int) -> None:
 
 @pytest.mark.parametrize("provider", FORMATS.values(), ids=lambda form: form.name)
 @pytest.mark.parametrize("name", AWKWARD[:4])
-def test_providers_never_see_a_name_they_refuse(provider: WireFormat, name: str) -> None:
+def test_providers_receive_only_valid_tool_names(provider: WireFormat, name: str) -> None:
     messages = [
         ModelMessage(MessageRole.USER, [ModelText("Go")]),
         ModelMessage(MessageRole.ASSISTANT, [ModelToolCall("c", name, "{}")]),
@@ -176,11 +178,11 @@ def test_providers_never_see_a_name_they_refuse(provider: WireFormat, name: str)
 
 @pytest.mark.parametrize("client", FORMATS.values(), ids=lambda form: form.name)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_clients_see_their_own_names(client: WireFormat, stream: bool) -> None:
+def test_clients_receive_their_own_tool_names(client: WireFormat, stream: bool) -> None:
     own = [name for name in AWKWARD if name]
     request = ModelRequest("m", [], stream=stream, tools=[ToolDefinition(name) for name in own])
     calls: list[MessagePart] = [
-        ModelToolCall(f"c{place}", provider_tool_name(name), "{}") for place, name in enumerate(own)
+        ModelToolCall(f"c{index}", provider_tool_name(name), "{}") for index, name in enumerate(own)
     ]
     answer = ModelAnswer("i", "m", calls, FinishReason.TOOLS)
     if stream:
@@ -218,7 +220,7 @@ def test_gemini_calls_without_ids_get_the_same_ids_each_time() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(list(FORMATS.values())), st.lists(st.integers(0, 10**6), max_size=8))
-def test_signed_streams_may_be_cut_anywhere(form: WireFormat, places: list[int]) -> None:
+def test_signed_streams_are_read_from_any_pieces(form: WireFormat, positions: list[int]) -> None:
     parts: list[MessagePart] = [
         ModelThinking("hm — 🌍", ProviderSignature("s", "anthropic")),
         ModelText("Ja, größer."),
@@ -230,14 +232,14 @@ def test_signed_streams_may_be_cut_anywhere(form: WireFormat, places: list[int])
     expected = form.new_stream_reader()
     whole = answer_from_events(expected.feed(data) + expected.close())
     reader, events, start = form.new_stream_reader(), [], 0
-    for place in [*sorted(place % (len(data) + 1) for place in places), len(data)]:
-        events += reader.feed(data[start:place])
-        start = place
+    for position in [*sorted(position % (len(data) + 1) for position in positions), len(data)]:
+        events += reader.feed(data[start:position])
+        start = position
     assert answer_from_events(events + reader.close()) == whole
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)
-def test_a_stream_is_read_the_same_whole_and_byte_by_byte(form: WireFormat) -> None:
+def test_stream_is_read_equally_whole_and_byte_by_byte(form: WireFormat) -> None:
     parts: list[MessagePart] = [
         ModelThinking("hm"),
         ModelText("Größe 🌍" * 3),
@@ -248,14 +250,14 @@ def test_a_stream_is_read_the_same_whole_and_byte_by_byte(form: WireFormat) -> N
     data = b"".join(map(writer.write, stream_events_from_answer(ModelAnswer("i", "m", parts, FinishReason.TOOLS))))
     one, each = form.new_stream_reader(), form.new_stream_reader()
     whole = answer_from_events(one.feed(data) + one.close())
-    pieces = [event for place in range(len(data)) for event in each.feed(data[place : place + 1])]
+    pieces = [event for position in range(len(data)) for event in each.feed(data[position : position + 1])]
     assert answer_from_events(pieces + each.close()) == whole
-    for place in range(len(data)):
+    for position in range(len(data)):
         reader = form.new_stream_reader()
-        assert answer_from_events(reader.feed(data[:place]) + reader.feed(data[place:]) + reader.close()) == whole
+        assert answer_from_events(reader.feed(data[:position]) + reader.feed(data[position:]) + reader.close()) == whole
 
 
-def test_codex_gets_its_namespaces_back_however_long_the_names() -> None:
+def test_codex_gets_its_namespaces_for_names_of_any_length() -> None:
     responses, chat = FORMATS["openai-responses"], FORMATS["openai-chat"]
     space, name = "mcp__" + "a" * 50, "b" * 40
     inner = {"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}}

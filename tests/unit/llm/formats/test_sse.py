@@ -25,7 +25,7 @@ CASES = {
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
 @pytest.mark.parametrize("case", CASES)
-def test_events_are_the_same_wherever_the_bytes_are_cut(case: str, ending: bytes) -> None:
+def test_events_do_not_depend_on_piece_boundaries(case: str, ending: bytes) -> None:
     data, expected = CASES[case]
     data = data.replace(b"\n", ending)
     for cut in range(len(data) + 1):
@@ -36,7 +36,7 @@ def test_events_are_the_same_wherever_the_bytes_are_cut(case: str, ending: bytes
     assert events + reader.close() == expected
 
 
-def test_an_event_comes_as_soon_as_it_is_complete() -> None:
+def test_event_is_returned_when_complete() -> None:
     reader = ServerSentEventReader()
     assert reader.feed(b"data: a\r\n\r") == [ServerSentEvent("a")]
     assert reader.feed(b"\ndata: b\r\n\r\n") == [ServerSentEvent("b")]
@@ -44,13 +44,13 @@ def test_an_event_comes_as_soon_as_it_is_complete() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), min_size=1), max_size=4))
-def test_what_is_written_is_read(texts: list[str]) -> None:
+def test_written_events_are_read_back(texts: list[str]) -> None:
     reader = ServerSentEventReader()
     data = b"".join(encode_server_sent_event(text, "n") for text in texts)
     assert reader.feed(data) == [ServerSentEvent(text, "n") for text in texts]
 
 
-def test_an_event_that_is_too_large_is_refused_before_it_ends() -> None:
+def test_oversized_event_is_refused_before_its_end() -> None:
     reader = ServerSentEventReader(limit=100)
     assert len(reader.feed(b"data: " + b"x" * 90 + b"\n\n")) == 1
     assert reader.feed(b": comment\n" * 1000) == []
@@ -59,7 +59,7 @@ def test_an_event_that_is_too_large_is_refused_before_it_ends() -> None:
         reader.feed(b"x" * 60)
 
 
-def test_bytes_that_are_not_utf8_are_refused() -> None:
+def test_invalid_utf8_is_refused() -> None:
     with pytest.raises(BrokenModelStream, match="UTF-8"):
         ServerSentEventReader().feed(b"data: \xff\n\n")
 
@@ -79,14 +79,14 @@ def test_errors_name_the_path() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000])
-def test_what_is_not_json_is_refused(data: bytes) -> None:
+def test_invalid_json_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidInput, match="not JSON"):
         parse_request_body(data)
     with pytest.raises(BrokenModelStream, match="not JSON"):
         parse_answer_body(data)
 
 
-def test_what_is_not_an_object_is_refused() -> None:
+def test_json_other_than_an_object_is_refused() -> None:
     with pytest.raises(InvalidInput, match="the body should be an object"):
         parse_request_body(b"[]")
 

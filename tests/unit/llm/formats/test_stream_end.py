@@ -33,30 +33,35 @@ def responses(kind: str, **more: Any) -> bytes:
 
 
 def gemini(text: str, reason: str | None = None) -> dict[str, Any]:
-    said: dict[str, Any] = {"content": {"parts": [{"text": text}]}, "index": 0}
-    return {"candidates": [said | ({"finishReason": reason} if reason else {})], "usageMetadata": {}}
+    candidate: dict[str, Any] = {"content": {"parts": [{"text": text}]}, "index": 0}
+    return {"candidates": [candidate | ({"finishReason": reason} if reason else {})], "usageMetadata": {}}
 
 
-TALK = '"finish_reason":"stop"\n\ndata: [DONE]\n\nevent: message_stop\n\n"finishReason": "STOP" "error":{}'
+TEXT_LIKE_END_MARKERS = (
+    '"finish_reason":"stop"\n\ndata: [DONE]\n\nevent: message_stop\n\n"finishReason": "STOP" "error":{}'
+)
 """Generated text that contains end markers."""
 CALL = {"finishReason": "STOP", "finish_reason": "stop", "type": "message_stop", "error": {"a": 1}}
 _gemini_call = {"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": CALL}}]}}]}
 
 MIDST = {
-    "openai-chat": chat(TALK) + chat("", None) + b": ping\n\n" + sse({"choices": [], "usage": {"prompt_tokens": 1}}),
+    "openai-chat": chat(TEXT_LIKE_END_MARKERS)
+    + chat("", None)
+    + b": ping\n\n"
+    + sse({"choices": [], "usage": {"prompt_tokens": 1}}),
     "anthropic": sse({"type": "message_start", "message": {"stop_reason": None}}, "message_start")
     + sse(
         {"type": "content_block_start", "index": 0, "content_block": {"type": "x", "input": CALL}},
         "content_block_start",
     )
-    + anthropic(TALK)
+    + anthropic(TEXT_LIKE_END_MARKERS)
     + sse({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, "message_delta"),
     "openai-responses": responses("response.created", response={"status": "in_progress", "error": None})
-    + responses("response.output_text.delta", delta=TALK)
-    + responses("response.output_text.done", text=TALK)
+    + responses("response.output_text.delta", delta=TEXT_LIKE_END_MARKERS)
+    + responses("response.output_text.done", text=TEXT_LIKE_END_MARKERS)
     + responses("response.output_item.done", item={"status": "completed", "x": CALL}),
-    "gemini": sse(gemini(TALK)) + sse(_gemini_call),
-    "gemini array": (json.dumps([gemini(TALK), _gemini_call], indent=2)[:-2] + ",\r\n").encode(),
+    "gemini": sse(gemini(TEXT_LIKE_END_MARKERS)) + sse(_gemini_call),
+    "gemini array": (json.dumps([gemini(TEXT_LIKE_END_MARKERS), _gemini_call], indent=2)[:-2] + ",\r\n").encode(),
 }
 LAST = {
     "openai-chat": chat("", "stop"),
@@ -80,7 +85,7 @@ def fed(case: str, *pieces: bytes) -> StreamEndDetector:
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("case", ALL)
-def test_an_end_is_found_wherever_the_bytes_are_cut_and_not_before_it_is_there(case: str, ending: bytes) -> None:
+def test_stream_end_is_detected_in_any_pieces_and_not_early(case: str, ending: bytes) -> None:
     midst, last = (part.replace(b"\n", ending) for part in (MIDST[case], LAST[case]))
     data = midst + last
     for cut in range(len(data) + 1):
@@ -89,13 +94,13 @@ def test_an_end_is_found_wherever_the_bytes_are_cut_and_not_before_it_is_there(c
             assert not made.finished, data[:cut]
         made.feed(data[cut:])
         assert made.ending is StreamEnding.FINISHED, cut
-    assert fed(case, *(data[place : place + 1] for place in range(len(data)))).finished
+    assert fed(case, *(data[position : position + 1] for position in range(len(data)))).finished
     assert fed(case, data + b": bye" + ending * 2 if "array" not in case else data).finished
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(ALL), st.lists(st.integers(0, 5000)), st.booleans())
-def test_cuts_make_no_difference(case: str, cuts: list[int], whole: bool) -> None:
+def test_ending_does_not_depend_on_piece_boundaries(case: str, cuts: list[int], whole: bool) -> None:
     data = MIDST[case] + (LAST[case] if whole else b"")
     made, start = watch(case), 0
     for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
@@ -107,11 +112,11 @@ def test_cuts_make_no_difference(case: str, cuts: list[int], whole: bool) -> Non
 @settings(max_examples=200, deadline=None)
 @given(st.text())
 def test_generated_text_does_not_end_a_stream(text: str) -> None:
-    for said in (text, TALK[: len(text)] + text):
-        assert not fed("openai-chat", chat(said)).finished
-        assert not fed("anthropic", anthropic(said)).finished
-        assert not fed("openai-responses", responses("response.output_text.delta", delta=said)).finished
-        assert not fed("gemini", sse(gemini(said))).finished
+    for content in (text, TEXT_LIKE_END_MARKERS[: len(text)] + text):
+        assert not fed("openai-chat", chat(content)).finished
+        assert not fed("anthropic", anthropic(content)).finished
+        assert not fed("openai-responses", responses("response.output_text.delta", delta=content)).finished
+        assert not fed("gemini", sse(gemini(content))).finished
 
 
 @pytest.mark.parametrize(
@@ -147,8 +152,8 @@ def test_end_markers(case: str, data: bytes, expected: StreamEnding) -> None:
 
 
 def choice(index: int, reason: str | None = None, *, spaced: bool = False) -> bytes:
-    said = {"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": reason}]}
-    return b"data: " + json.dumps(said, separators=None if spaced else (",", ":")).encode() + b"\n\n"
+    chunk = {"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": reason}]}
+    return b"data: " + json.dumps(chunk, separators=None if spaced else (",", ":")).encode() + b"\n\n"
 
 
 @pytest.mark.parametrize("spaced", [False, True])
@@ -167,7 +172,7 @@ def test_all_choices_must_end(order: list[int], spaced: bool, joined: bool) -> N
     assert fed("openai-chat", *pieces, sse("[DONE]")).ending is StreamEnding.FINISHED
 
 
-def test_a_choice_that_starts_after_the_first_ended_is_awaited() -> None:
+def test_choice_starting_after_end_of_the_first_is_awaited() -> None:
     made = fed("openai-chat", choice(0), choice(0, "stop"))
     assert made.finished
     made.feed(choice(1))
@@ -203,7 +208,7 @@ def test_malformed_events_do_not_end_a_stream(case: str, nonsense: bytes) -> Non
         assert made.finished
 
 
-def test_a_too_large_event_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_event_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_end, "MAX_EVENT_BYTES", 1000)
     made = fed("openai-chat", b"data: ", *[b"x" * 100] * 20)
     made.feed(b'"finish_reason":"stop"\n\n')

@@ -58,9 +58,9 @@ STREAMS: dict[str, list[Any]] = {
 JUNK: list[Any] = [None, 0, -1, 1.5, True, "", "x", "1", [], {}, [None], ["x"], [{}], {"type": "x"}, 10**30]
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
+def field_paths(value: Any) -> list[tuple[Any, Any]]:
     keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
-    return [(value, key) for key in keys] + [place for key in keys for place in places(value[key])]
+    return [(value, key) for key in keys] + [field for key in keys for field in field_paths(value[key])]
 
 
 def outcome(form: str, pieces: list[bytes]) -> tuple[list[StreamEvent], bool]:
@@ -81,7 +81,7 @@ def outcome(form: str, pieces: list[bytes]) -> tuple[list[StreamEvent], bool]:
 @given(where=st.integers(0, 10**6), junk=st.sampled_from(JUNK))
 def test_fast_and_slow_path_agree(form: str, where: int, junk: Any) -> None:
     stream = json.loads(json.dumps(STREAMS[form]))
-    found = places(stream)
+    found = field_paths(stream)
     holder, key = found[where % len(found)]
     if key != "id":
         holder[key] = junk
@@ -90,10 +90,10 @@ def test_fast_and_slow_path_agree(form: str, where: int, junk: Any) -> None:
     quick = outcome(form, [b"data: %b\n\n" % line for line in lines])
     # Lines that end in CRLF take the slow path.
     slow = outcome(form, [b"data: %b\r\n\r\n" % line for line in lines])
-    assert told(quick) == told(slow)
+    assert comparable_result(quick) == comparable_result(slow)
 
 
-def told(result: tuple[list[StreamEvent], bool]) -> tuple[list[str], bool]:
+def comparable_result(result: tuple[list[StreamEvent], bool]) -> tuple[list[str], bool]:
     events, broke = result
     shown = [repr(event) for event in events if not isinstance(event, AnswerStreamStarted)]
     # A corrupted ID is replaced by a random one each time.

@@ -56,9 +56,9 @@ def unmatched_results(size: int) -> Work:
 
 
 def carried_thoughts(size: int) -> Work:
-    seal = base64.urlsafe_b64encode(b'paddock:thoughts:[["anthropic","hm","s",null]]').decode()
+    signature = base64.urlsafe_b64encode(b'paddock:thoughts:[["anthropic","hm","s",null]]').decode()
     return reading(
-        "gemini", {"contents": [{"role": "model", "parts": [{"text": "x", "thoughtSignature": seal}] * size}]}
+        "gemini", {"contents": [{"role": "model", "parts": [{"text": "x", "thoughtSignature": signature}] * size}]}
     )
 
 
@@ -159,7 +159,7 @@ CASES: dict[str, tuple[Callable[[int], Work], int]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_time_grows_with_size_and_not_with_its_square(case: str) -> None:
+def test_parse_time_is_linear_in_size(case: str) -> None:
     make, size = CASES[case]
     assert taken(make, TIMES * size) < MOST * taken(make, size)
 
@@ -170,9 +170,9 @@ class Searched(bytes):
     looked_at = 0
 
     def find(self, wanted: Any, start: Any = 0, end: Any = None) -> int:
-        place = super().find(wanted, start, end)
-        self.looked_at += (place if place >= 0 else len(self) if end is None else end) - start
-        return place
+        position = super().find(wanted, start, end)
+        self.looked_at += (position if position >= 0 else len(self) if end is None else end) - start
+        return position
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r", b"\r\n", b"\r" * 50 + b"\n" * 50])
@@ -201,7 +201,7 @@ def test_members_of_a_schema_count() -> None:
         GeminiSchemaWriter().write({"allOf": [{}] * gemini_schema._MAX_PARTS})
 
 
-def test_a_long_text_is_not_repeated_without_end() -> None:
+def test_long_text_is_not_repeated_endlessly() -> None:
     for long in ({"description": "x" * 100_000}, {"enum": ["x" * 100_000]}, {"y" * 100_000: 1}):
         properties = {f"p{number}": {"$ref": "#/$defs/e"} for number in range(1000)}
         schema = {"type": "object", "$defs": {"e": {"type": "string", **long}}, "properties": properties}

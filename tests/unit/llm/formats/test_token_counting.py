@@ -32,26 +32,26 @@ from paddock.llm.formats.token_counting import (
 )
 
 USAGE = TokenUsage(input=1000, output=70, cache_read=600, cache_write=100, reasoning=20)
-SAYS = 'It says {"usage": {"prompt_tokens": 9}} and "usageMetadata": {"promptTokenCount": 9}.\n\n'
+TEXT_WITH_USAGE = 'It says {"usage": {"prompt_tokens": 9}} and "usageMetadata": {"promptTokenCount": 9}.\n\n'
 
 
 def an_answer(usage: TokenUsage | None = USAGE) -> ModelAnswer:
     parts: list[MessagePart] = [
         ModelThinking("Hm."),
-        ModelText(SAYS),
+        ModelText(TEXT_WITH_USAGE),
         ModelToolCall("c1", "f", '{"usage": {"input_tokens": 1}}'),
     ]
     return ModelAnswer("id", "m", parts, FinishReason.TOOLS, usage=usage)
 
 
 def streamed(format: str, answer: ModelAnswer) -> bytes:
-    asked = {"model": "m", "messages": [], "stream": True, "stream_options": {"include_usage": True}}
-    request = FORMATS["openai-chat"].read_request(json.dumps(asked).encode())
+    fields = {"model": "m", "messages": [], "stream": True, "stream_options": {"include_usage": True}}
+    request = FORMATS["openai-chat"].read_request(json.dumps(fields).encode())
     writer = FORMATS[format].new_stream_writer(request)
     return b"".join(writer.write(event) for event in stream_events_from_answer(answer))
 
 
-def told(usage: TokenUsage | None) -> tuple[int, ...] | None:
+def count_tuple(usage: TokenUsage | None) -> tuple[int, ...] | None:
     """Return the usage fields that every format has."""
     return (usage.input, usage.output, usage.cache_read) if usage is not None else None
 
@@ -63,7 +63,7 @@ def sse(*events: Any) -> bytes:
 @pytest.mark.parametrize("format", FORMATS)
 def test_usage_of_a_complete_answer(format: str) -> None:
     body = FORMATS[format].write_answer(an_answer())
-    assert told(count_answer_tokens(format, False, body)) == (1000, 70, 600)
+    assert count_tuple(count_answer_tokens(format, False, body)) == (1000, 70, 600)
     assert count_answer_tokens(format, False, body) == FORMATS[format].read_answer(body).usage
     assert count_answer_tokens(format, False, FORMATS[format].write_answer(an_answer(None))) is None
 
@@ -72,11 +72,11 @@ def test_usage_of_a_complete_answer(format: str) -> None:
 def test_usage_of_a_stream(format: str) -> None:
     data = streamed(format, an_answer())
     for body in (data, [data[:100], data[100:101], data[101:]], data.replace(b"\n", b"\r\n"), data.rstrip(b"\n")):
-        assert told(count_answer_tokens(format, True, body)) == (1000, 70, 600)
+        assert count_tuple(count_answer_tokens(format, True, body)) == (1000, 70, 600)
     reader = FORMATS[format].new_stream_reader()
     last = [*reader.feed(data), *reader.close()][-1]
     assert isinstance(last, AnswerStreamFinished)
-    assert told(count_answer_tokens(format, True, data)) == told(last.usage)
+    assert count_tuple(count_answer_tokens(format, True, data)) == count_tuple(last.usage)
     assert count_answer_tokens(format, True, streamed(format, an_answer(None))) is None
 
 
@@ -93,18 +93,18 @@ def test_every_usage_field_is_read() -> None:
     ) == TokenUsage(1000, 70, 600, 0, 20)
 
 
-def test_gemini_as_an_array_even_when_it_breaks_off() -> None:
+def test_usage_of_truncated_gemini_array() -> None:
     events = [json.loads(line[6:]) for line in streamed("gemini", an_answer()).splitlines() if line]
     data, pretty = json.dumps(events).encode(), json.dumps(events, indent=2).encode()
     for body in (data, pretty, pretty.rstrip(b"]\n "), b"\n" + pretty):
-        assert told(count_answer_tokens("gemini", True, body)) == (1000, 70, 600)
+        assert count_tuple(count_answer_tokens("gemini", True, body)) == (1000, 70, 600)
     assert count_answer_tokens("gemini", True, json.dumps(events[-1]).encode()) == count_answer_tokens(
         "gemini", True, data
     )
     assert count_answer_tokens("gemini", True, pretty[: pretty.index(b"usageMetadata")]) is None
 
 
-def test_the_last_numbers_of_a_stream_count() -> None:
+def test_last_usage_of_a_stream_counts() -> None:
     chunks = [{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": n}} for n in (1, 2, 3)]
     assert count_answer_tokens("openai-chat", True, sse(*chunks, {"choices": [], "usage": None})) == TokenUsage(5, 3)
     metadata = [{"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": n}} for n in (1, 2)]
@@ -116,7 +116,7 @@ def test_anthropic_usage_is_merged_from_start_and_end() -> None:
     end = {"type": "message_delta", "usage": {"input_tokens": 0, "output_tokens": 7}}
     assert count_answer_tokens("anthropic", True, sse(start, end)) == TokenUsage(100, 7, cache_read=90)
     details = {"type": "message_delta", "usage": {"output_tokens": 7, "output_tokens_details": {"thinking_tokens": 3}}}
-    assert told(count_answer_tokens("anthropic", True, sse(start, details))) == (100, 7, 90)
+    assert count_tuple(count_answer_tokens("anthropic", True, sse(start, details))) == (100, 7, 90)
 
 
 def test_an_incomplete_anthropic_stream_is_estimated() -> None:

@@ -27,7 +27,7 @@ def variables_of(models: dict[str, Any], default: str | None = None) -> DefaultM
     return DefaultModelVariables(ModelCatalog(settings, routes, default=default))
 
 
-async def test_each_client_gets_a_model_of_its_own_api() -> None:
+async def test_each_client_gets_model_of_its_api() -> None:
     models = {"gpt": "theirs/gpt-5", "claude-haiku": "ours/haiku", "claude": "ours/opus", "gem": "third/gemini-2.5-pro"}
     assert await variables_of(models).variables(()) == {
         "PADDOCK_MODEL": "gpt",
@@ -38,7 +38,7 @@ async def test_each_client_gets_a_model_of_its_own_api() -> None:
     }
 
 
-async def test_the_default_model_serves_clients_without_one_of_their_own() -> None:
+async def test_clients_without_model_of_their_api_get_the_default() -> None:
     found = await variables_of({"gpt": "theirs/gpt-5", "other": "theirs/other"}).variables(())
     assert set(found.values()) == {"gpt"}
 

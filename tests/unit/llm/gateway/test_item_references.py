@@ -132,12 +132,12 @@ async def test_the_error_names_the_cause_and_the_remedy(settings: dict[str, Any]
     assert item_id(answer) in refused.value.message and "`store: false`" in refused.value.message
 
 
-async def test_a_provider_gets_references_that_may_be_its_own() -> None:
+async def test_references_are_relayed_to_their_possible_provider() -> None:
     body = references([an_answer()])
     assert await resolver(NoArchive()).resolve(body, CALLER, provider_resolves=True) == body
 
 
-async def test_a_redacted_item_is_not_passed_on_as_the_clients(tmp_path: Path) -> None:
+async def test_redacted_item_is_not_resolved(tmp_path: Path) -> None:
     answers = [an_answer(f"The key is {SECRET}."), an_answer("Nothing secret.")]
     async with archive(tmp_path) as kept:
         for each in answers:
@@ -148,7 +148,7 @@ async def test_a_redacted_item_is_not_passed_on_as_the_clients(tmp_path: Path) -
     assert texts(body) == ["Nothing secret."]
 
 
-def test_the_oldest_answers_of_a_key_leave_memory_first() -> None:
+def test_oldest_answers_of_a_key_are_evicted_first() -> None:
     answers = [an_answer("x" * 1000) for _ in range(4)]
     recent = RecentAnswers(max_key_bytes=3 * 1600)
     for each in answers:
@@ -157,7 +157,7 @@ def test_the_oldest_answers_of_a_key_leave_memory_first() -> None:
     assert kept == [False, True, True, True]
 
 
-def test_the_key_used_least_recently_loses_its_answers_first() -> None:
+def test_least_recently_used_key_is_evicted_first() -> None:
     first, second, third = (an_answer(key=f"key-{number}") for number in range(3))
     recent = RecentAnswers(max_answers=2)
     recent.add(first)
@@ -178,21 +178,21 @@ def test_the_key_used_least_recently_loses_its_answers_first() -> None:
         {"provider_format": "openai-responses"},
     ],
 )
-def test_answers_that_no_client_refers_to_are_not_kept(fields: dict[str, Any]) -> None:
+def test_unreferenceable_answers_are_not_cached(fields: dict[str, Any]) -> None:
     answer = an_answer(**fields)
     recent = RecentAnswers()
     recent.add(answer)
     assert recent.find("key-1", answer.id) is None
 
 
-def test_the_text_store_false_in_a_message_is_no_setting() -> None:
+def test_store_false_in_message_text_is_not_a_setting() -> None:
     answer = an_answer(request=json.dumps({"model": "m", "input": 'set "store": false'}).encode())
     recent = RecentAnswers()
     recent.add(answer)
     assert recent.find("key-1", answer.id) is not None
 
 
-def test_an_answer_larger_than_a_keys_share_is_not_kept() -> None:
+def test_answer_above_the_limit_of_a_key_is_not_cached() -> None:
     recent = RecentAnswers(max_key_bytes=1000)
     answer = an_answer("x" * 1000)
     recent.add(answer)

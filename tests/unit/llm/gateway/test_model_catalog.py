@@ -97,7 +97,7 @@ async def test_error_for_an_unknown_model_lists_configured_names_first(server: F
     await catalog.close()
 
 
-async def test_a_list_is_kept_for_its_time_and_renewed_in_the_background(server: FakeProvider) -> None:
+async def test_model_list_is_cached_and_refreshed_in_the_background(server: FakeProvider) -> None:
     clock = Clock()
     server.respond_in_sequence(models_answer("gpt-5"), models_answer("gpt-6"), json_response({}, status=500))
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*"}, clock)
@@ -134,9 +134,7 @@ async def test_a_list_is_kept_for_its_time_and_renewed_in_the_background(server:
         PlannedResponse(raw=b"nonsense\r\n\r\n"),
     ],
 )
-async def test_well_known_names_are_offered_where_a_provider_has_no_list(
-    server: FakeProvider, answer: PlannedResponse
-) -> None:
+async def test_well_known_names_replace_a_missing_model_list(server: FakeProvider, answer: PlannedResponse) -> None:
     server.always_respond(answer)
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*", "claude-*": "one"})
     await catalog.refresh()
@@ -147,7 +145,7 @@ async def test_well_known_names_are_offered_where_a_provider_has_no_list(
     await catalog.close()
 
 
-async def test_a_provider_is_unreached_until_it_lists_models_or_a_model_answers(server: FakeProvider) -> None:
+async def test_provider_is_unreached_until_a_list_or_an_answer(server: FakeProvider) -> None:
     server.always_respond(json_response({"error": "unknown path /models"}, status=404))
     clock = Clock()
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*"}, clock, base_url=server.url)
@@ -206,7 +204,7 @@ async def test_the_configured_default_of_a_provider_wins(server: FakeProvider) -
         await catalog.close()
 
 
-async def test_patterns_are_never_asked_for(server: FakeProvider) -> None:
+async def test_patterns_are_not_requestable_models(server: FakeProvider) -> None:
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*", "*": "one/*"})
     for name in ("gpt-*", "*", "gpt-5*", "made*up"):
         with pytest.raises(InvalidInput, match="is a pattern"):
@@ -215,10 +213,10 @@ async def test_patterns_are_never_asked_for(server: FakeProvider) -> None:
         catalog_of(server.url, {"gpt-*": "one/gpt-*", "fast": {"provider": "one", "fallbacks": ["gpt-*"]}})
 
 
-def test_a_pattern_without_a_model_keeps_the_whole_name() -> None:
+def test_pattern_without_model_forwards_the_whole_name() -> None:
     known = catalog_of("http://127.0.0.1:9", {"gpt-*": "one", "my-*": "one/*", "old-*": "one/new-*"})._routes
-    asked = {name: known.resolve(name).model for name in ("gpt-5", "my-gpt-5", "old-1")}
-    assert asked == {"gpt-5": "gpt-5", "my-gpt-5": "gpt-5", "old-1": "new-1"}
+    resolved = {name: known.resolve(name).model for name in ("gpt-5", "my-gpt-5", "old-1")}
+    assert resolved == {"gpt-5": "gpt-5", "my-gpt-5": "gpt-5", "old-1": "new-1"}
 
 
 @pytest.mark.parametrize(

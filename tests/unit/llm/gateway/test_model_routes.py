@@ -30,7 +30,7 @@ def routes(*, direct: bool = False) -> ModelRoutes:
 
 
 @pytest.mark.parametrize(
-    ("asked", "provider", "model"),
+    ("requested", "provider", "model"),
     [
         ("fast", "one", "m-1"),
         ("claude-sonnet", "two", "claude-sonnet"),
@@ -39,8 +39,8 @@ def routes(*, direct: bool = False) -> ModelRoutes:
         ("claude-", "two", "claude-"),
     ],
 )
-def test_the_longest_match_wins(asked: str, provider: str, model: str) -> None:
-    route = routes().resolve(asked)
+def test_the_longest_match_wins(requested: str, provider: str, model: str) -> None:
+    route = routes().resolve(requested)
     assert (route.provider.name, route.model) == (provider, model)
 
 
@@ -49,7 +49,7 @@ def test_fallback_may_match_a_pattern() -> None:
     assert [each.model for each in known.iter_fallbacks(known.resolve("fast"))] == ["claude-x"]
 
 
-def test_providers_own_names_work_only_where_that_is_allowed() -> None:
+def test_provider_model_names_need_the_direct_setting() -> None:
     settings = LlmConfig.model_validate({"providers": {"one": {"kind": "openai"}}, "models": {"a": "one/b"}})
     providers = {"one": new_http_provider("one", settings.providers["one"], HttpClient())}
     with pytest.raises(ModelNotFound, match="Models: a"):

@@ -60,7 +60,7 @@ def test_other_paths_are_not_model_paths(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "reason"),
     [
         (b"", "not valid JSON"),
         (b"[1]", "JSON object"),
@@ -72,12 +72,12 @@ def test_other_paths_are_not_model_paths(path: str) -> None:
         (b'{"model": "m", "x": ' + b"[" * 100_000, "JSON|deep"),
     ],
 )
-def test_bodies_that_are_no_request_are_refused_with_a_reason(body: bytes, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_error_for_invalid_body_has_a_reason(body: bytes, reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
         parse_model_call(request("/v1/chat/completions", body))
 
 
-def test_a_key_is_found_wherever_a_client_puts_it() -> None:
+def test_key_is_read_from_headers_and_query() -> None:
     path = "/v1/chat/completions"
     assert read_api_key(request(path, authorization="Bearer abc")) == "abc"
     assert read_api_key(request(path, x_api_key="abc")) == "abc"
@@ -98,7 +98,7 @@ def test_model_list_uses_the_clients_format() -> None:
     assert kind("/v1/models/qwen3:8b") == "openai-chat"
 
 
-def test_replacing_the_model_keeps_all_other_bytes() -> None:
+def test_model_replacement_changes_no_other_bytes() -> None:
     messages = b'[ {"content":"\\u00e9 \xc3\xa9", "role":"user"} ]'
     body = b'{ "model" : "a", "messages":%s , "n": 1.0, "z":{"model":"a"}}' % messages
     new = patch_request_body(body, "openai-chat", model="b")

@@ -68,7 +68,7 @@ def test_each_api_is_named_in_its_own_format(
         ("/v1/messages", None),
     ],
 )
-def test_the_path_meant_is_suggested(path: str, right: str | None) -> None:
+def test_intended_path_is_suggested(path: str, right: str | None) -> None:
     assert suggest_model_path(path) == right
 
 

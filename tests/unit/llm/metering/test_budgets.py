@@ -48,9 +48,9 @@ def holder(key: str = "k", **budget: float) -> KeyHolder:
     return KeyHolder(ModelCaller("acme", key), budget=KeyBudget.model_validate(budget) if budget else None)
 
 
-async def ask(budgets: KeyBudgets, who: KeyHolder, tokens: int = 0, cost: float | None = None) -> None:
-    await budgets.begin_request(who)
-    budgets.settle_request(who, tokens, cost)
+async def ask(budgets: KeyBudgets, key_holder: KeyHolder, tokens: int = 0, cost: float | None = None) -> None:
+    await budgets.begin_request(key_holder)
+    budgets.settle_request(key_holder, tokens, cost)
 
 
 async def test_keys_without_a_budget_have_no_account() -> None:
@@ -61,24 +61,24 @@ async def test_keys_without_a_budget_have_no_account() -> None:
     assert (len(budgets), book.reads) == (0, 0)
 
 
-async def test_requests() -> None:
+async def test_request_budget() -> None:
     budgets = KeyBudgets(Book())
-    who = holder(requests=3)
+    key_holder = holder(requests=3)
     for _ in range(3):
-        await ask(budgets, who)
+        await ask(budgets, key_holder)
     with pytest.raises(BudgetSpent, match="used its budget of 3 requests") as raised:
-        await ask(budgets, who)
+        await ask(budgets, key_holder)
     assert isinstance(raised.value, QuotaExceeded)
     await ask(budgets, holder("other", requests=3))
 
 
-async def test_tokens_and_money() -> None:
+async def test_token_and_cost_budgets() -> None:
     budgets = KeyBudgets(Book())
-    who = holder(tokens=100, cost=0.5)
-    await ask(budgets, who, 99, 0.1)
-    await ask(budgets, who, 51, None)
+    key_holder = holder(tokens=100, cost=0.5)
+    await ask(budgets, key_holder, 99, 0.1)
+    await ask(budgets, key_holder, 51, None)
     with pytest.raises(BudgetSpent, match="150 of its budget of 100 tokens"):
-        await ask(budgets, who)
+        await ask(budgets, key_holder)
     rich = holder("rich", cost=0.5)
     await ask(budgets, rich, 10**6, 0.75)
     with pytest.raises(BudgetSpent, match=r"0.7500 US dollars, and its budget is 0.5"):
@@ -99,15 +99,15 @@ async def test_earlier_use_from_the_ledger_counts() -> None:
 async def test_concurrent_requests_do_not_exceed_the_budget() -> None:
     book = Book({"k": Used(requests=2)})
     budgets = KeyBudgets(book)
-    who = holder(requests=10)
+    key_holder = holder(requests=10)
 
     async def one() -> bool:
         try:
-            await budgets.begin_request(who)
+            await budgets.begin_request(key_holder)
         except BudgetSpent:
             return False
         await asyncio.sleep(0.001)
-        budgets.settle_request(who, 1, 0.0)
+        budgets.settle_request(key_holder, 1, 0.0)
         return True
 
     assert sum(await asyncio.gather(*(one() for _ in range(100)))) == 8
@@ -116,34 +116,34 @@ async def test_concurrent_requests_do_not_exceed_the_budget() -> None:
 
 async def test_tokens_exceed_the_budget_by_active_requests_at_most() -> None:
     budgets = KeyBudgets(Book())
-    who = holder(tokens=100)
+    key_holder = holder(tokens=100)
     used = 0
     for _ in range(20):
         under_way = 0
         for _ in range(4):
             try:
-                await budgets.begin_request(who)
+                await budgets.begin_request(key_holder)
             except BudgetSpent:
                 continue
             under_way += 1
         for _ in range(under_way):
-            budgets.settle_request(who, 30, 0)
+            budgets.settle_request(key_holder, 30, 0)
             used += 30
     assert used == 120
 
 
 async def test_cancelled_request_does_not_cancel_the_ledger_read_of_others() -> None:
     budgets = KeyBudgets(Book())
-    who = holder(requests=2)
-    first = asyncio.create_task(budgets.begin_request(who))
-    second = asyncio.create_task(budgets.begin_request(who))
+    key_holder = holder(requests=2)
+    first = asyncio.create_task(budgets.begin_request(key_holder))
+    second = asyncio.create_task(budgets.begin_request(key_holder))
     await asyncio.sleep(0)
     first.cancel()
     await second
     assert first.cancelled()
 
 
-async def test_a_ledger_that_fails_is_asked_again() -> None:
+async def test_failed_ledger_read_is_retried() -> None:
     class Broken(Book):
         async def totals_of_key(self, key_id: str) -> Used:
             if self.reads == 0:
@@ -161,8 +161,8 @@ async def test_remaining_budget() -> None:
     budgets = KeyBudgets(Book({"k": Used(requests=2, tokens=500, cost=0.25)}))
     budget = KeyBudget(requests=5, tokens=100, cost=1.0)
     assert (await budgets.remaining("k", budget)).model_dump() == {"requests": 3, "tokens": 0, "cost": 0.75}
-    who = KeyHolder(ModelCaller("acme", "n"), budget=KeyBudget(requests=5))
-    await budgets.begin_request(who)
+    key_holder = KeyHolder(ModelCaller("acme", "n"), budget=KeyBudget(requests=5))
+    await budgets.begin_request(key_holder)
     assert (await budgets.remaining("n", KeyBudget(requests=5))).requests == 4
     assert (await budgets.remaining("n", KeyBudget(requests=5))).tokens is None
 

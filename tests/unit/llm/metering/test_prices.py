@@ -72,7 +72,7 @@ def test_longest_matching_name_wins(tmp_path: Path, model: str, expected: int | 
     assert prices.cost_of("p", model, TokenUsage(input=MILLION)) == expected
 
 
-def test_a_provider_may_have_its_own_prices_and_models_at_home_cost_nothing(tmp_path: Path) -> None:
+def test_provider_prices_and_free_local_models(tmp_path: Path) -> None:
     prices = of(tmp_path, "glm-4.6: {input: 9, output: 9}\nhome/*: 0\nshop/glm-4.6: {input: 8, output: 0}\n")
     usage = TokenUsage(input=MILLION)
     assert prices.cost_of("zhipu", "glm-4.6", usage) == 9
@@ -98,13 +98,13 @@ def test_a_provider_may_have_its_own_prices_and_models_at_home_cost_nothing(tmp_
         ("a: {input: 1, output: 1, over: {many: 0}}", "a.over.many should be a number of tokens"),
     ],
 )
-def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, complaint: str) -> None:
+def test_error_in_price_list_names_the_line(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         of(tmp_path, text)
     assert complaint in caught.value.message
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_error_names_missing_price_list(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"llm\.prices: .*none\.yaml cannot be read"):
         PriceList.load(tmp_path / "none.yaml")
 

@@ -30,12 +30,12 @@ def holder(key: str = "k1", tenant: str = "acme", **limits: int) -> KeyHolder:
 
 def enter(
     limits: RateLimits,
-    who: KeyHolder | None,
+    key_holder: KeyHolder | None,
     route: RateLimitsConfig = FREE,
     provider: RateLimitsConfig = FREE,
     name: str = "m",
 ) -> RateLimitPermit:
-    return limits.admit(who, name, route, "p", provider)
+    return limits.admit(key_holder, name, route, "p", provider)
 
 
 def test_unlimited_subjects_have_no_meter() -> None:
@@ -51,10 +51,10 @@ def test_unlimited_subjects_have_no_meter() -> None:
 def test_concurrency_limits(subject: str) -> None:
     two = RateLimitsConfig(concurrency=2)
     limits = RateLimits(two if subject == "tenant" else FREE)
-    who = holder(concurrency=2) if subject == "key" else holder()
+    key_holder = holder(concurrency=2) if subject == "key" else holder()
 
     def one() -> RateLimitPermit:
-        return enter(limits, who, two if subject == "route" else FREE, two if subject == "provider" else FREE)
+        return enter(limits, key_holder, two if subject == "route" else FREE, two if subject == "provider" else FREE)
 
     first, _ = one(), one()
     with pytest.raises(RateLimited, match="limit of 2 concurrent requests") as raised:
@@ -80,67 +80,67 @@ def test_limits_of_keys_tenants_and_routes_are_separate() -> None:
 
 def test_refused_requests_are_not_counted() -> None:
     limits = RateLimits()
-    who = holder(concurrency=5, requests_per_minute=5)
+    key_holder = holder(concurrency=5, requests_per_minute=5)
     busy = enter(limits, None, RateLimitsConfig(concurrency=1))
     for _ in range(20):
         with pytest.raises(RateLimited, match="model m"):
-            enter(limits, who, RateLimitsConfig(concurrency=1))
+            enter(limits, key_holder, RateLimitsConfig(concurrency=1))
     busy.release()
     for _ in range(5):
-        enter(limits, who)
+        enter(limits, key_holder)
 
 
 def test_requests_within_any_minute() -> None:
     clock = Clock()
     limits = RateLimits(clock=clock)
-    who = holder(requests_per_minute=3)
+    key_holder = holder(requests_per_minute=3)
     for _ in range(3):
-        enter(limits, who).release()
+        enter(limits, key_holder).release()
         clock.now += 10
     with pytest.raises(RateLimited, match="3 requests per minute") as raised:
-        enter(limits, who)
+        enter(limits, key_holder)
     clock.now += raised.value.retry_after - 0.01
     with pytest.raises(RateLimited):
-        enter(limits, who)
+        enter(limits, key_holder)
     clock.now += 0.02
-    enter(limits, who).release()
+    enter(limits, key_holder).release()
     with pytest.raises(RateLimited):
-        enter(limits, who)
+        enter(limits, key_holder)
 
 
-def test_tokens_are_charged_when_they_are_known() -> None:
+def test_tokens_are_counted_at_the_end_of_the_request() -> None:
     clock = Clock()
     limits = RateLimits(clock=clock)
-    who = holder(tokens_per_minute=100)
-    first, second = enter(limits, who), enter(limits, who)
+    key_holder = holder(tokens_per_minute=100)
+    first, second = enter(limits, key_holder), enter(limits, key_holder)
     first.release(99)
-    enter(limits, who).release(0)
+    enter(limits, key_holder).release(0)
     second.release(500)
     with pytest.raises(RateLimited, match="100 tokens per minute") as raised:
-        enter(limits, who)
+        enter(limits, key_holder)
     assert 59 < raised.value.retry_after <= 61
     clock.now += raised.value.retry_after
-    enter(limits, who)
+    enter(limits, key_holder)
 
 
-def test_the_longest_wait_is_told() -> None:
+def test_longest_wait_is_reported() -> None:
     clock = Clock()
     limits = RateLimits(clock=clock)
-    who = holder(concurrency=1, requests_per_minute=1, tokens_per_minute=1)
-    permit = enter(limits, who)
+    key_holder = holder(concurrency=1, requests_per_minute=1, tokens_per_minute=1)
+    permit = enter(limits, key_holder)
     clock.now += 30
     with pytest.raises(RateLimited, match="requests per minute"):
-        enter(limits, who)
+        enter(limits, key_holder)
     permit.release(7)
     with pytest.raises(RateLimited, match="tokens per minute") as raised:
-        enter(limits, who)
+        enter(limits, key_holder)
     assert raised.value.retry_after == 61
 
 
 def test_a_fallback_counts_for_its_route_but_not_again_for_its_caller() -> None:
     limits = RateLimits()
-    who = holder(concurrency=1)
-    enter(limits, who)
+    key_holder = holder(concurrency=1)
+    enter(limits, key_holder)
     enter(limits, None, RateLimitsConfig(concurrency=1), name="other")
     with pytest.raises(RateLimited, match="model other"):
         enter(limits, None, RateLimitsConfig(concurrency=1), name="other")
@@ -169,16 +169,16 @@ def test_idle_meters_are_removed() -> None:
 def test_no_minute_exceeds_its_limit(bound: int, steps: list[tuple[float, bool]]) -> None:
     clock = Clock()
     limits = RateLimits(clock=clock)
-    who = holder(requests_per_minute=bound)
-    begun: list[float] = []
+    key_holder = holder(requests_per_minute=bound)
+    start_times: list[float] = []
     for pause, patient in steps:
         clock.now += pause
         try:
-            enter(limits, who).release()
+            enter(limits, key_holder).release()
         except RateLimited as error:
             if not patient:
                 continue
             clock.now += error.retry_after + 1e-6
-            enter(limits, who).release()  # A client that waits as told is admitted.
-        begun.append(clock.now)
-        assert sum(moment > clock.now - 60 for moment in begun) <= bound
+            enter(limits, key_holder).release()  # A client that waits as told is admitted.
+        start_times.append(clock.now)
+        assert sum(moment > clock.now - 60 for moment in start_times) <= bound

@@ -52,7 +52,7 @@ async def server(directory: Path, **settings: Any) -> AsyncIterator[Server]:
             await archive.close()
 
 
-def asked(number: int, run: str | None = "run-1", tenant: str = "acme", **more: Any) -> Exchange:
+def succeeded(number: int, run: str | None = "run-1", tenant: str = "acme", **more: Any) -> Exchange:
     facts = {"usage": TokenUsage(10, 2), "cost": 0.25, "provider_kind": "openai", "provider_model": "m-1", **more}
     exchange = an_exchange(number, **facts)
     exchange.caller = ModelCaller(tenant, "key-1", "sb-1", run)
@@ -60,17 +60,17 @@ def asked(number: int, run: str | None = "run-1", tenant: str = "acme", **more: 
 
 
 def failed(number: int, **more: Any) -> Exchange:
-    return asked(
+    return succeeded(
         number, usage=None, cost=None, outcome=ExchangeOutcome.FAILED, status=502, error=f"trouble {number}", **more
     )
 
 
-async def test_requests_are_counted_from_their_begin_to_their_end(tmp_path: Path) -> None:
+async def test_requests_are_counted_at_start_and_end(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
         traffics = machine.traffics
         traffics.start_counting("run-1", "acme")
         assert traffics.traffic_of("run-1") == ModelUsage()
-        first, second = asked(1), failed(2)
+        first, second = succeeded(1), failed(2)
         traffics.begin_exchange(first)
         traffics.begin_exchange(second)
         assert traffics.traffic_of("run-1") == ModelUsage(under_way=2, last_at=second.at)
@@ -91,21 +91,21 @@ async def test_requests_are_counted_from_their_begin_to_their_end(tmp_path: Path
 async def test_unpriced_and_scripted_requests_have_no_known_cost(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
         machine.traffics.start_counting("run-1", "acme")
-        machine.over(asked(1, cost=None))
+        machine.over(succeeded(1, cost=None))
         assert (machine.traffics.traffic_of("run-1").cost, machine.traffics.traffic_of("run-1").scripted) == (
             None,
             False,
         )
-        machine.over(asked(2, cost=0.0, provider_kind="script"))
+        machine.over(succeeded(2, cost=0.0, provider_kind="script"))
         assert (machine.traffics.traffic_of("run-1").cost, machine.traffics.traffic_of("run-1").scripted) == (0.0, True)
-        machine.over(asked(3, usage=TokenUsage(2**60, 1)))
+        machine.over(succeeded(3, usage=TokenUsage(2**60, 1)))
         assert machine.traffics.traffic_of("run-1").input_tokens == 20
 
 
 async def test_requests_of_other_tenants_are_not_counted(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
         machine.traffics.start_counting("run-1", "acme")
-        for exchange in (asked(1, run=None), asked(2, run="run-2"), asked(3, tenant="somebody else")):
+        for exchange in (succeeded(1, run=None), succeeded(2, run="run-2"), succeeded(3, tenant="somebody else")):
             machine.traffics.begin_exchange(exchange)
             machine.over(exchange)
         assert machine.traffics.traffic_of("run-1") == machine.traffics.traffic_of("run-2") == ModelUsage()
@@ -117,7 +117,7 @@ async def test_waiters_are_woken_by_changes(tmp_path: Path) -> None:
         traffics.start_counting("run-1", "acme")
         waiting = [asyncio.create_task(traffics.wait_for_change("run-1", after)) for after in (None, ModelUsage())]
         await asyncio.sleep(0)
-        exchange = asked(1)
+        exchange = succeeded(1)
         traffics.begin_exchange(exchange)
         async with asyncio.timeout(5):
             assert [(await each).under_way for each in waiting] == [1, 1]
@@ -140,7 +140,7 @@ async def test_waiting_for_an_unwatched_run(tmp_path: Path) -> None:
         traffics.start_counting("run-1", "acme")
         await asyncio.sleep(0.01)
         assert not early.done()
-        traffics.begin_exchange(asked(1))
+        traffics.begin_exchange(succeeded(1))
         async with asyncio.timeout(5):
             assert (await early).under_way == 1
 
@@ -148,32 +148,37 @@ async def test_waiting_for_an_unwatched_run(tmp_path: Path) -> None:
 async def test_resumed_run_has_its_earlier_requests(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
         machine.traffics.start_counting("run-1", "acme")
-        machine.over(asked(1))
+        machine.over(succeeded(1))
         machine.traffics.stop_counting("run-1")
-        machine.over(asked(2))
+        machine.over(succeeded(2))
         assert (await machine.traffics.resume_counting("run-1", "acme")).requests == 2
 
 
-async def test_a_new_server_goes_on_counting(tmp_path: Path) -> None:
+async def test_restarted_server_continues_counting(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
         machine.traffics.start_counting("run-1", "acme")
-        for exchange in (asked(1, provider_model="old", provider_kind="replay"), failed(2), asked(3), failed(4)):
+        for exchange in (
+            succeeded(1, provider_model="old", provider_kind="replay"),
+            failed(2),
+            succeeded(3),
+            failed(4),
+        ):
             machine.over(exchange)
-        machine.over(asked(5, run="run-2"))
+        machine.over(succeeded(5, run="run-2"))
         before = machine.traffics.traffic_of("run-1")
     async with server(tmp_path) as machine:
         found = await machine.traffics.resume_counting("run-1", "acme")
         assert found.model_copy(update={"last_at": NOW}) == before
         assert found.last_at is not None and START < found.last_at < NOW
         assert await machine.traffics.resume_counting("run-1", "acme") == found
-        machine.over(asked(6, provider_model="new"))
+        machine.over(succeeded(6, provider_model="new"))
         now = machine.traffics.traffic_of("run-1")
         assert (now.requests, now.model, now.last_error) == (5, "new", "trouble 4")
 
 
 async def test_queued_and_concurrent_requests_are_counted_once(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
-        early, late = asked(1), asked(2)
+        early, late = succeeded(1), succeeded(2)
         machine.traffics.begin_exchange(early)
         machine.traffics.begin_exchange(late)
         machine.over(early)
@@ -181,7 +186,7 @@ async def test_queued_and_concurrent_requests_are_counted_once(tmp_path: Path) -
         opening = asyncio.create_task(machine.traffics.resume_counting("run-1", "acme"))
         await asyncio.sleep(0)
         machine.over(late)
-        third = asked(3)
+        third = succeeded(3)
         machine.traffics.begin_exchange(third)
         async with asyncio.timeout(5):
             assert (await opening).requests == 2
@@ -191,7 +196,7 @@ async def test_queued_and_concurrent_requests_are_counted_once(tmp_path: Path) -
 
 async def test_exchange_archived_before_its_end_is_counted_once(tmp_path: Path) -> None:
     async with server(tmp_path, durability="strict") as machine:
-        exchange = asked(1)
+        exchange = succeeded(1)
         await machine.archive.write_now(exchange)
         assert (await machine.traffics.resume_counting("run-1", "acme")).requests == 1
         machine.traffics.end_exchange(exchange)
@@ -200,13 +205,13 @@ async def test_exchange_archived_before_its_end_is_counted_once(tmp_path: Path) 
 
 async def test_without_an_archive_earlier_requests_come_from_the_ledger(tmp_path: Path) -> None:
     async with server(tmp_path, enabled=False) as machine:
-        for exchange in (asked(1), asked(2), failed(3)):
+        for exchange in (succeeded(1), succeeded(2), failed(3)):
             machine.over(exchange)
     async with server(tmp_path, enabled=False) as machine:
-        machine.over(asked(4))
+        machine.over(succeeded(4))
         opening = asyncio.create_task(machine.traffics.resume_counting("run-1", "acme", "sb-1"))
         await asyncio.sleep(0)
-        machine.over(asked(5))
+        machine.over(succeeded(5))
         found = await opening
         assert (found.requests, found.failed, found.input_tokens, found.output_tokens) == (5, 1, 40, 8)
         assert (found.cost, found.model) == (1.0, "m-1")

@@ -137,7 +137,7 @@ async def test_invented_model_names_are_not_stored(tmp_path: Path) -> None:
         assert len(await ledger.query("t", {"model"})) == 2
 
 
-async def test_a_model_counts_under_the_name_asked_for_whatever_answered_or_failed(tmp_path: Path) -> None:
+async def test_usage_counts_under_the_requested_model_name(tmp_path: Path) -> None:
     async with a_ledger(tmp_path) as ledger:
         ledger.count_exchange(an_exchange(model="a", route="a"))
         ledger.count_exchange(an_exchange(model="a", route="b"))

@@ -19,7 +19,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("text", "values"), TEXTS.items())
-def test_counts_are_the_same_however_the_text_is_cut(text: str, values: int) -> None:
+def test_value_count_does_not_depend_on_piece_boundaries(text: str, values: int) -> None:
     raw = text.encode()
     assert JsonValueCounter().feed(raw) == values
     for width in (1, 2, 3, 7):

@@ -21,7 +21,7 @@ def broken(clock: Clock, failures: int = 3) -> CircuitBreaker:
     return circuit
 
 
-def test_failures_in_a_row_open_it() -> None:
+def test_consecutive_failures_open_the_circuit() -> None:
     clock = Clock()
     circuit = CircuitBreaker(3, within=10, first_rest=1, clock=clock)
     for _ in range(2):
@@ -33,7 +33,7 @@ def test_failures_in_a_row_open_it() -> None:
     assert circuit.seconds_until_allowed() == 0.75
 
 
-def test_a_success_in_between_keeps_it_closed() -> None:
+def test_success_between_failures_leaves_the_circuit_closed() -> None:
     circuit = CircuitBreaker(3, clock=Clock())
     for _ in range(10):
         circuit.record_failure()
@@ -42,7 +42,7 @@ def test_a_success_in_between_keeps_it_closed() -> None:
     assert circuit.seconds_until_allowed() is None
 
 
-def test_rare_failures_keep_it_closed() -> None:
+def test_rare_failures_leave_the_circuit_closed() -> None:
     clock = Clock()
     circuit = CircuitBreaker(3, within=10, clock=clock)
     for _ in range(20):

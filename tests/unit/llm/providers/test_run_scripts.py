@@ -22,7 +22,7 @@ from ..archive.exchange_samples import an_exchange
 from ..scripted_model.script_helpers import ask, get_whole_answer, start_conversation, text_of
 
 pytestmark = pytest.mark.anyio
-SAYS_HELLO = "turns: [{say: Hello.}]"
+HELLO_SCRIPT = "turns: [{say: Hello.}]"
 OWNER = ModelCaller("acme", "key-1", "sb-1", "run-1")
 
 
@@ -36,7 +36,7 @@ def routes(**settings: object) -> ModelRoutes:
 @pytest.mark.parametrize("format", sorted(FORMATS))
 async def test_a_run_is_answered_by_its_script_in_every_format(format: str) -> None:
     known = routes()
-    known.run_scripts.add("run-1", SAYS_HELLO, "acme")
+    known.run_scripts.add("run-1", HELLO_SCRIPT, "acme")
     route = known.resolve("script-run-1", OWNER)
     assert (route.provider.kind, route.model, route.passes_unchanged) == ("script", "script-run-1", True)
     assert text_of(await get_whole_answer(route.provider, start_conversation(), format, caller=OWNER)) == "Hello."
@@ -45,7 +45,7 @@ async def test_a_run_is_answered_by_its_script_in_every_format(format: str) -> N
 
 async def test_concurrent_first_requests_survive_a_cancellation() -> None:
     known = routes()
-    known.run_scripts.add("run-1", SAYS_HELLO)
+    known.run_scripts.add("run-1", HELLO_SCRIPT)
     provider = known.resolve("script-run-1", OWNER).provider
     leaving = asyncio.create_task(provider.send(ask(start_conversation())))
     await asyncio.sleep(0)
@@ -70,14 +70,14 @@ async def test_concurrent_first_requests_survive_a_cancellation() -> None:
 )
 def test_other_runs_and_tenants_get_no_answer(caller: ModelCaller | None) -> None:
     known = routes()
-    known.run_scripts.add("run-1", SAYS_HELLO, "acme")
+    known.run_scripts.add("run-1", HELLO_SCRIPT, "acme")
     with pytest.raises(ModelNotFound, match=r"There is no model 'script-run-1'\. Models: none"):
         known.resolve("script-run-1", caller)
     assert known.find_run_script(caller) is None
 
 
 @pytest.mark.parametrize(
-    ("asked", "key"),
+    ("requested", "key"),
     [
         ("claude-sonnet-4-5", "set ANTHROPIC_API_KEY before the server starts"),
         ("gpt-5", "set OPENAI_API_KEY before"),
@@ -87,16 +87,16 @@ def test_other_runs_and_tenants_get_no_answer(caller: ModelCaller | None) -> Non
         ("fast", "set a provider's key, such as ANTHROPIC_API_KEY, before"),
     ],
 )
-def test_a_server_without_models_says_how_to_have_some(asked: str, key: str) -> None:
+def test_error_without_models_explains_configuration(requested: str, key: str) -> None:
     with pytest.raises(ModelNotFound, match=f"Models: none; {key}.* llm.providers .*connect-a-provider.md"):
-        routes().resolve(asked)
+        routes().resolve(requested)
 
 
 def test_script_is_removed_with_its_run() -> None:
     known = routes()
-    known.run_scripts.add("run-1", SAYS_HELLO, "acme")
+    known.run_scripts.add("run-1", HELLO_SCRIPT, "acme")
     first = known.resolve("script-run-1", OWNER)
-    known.run_scripts.add("run-1", SAYS_HELLO, "acme")
+    known.run_scripts.add("run-1", HELLO_SCRIPT, "acme")
     again = known.resolve("script-run-1", OWNER)
     assert again.provider is first.provider and again.circuit is first.circuit  # It goes on where it was.
     known.run_scripts.add("run-1", "turns: [{say: Bye.}]", "acme")
@@ -118,7 +118,7 @@ def test_run_gets_unavailable_until_its_script_is_added() -> None:
 def test_model_lists_do_not_contain_run_scripts() -> None:
     known = routes(providers={"one": {"kind": "openai"}}, models={"fast": "one/m", "script-*": "one/*"})
     for number in range(100):
-        known.run_scripts.add(f"run-{number}", SAYS_HELLO)
+        known.run_scripts.add(f"run-{number}", HELLO_SCRIPT)
     # What a server's own pattern serves, others still get.
     assert known.resolve("script-run-1").provider.name == "one"
     assert known.resolve("script-run-1", OWNER).provider.kind == "script"
@@ -129,7 +129,7 @@ async def test_run_scripts_count_as_one_model(tmp_path: Path) -> None:
     async with await Store.open(tmp_path / "p.db") as store:
         ledger = await UsageLedger.open(store)
         for run in ("run-1", "run-2"):
-            known.run_scripts.add(run, SAYS_HELLO)
+            known.run_scripts.add(run, HELLO_SCRIPT)
             route = known.resolve(script_model_name(run), ModelCaller("acme", "key-1", None, run))
             ledger.count_exchange(an_exchange(tenant="acme", route=route.name, model=script_model_name(run)))
         rows = await ledger.query("acme", ["model"])

@@ -94,7 +94,7 @@ def test_a_recording_cut_anywhere_loses_its_last_exchange_at_most(tmp_path: Path
         assert [each.id for each in read_recording(path)] == ["ex-0", "ex-2"]
 
 
-def test_an_empty_recording_has_nothing(tmp_path: Path) -> None:
+def test_empty_recording_has_no_exchanges(tmp_path: Path) -> None:
     for name in ("a.jsonl", "a.jsonl.zst"):
         (tmp_path / name).touch()
         assert read_recording(tmp_path / name) == []

@@ -59,17 +59,17 @@ STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "who
 
 async def exchanged(request: ModelRequest, format: str = "anthropic", *, id: str = "", turns: str = WORK) -> Exchange:
     """Return the exchange of a request that a scripted model has answered."""
-    asked = ask(request, format)
-    answered = await script(turns).send(asked)
+    provider_request = ask(request, format)
+    answered = await script(turns).send(provider_request)
     pieces = await received(answered)
     return Exchange(
-        id=id or f"ex-{zlib.crc32(asked.body):x}",
+        id=id or f"ex-{zlib.crc32(provider_request.body):x}",
         at=1000.0,
         caller=CALLER,
         format=format,
         operation="generate",
         model=request.model,
-        request=asked.body,
+        request=provider_request.body,
         stream=request.stream,
         provider_kind="script",
         status=answered.status,
@@ -92,15 +92,15 @@ def write(path: Path, *exchanges: Exchange) -> RecordingFileSource:
 
 
 def again(exchange: Exchange, **changes: object) -> ProviderRequest:
-    asked = ProviderRequest(exchange.format, "generate", exchange.model, exchange.request, exchange.stream, CALLER)
-    return replace(asked, **changes)  # type: ignore[arg-type]
+    provider_request = ProviderRequest(
+        exchange.format, "generate", exchange.model, exchange.request, exchange.stream, CALLER
+    )
+    return replace(provider_request, **changes)  # type: ignore[arg-type]
 
 
 @STREAMS
 @pytest.mark.parametrize("format", FORMATS)
-async def test_the_same_request_gets_the_recorded_bytes_in_the_recorded_pieces(
-    tmp_path: Path, format: str, stream: bool
-) -> None:
+async def test_same_request_gets_recorded_bytes_and_pieces(tmp_path: Path, format: str, stream: bool) -> None:
     exchanges = await conversation(format, stream=stream)
     provider = ReplayProvider("r", write(tmp_path / "a.jsonl.zst", *exchanges))
     for exchange in exchanges:
@@ -110,19 +110,19 @@ async def test_the_same_request_gets_the_recorded_bytes_in_the_recorded_pieces(
         assert await received(answered) == [data for _, data in exchange.response]
 
 
-@pytest.mark.parametrize("asked_stream", [True, False], ids=["to-streamed", "to-whole"])
+@pytest.mark.parametrize("requested_stream", [True, False], ids=["to-streamed", "to-whole"])
 @STREAMS
-@pytest.mark.parametrize("asked", FORMATS)
+@pytest.mark.parametrize("requested_format", FORMATS)
 @pytest.mark.parametrize("recorded", FORMATS)
 async def test_recorded_answer_is_translated_to_other_formats(
-    tmp_path: Path, recorded: str, asked: str, stream: bool, asked_stream: bool
+    tmp_path: Path, recorded: str, requested_format: str, stream: bool, requested_stream: bool
 ) -> None:
     exchanges = await conversation(recorded, stream=stream)
     provider = ReplayProvider("r", write(tmp_path / "a.jsonl", *exchanges))
-    request = start_conversation(stream=asked_stream)
-    first = await get_whole_answer(provider, request, asked)
+    request = start_conversation(stream=requested_stream)
+    first = await get_whole_answer(provider, request, requested_format)
     assert (text_of(first), calls_of(first)) == ("I will look at it now.", [("Bash", {"command": "ls"})])
-    second = await get_whole_answer(provider, continue_conversation(request, first, "a.txt"), asked)
+    second = await get_whole_answer(provider, continue_conversation(request, first, "a.txt"), requested_format)
     assert text_of(second) == "It says a.txt. That is all there is."
 
 
@@ -168,7 +168,7 @@ async def test_several_answers_are_replayed_in_turn(tmp_path: Path) -> None:
 
 
 @STREAMS
-async def test_recorded_timing_takes_as_long_as_it_took(tmp_path: Path, stream: bool) -> None:
+async def test_recorded_timing_is_replayed(tmp_path: Path, stream: bool) -> None:
     [first, _] = await conversation(stream=stream)
     data = b"".join(data for _, data in first.response)
     first.response = [(0.05, data[:20]), (0.1, data[20:])]
@@ -269,8 +269,8 @@ def test_texts_calls_and_tools_are_significant() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(MessageRole)), st.text(max_size=30)), max_size=8))
-def test_request_matches_itself(said: list[tuple[MessageRole, str]]) -> None:
-    request = ModelRequest("m", [ModelMessage(role, [ModelText(text)]) for role, text in said])
+def test_request_matches_itself(role_texts: list[tuple[MessageRole, str]]) -> None:
+    request = ModelRequest("m", [ModelMessage(role, [ModelText(text)]) for role, text in role_texts])
     assert RequestMatcher().fingerprint(request) == RequestMatcher().fingerprint(request)
     assert describe_request_difference(request, request) == "the choice of tool or the shape of the answer differs"
 
@@ -310,7 +310,7 @@ def test_differences_are_described(changed: ModelRequest, expected: str) -> None
 
 
 @pytest.mark.parametrize("format", FORMATS)
-async def test_a_miss_says_what_was_nearest_and_how_it_differed(tmp_path: Path, format: str) -> None:
+async def test_miss_names_nearest_exchange_and_difference(tmp_path: Path, format: str) -> None:
     exchanges = await conversation(stream=False)
     provider = ReplayProvider("r", write(tmp_path / "a.jsonl", *exchanges))
     answer = await get_whole_answer(provider, start_conversation())
@@ -346,7 +346,7 @@ async def test_a_miss_goes_to_a_live_model_and_is_recorded(tmp_path: Path) -> No
     assert not await provider.record(replace(exchange, outcome=ExchangeOutcome.REFUSED))
 
 
-async def test_a_bad_request_is_refused_and_not_missed(tmp_path: Path) -> None:
+async def test_invalid_request_is_refused_and_is_no_miss(tmp_path: Path) -> None:
     provider = ReplayProvider("r", RecordingFileSource(tmp_path / "a.jsonl", may_be_missing=True), miss="live")
     assert (await provider.send(ProviderRequest("anthropic", "generate", "m", b"{", False, CALLER))).status == 400
 
@@ -366,12 +366,12 @@ async def test_embeddings_are_replayed_by_their_body(tmp_path: Path) -> None:
 
 
 async def run(provider: ReplayProvider, prompt: str, outputs: Sequence[str], caller: ModelCaller = CALLER) -> list[str]:
-    request, told = start_conversation(prompt), []
+    request, texts = start_conversation(prompt), []
     for output in outputs:
         answer: ModelAnswer = await get_whole_answer(provider, request, caller=caller)
-        told.append(text_of(answer))
+        texts.append(text_of(answer))
         request = continue_conversation(request, answer, output)
-    return told
+    return texts
 
 
 async def test_sequence_answers_any_request(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ class Archive:
         return next((each for each in self.kept.get(tenant, []) if each.id == id), None)
 
 
-async def test_archive_is_replayed_to_its_tenant_as_it_grows() -> None:
+async def test_growing_archive_is_replayed_to_its_tenant() -> None:
     archive = Archive()
     provider = new_replay_provider("r", ProviderConfig(kind="replay"), archive)
     assert (await provider.send(ask(start_conversation()))).status == 404
@@ -471,7 +471,7 @@ async def test_index_drops_the_oldest() -> None:
     assert len(index.conversations) == 3
 
 
-def test_a_replay_needs_something_to_answer_from(tmp_path: Path) -> None:
+def test_replay_requires_a_recording_or_an_archive(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no archive to replay from"):
         new_replay_provider("r", ProviderConfig(kind="replay"))
     with pytest.raises(

@@ -55,8 +55,10 @@ def continue_conversation(request: ModelRequest, answer: ModelAnswer, output: st
     """Extend a conversation by an answer and the results of its calls, or another prompt."""
     calls = [part for part in answer.parts if isinstance(part, ModelToolCall)]
     results: list[MessagePart] = [ModelToolResult(call.id, [ModelText(output)], name=call.name) for call in calls]
-    told = ModelMessage(MessageRole.USER, results or [ModelText(output)])
-    return replace(request, messages=[*request.messages, ModelMessage(MessageRole.ASSISTANT, answer.parts), told])
+    user_message = ModelMessage(MessageRole.USER, results or [ModelText(output)])
+    return replace(
+        request, messages=[*request.messages, ModelMessage(MessageRole.ASSISTANT, answer.parts), user_message]
+    )
 
 
 def ask(

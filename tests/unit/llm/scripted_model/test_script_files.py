@@ -113,12 +113,12 @@ def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
 
 @given(st.text(max_size=200))
 def test_any_text_is_a_script_or_a_config_error(text: str) -> None:
-    told = "demo.yaml:"
+    error_message = "demo.yaml:"
     try:
         parse_script(text, PATH)
     except ConfigError as error:
-        told = error.message
-    assert told.startswith("demo.yaml:")
+        error_message = error.message
+    assert error_message.startswith("demo.yaml:")
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)

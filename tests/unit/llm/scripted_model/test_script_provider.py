@@ -82,7 +82,7 @@ async def test_a_conversation_goes_through_the_turns_to_the_end(format: str, str
 
 @STREAMS
 @ALL
-async def test_answers_say_that_they_are_scripted(format: str, stream: bool) -> None:
+async def test_answers_are_marked_as_scripted(format: str, stream: bool) -> None:
     provider, request = script(WORK), start_conversation(stream=stream)
     answered = await provider.send(ask(request, format))
     assert (b"x-paddock-script", b"demo") in answered.headers
@@ -94,7 +94,7 @@ async def test_answers_say_that_they_are_scripted(format: str, stream: bool) -> 
 
 
 @ALL
-async def test_a_request_that_is_sent_again_gets_the_same_answer(format: str) -> None:
+async def test_repeated_request_gets_the_same_answer(format: str) -> None:
     provider = script(WORK)
     first = await get_whole_answer(provider, start_conversation(stream=True), format)
     again = await get_whole_answer(provider, start_conversation(stream=False), format)
@@ -114,7 +114,7 @@ async def test_usage_is_estimated_from_the_lengths_of_texts(format: str) -> None
 
 
 @ALL
-async def test_usage_and_the_end_can_be_set(format: str) -> None:
+async def test_usage_and_finish_reason_can_be_set(format: str) -> None:
     provider = script("- [{say: Half a}, {finish: length}, {usage: {input: 7, output: 9}}]")
     answer = await get_whole_answer(provider, start_conversation(stream=True), format)
     assert answer.finish is FinishReason.LENGTH
@@ -207,7 +207,7 @@ async def test_text_added_by_clients_is_ignored() -> None:
         "The current working directory is `/w/x/`.",
     ],
 )
-async def test_the_directory_is_found_where_agents_write_it(text: str) -> None:
+async def test_working_directory_is_found_in_agent_prompts(text: str) -> None:
     request = start_conversation()
     request.messages[0] = ModelMessage(MessageRole.SYSTEM, [ModelText(text)])
     assert text_of(await get_whole_answer(script("- say: '{{ directory }}'"), request)) == "/w/x"
@@ -223,27 +223,27 @@ turns:
 
 
 @pytest.mark.parametrize(
-    ("output", "said"), [("all fine", ["Made.", "Done."]), ("Error in parser", ["Mending parser.", "Made."])]
+    ("output", "expected"), [("all fine", ["Made.", "Done."]), ("Error in parser", ["Mending parser.", "Made."])]
 )
-async def test_a_turn_with_a_false_condition_is_skipped(output: str, said: list[str]) -> None:
+async def test_a_turn_with_a_false_condition_is_skipped(output: str, expected: list[str]) -> None:
     provider, request = script(BRANCHES), start_conversation()
     request = continue_conversation(request, await get_whole_answer(provider, request), output)
-    told: list[str] = []
+    texts: list[str] = []
     for _ in range(2):
         answer = await get_whole_answer(provider, request)
-        told.append(text_of(answer))
+        texts.append(text_of(answer))
         request = continue_conversation(request, answer, "fine now")
-    assert told == said
+    assert texts == expected
 
 
-async def test_rules_answer_at_any_time_and_leave_the_turns_alone() -> None:
+async def test_rules_answer_at_any_time_without_using_up_turns() -> None:
     provider = script("rules: [{when: {last: time}, do: [say: Noon.]}]\nturns: [{say: One.}, {say: Two.}]")
-    request, told = start_conversation("Hello"), []
+    request, texts = start_conversation("Hello"), []
     for following in ("the time?", "go on", "the time?", "go on"):
         answer = await get_whole_answer(provider, request)
-        told.append(text_of(answer))
+        texts.append(text_of(answer))
         request = continue_conversation(request, answer, following)
-    assert told == ["One.", "Noon.", "Two.", "Noon."]
+    assert texts == ["One.", "Noon.", "Two.", "Noon."]
 
 
 async def test_conditions_on_model_system_and_offered_tools() -> None:
@@ -262,12 +262,12 @@ async def test_conditions_on_model_system_and_offered_tools() -> None:
 
 async def test_turns_can_restart_with_each_prompt() -> None:
     provider = script("each_prompt: true\nturns: [{shell: ls}, {say: 'Heard {{ prompt }}'}]")
-    request, told = start_conversation("one"), []
+    request, texts = start_conversation("one"), []
     for following in ("ok", "two", "ok", "three"):
         answer = await get_whole_answer(provider, request)
-        told.append(text_of(answer) or "call")
+        texts.append(text_of(answer) or "call")
         request = continue_conversation(request, answer, following)
-    assert told == ["call", "Heard one", "call", "Heard two"]
+    assert texts == ["call", "Heard one", "call", "Heard two"]
 
 
 async def test_several_conversations_do_not_disturb_each_other() -> None:
@@ -304,10 +304,10 @@ async def test_a_side_call_for_json_gets_a_sample_of_its_schema() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), st.text(max_size=20)), max_size=12))
-def test_any_conversation_gets_an_answer(said: list[tuple[str, str]]) -> None:
+def test_any_conversation_gets_an_answer(messages: list[tuple[str, str]]) -> None:
     messages = [
         ModelMessage(MessageRole.USER, [ModelText("Go")]),
-        *(ModelMessage(MessageRole(role), [ModelText(text)]) for role, text in said),
+        *(ModelMessage(MessageRole(role), [ModelText(text)]) for role, text in messages),
     ]
     request = ModelRequest("m", messages, tools=[BASH], max_tokens=9)
     body = FORMATS["openai-chat"].write_request(request)
@@ -325,7 +325,7 @@ def test_any_conversation_gets_an_answer(said: list[tuple[str, str]]) -> None:
 
 @STREAMS
 @ALL
-async def test_a_turn_fails_as_often_as_it_says_and_then_goes_on(format: str, stream: bool) -> None:
+async def test_turn_fails_the_set_number_of_times(format: str, stream: bool) -> None:
     provider = script("- fail: {status: 429, message: Slow down, retry_after: 1500ms, times: 2}\n- say: Here.")
     request = start_conversation(stream=stream)
     for _ in range(2):
@@ -379,7 +379,7 @@ async def test_a_drop_breaks_the_connection_at_its_position(format: str) -> None
 
 
 @ALL
-async def test_an_error_in_mid_stream_ends_it_as_failed(format: str) -> None:
+async def test_error_within_a_stream_ends_the_stream_as_failed(format: str) -> None:
     provider = script("- [{say: Half of}, {fail: {status: 529, message: Too busy}}]")
     reader = FORMATS[format].new_stream_reader()
     pieces = await received(await provider.send(ask(start_conversation(stream=True), format)))
@@ -408,7 +408,7 @@ async def test_a_stall_beyond_the_providers_limits_is_a_time_out() -> None:
         await provider.send(ask(start_conversation()))
 
 
-async def test_an_answer_that_is_closed_ends() -> None:
+async def test_closed_answer_ends() -> None:
     answered = await script("- say: One two three four five six.").send(ask(start_conversation(stream=True)))
     await answered.read_piece()
     answered.close()
@@ -421,8 +421,8 @@ async def test_an_answer_that_is_closed_ends() -> None:
 
 @pytest.mark.parametrize(("format", "field"), [("anthropic", "input_tokens"), ("gemini", "totalTokens")])
 async def test_tokens_are_counted(format: str, field: str) -> None:
-    asked = replace(ask(start_conversation("x" * 400), format), operation="count_tokens")
-    answered = await script(WORK).send(asked)
+    count_request = replace(ask(start_conversation("x" * 400), format), operation="count_tokens")
+    answered = await script(WORK).send(count_request)
     assert json.loads(await answered.read())[field] > 100
 
 
@@ -440,7 +440,7 @@ async def embedded(format: str, body: dict[str, Any]) -> Any:
     return json.loads(await answered.read())
 
 
-async def test_embeddings_have_the_shape_that_clients_expect() -> None:
+async def test_embeddings_have_the_requested_shape() -> None:
     [one, two] = (await embedded("openai-chat", {"input": ["a", "b"], "dimensions": 8}))["data"]
     assert len(one["embedding"]) == 8
     assert one["embedding"] != two["embedding"]
@@ -465,17 +465,17 @@ async def test_the_provider_is_created_from_settings(tmp_path: Path) -> None:
 
 async def test_a_forced_tool_is_called_with_arguments_of_its_schema() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    asked = replace(
+    request = replace(
         start_conversation(tools=[ToolDefinition("answer", None, schema)]),
         tool_choice=ToolChoice.NAMED,
         tool_name="answer",
     )
-    told = await get_whole_answer(script("turns: [{shell: ls}]"), asked)
-    assert [(part.name, part.arguments) for part in told.parts if isinstance(part, ModelToolCall)] == [
+    shell_answer = await get_whole_answer(script("turns: [{shell: ls}]"), request)
+    assert [(part.name, part.arguments) for part in shell_answer.parts if isinstance(part, ModelToolCall)] == [
         ("answer", '{"city":""}')
     ]
-    spoken = await get_whole_answer(script("""turns: [{say: '{"city": "Rome"}'}]"""), asked)
-    assert [part.arguments for part in spoken.parts if isinstance(part, ModelToolCall)] == ['{"city":"Rome"}']
+    text_answer = await get_whole_answer(script("""turns: [{say: '{"city": "Rome"}'}]"""), request)
+    assert [part.arguments for part in text_answer.parts if isinstance(part, ModelToolCall)] == ['{"city":"Rome"}']
 
 
 LOOK = ToolDefinition("look", None, {"type": "object", "properties": {"where": {"type": "string"}}})
@@ -484,28 +484,32 @@ RESULT = ToolDefinition("result", None, {"type": "object", "properties": {"city"
 
 @pytest.mark.parametrize("format", ["openai-chat", "openai-responses", "anthropic", "gemini"])
 async def test_a_required_call_is_made_if_several_tools_are_offered(format: str) -> None:
-    asked = replace(start_conversation(tools=[BASH, LOOK, RESULT]), tool_choice=ToolChoice.ANY)
-    spoken = await get_whole_answer(script("turns: [{say: Hello}]"), asked, format)
-    assert calls_of(spoken) == [("Bash", {"command": ""})]
-    typed = await get_whole_answer(script("""turns: [{say: '{"city": "Rome"}'}]"""), asked, format)
+    tool_request = replace(start_conversation(tools=[BASH, LOOK, RESULT]), tool_choice=ToolChoice.ANY)
+    text_answer = await get_whole_answer(script("turns: [{say: Hello}]"), tool_request, format)
+    assert calls_of(text_answer) == [("Bash", {"command": ""})]
+    typed = await get_whole_answer(script("""turns: [{say: '{"city": "Rome"}'}]"""), tool_request, format)
     assert calls_of(typed) == [("result", {"city": "Rome"})]
-    called = await get_whole_answer(script("turns: [{call: {tool: look, arguments: {where: up}}}]"), asked, format)
+    called = await get_whole_answer(
+        script("turns: [{call: {tool: look, arguments: {where: up}}}]"), tool_request, format
+    )
     assert calls_of(called) == [("look", {"where": "up"})]
 
 
 @pytest.mark.parametrize("format", ["openai-chat", "openai-responses", "anthropic", "gemini"])
 async def test_no_tool_is_called_if_calls_are_forbidden(format: str) -> None:
-    asked = replace(start_conversation(), tool_choice=ToolChoice.NONE)
-    silent = await get_whole_answer(script("turns: [{shell: ls}, {say: Done}]"), asked, format)
+    tool_request = replace(start_conversation(), tool_choice=ToolChoice.NONE)
+    silent = await get_whole_answer(script("turns: [{shell: ls}, {say: Done}]"), tool_request, format)
     assert not calls_of(silent) and text_of(silent) and silent.finish is FinishReason.STOP
-    spoken = await get_whole_answer(script("turns: [[{say: I will look.}, {shell: ls}]]"), asked, format)
-    assert not calls_of(spoken) and text_of(spoken) == "I will look." and spoken.finish is FinishReason.STOP
+    text_answer = await get_whole_answer(script("turns: [[{say: I will look.}, {shell: ls}]]"), tool_request, format)
+    assert (
+        not calls_of(text_answer) and text_of(text_answer) == "I will look." and text_answer.finish is FinishReason.STOP
+    )
 
 
 @pytest.mark.parametrize("format", ["openai-chat", "openai-responses", "anthropic", "gemini"])
-async def test_a_forced_tool_that_is_not_offered_is_refused(format: str) -> None:
-    asked = replace(start_conversation(), tool_choice=ToolChoice.NAMED, tool_name="nope")
-    answered = await script("turns: [{say: Hello}]").send(ask(asked, format))
+async def test_forced_tool_not_offered_is_refused(format: str) -> None:
+    tool_request = replace(start_conversation(), tool_choice=ToolChoice.NAMED, tool_name="nope")
+    answered = await script("turns: [{say: Hello}]").send(ask(tool_request, format))
     body = b"".join(await received(answered))
     assert answered.status == 400
     assert b"the tool choice names 'nope', which the request does not offer; it offers: Bash" in body

@@ -254,16 +254,14 @@ def test_a_patch_writes_whole_lines_only() -> None:
 
 @settings(max_examples=30)
 @given(content=st.text(max_size=300), name=st.text("ab -'\"$`;\\\n*ü", min_size=1, max_size=12))
-def test_the_shell_writes_exactly_what_it_should(
-    tmp_path_factory: pytest.TempPathFactory, content: str, name: str
-) -> None:
+def test_shell_command_writes_exact_content(tmp_path_factory: pytest.TempPathFactory, content: str, name: str) -> None:
     directory = tmp_path_factory.mktemp("shell")
     command = tool_matching.file_writing_command(f"deep/{name}", content)
     subprocess.run(["sh", "-c", command], cwd=directory, check=True, timeout=10)
     assert (directory / "deep" / name).read_bytes() == content.encode()
 
 
-def test_a_file_with_lines_like_the_mark_is_written(tmp_path: Path) -> None:
+def test_file_with_lines_like_the_delimiter_is_written(tmp_path: Path) -> None:
     content = "END\nEND_\n$HOME `id` \\n\n"
     subprocess.run(
         ["sh", "-c", tool_matching.file_writing_command("-a", content)], cwd=tmp_path, check=True, timeout=10

@@ -54,7 +54,7 @@ async def refusal(provider: ScriptProvider, prompt: str) -> str:
 
 
 @pytest.mark.anyio
-async def test_catastrophic_patterns_are_given_up_and_hold_nothing() -> None:
+async def test_catastrophic_patterns_time_out_without_blocking() -> None:
     provider = script(CATASTROPHIC)
     async with event_loop_free():
         for _ in range(MAX_LONG_SEARCHES):
@@ -66,7 +66,7 @@ async def test_catastrophic_patterns_are_given_up_and_hold_nothing() -> None:
 
 
 @pytest.mark.anyio
-async def test_long_searches_with_an_end_are_done_in_a_worker() -> None:
+async def test_long_searches_run_in_a_worker() -> None:
     provider = script("turns: [{when: {last: 'x[^y]*y[^z]*z!'}, do: [say: 'found {{ match }}'.]}]".replace(".]", "]"))
     prompt = "x" * 300 + "y" * 300 + "z!"
     assert StepBoundedPattern("x[^y]*y[^z]*z!").most_steps(len(prompt)) > MAX_STEPS_IN_PROCESS
@@ -75,7 +75,7 @@ async def test_long_searches_with_an_end_are_done_in_a_worker() -> None:
 
 
 @pytest.mark.anyio
-async def test_many_turns_and_many_answers_hold_nothing() -> None:
+async def test_many_turns_and_answers_do_not_block() -> None:
     turns = ",".join(f"{{when: {{last: 'number {number}!'}}, do: [say: a]}}" for number in range(2000))
     provider = script(f"turns: [{turns}]\notherwise: [say: none]")
     request = start_conversation("Go.")
@@ -118,7 +118,7 @@ def test_searches_within_the_bound_are_quick(pattern: str, text: str) -> None:
         ("(a?){40}b", 40),
     ],
 )
-def test_searches_that_may_take_long_are_beyond_the_bound(pattern: str, length: int) -> None:
+def test_potentially_long_searches_exceed_the_bound(pattern: str, length: int) -> None:
     assert MAX_STEPS_IN_PROCESS < StepBoundedPattern(pattern).most_steps(length) <= UNBOUNDED
 
 
@@ -134,7 +134,7 @@ async def test_answers_are_limited(action: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_long_streams_hold_nothing() -> None:
+async def test_long_streams_do_not_block() -> None:
     provider = script(f"turns: [{{say: '{'word ' * (MAX_ANSWER_LENGTH // 5)}'}}]")
     async with event_loop_free():
         answer = await get_whole_answer(provider, start_conversation(stream=True))

@@ -13,42 +13,42 @@ def post(length: int) -> bytes:
 
 
 def test_reservation_counts_against_all_parent_budgets() -> None:
-    house = MemoryBudget(100)
-    mine, theirs = MemoryBudget(80, house), MemoryBudget(80, house)
+    parent = MemoryBudget(100)
+    mine, theirs = MemoryBudget(80, parent), MemoryBudget(80, parent)
     assert mine.claim(80) and not mine.claim(1)
     assert not theirs.claim(21) and theirs.claim(20)
     mine.release(80)
-    assert (house.free, mine.free, theirs.free) == (80, 80, 60)
+    assert (parent.free, mine.free, theirs.free) == (80, 80, 60)
 
 
 def test_small_requests_reserve_nothing() -> None:
-    room = MemoryBudget(0)
-    held = MemoryReservation(room)
+    budget = MemoryBudget(0)
+    held = MemoryReservation(budget)
     assert held.grow(UNCOUNTED_BYTES) and not held.grow(1)
 
 
-def test_large_requests_are_refused_without_memory_and_release_it() -> None:
-    room = MemoryBudget(1500)
+def test_large_requests_are_refused_if_memory_is_exhausted() -> None:
+    budget = MemoryBudget(1500)
 
     def read(data: bytes) -> tuple[ConnectionRequestParser, ParsedHttpRequest | HttpRequestRefusal]:
-        reader = ConnectionRequestParser(65536, 2**20, None, room)
+        reader = ConnectionRequestParser(65536, 2**20, None, budget)
         for start in range(0, len(data), 1000):
             reader.feed(data[start : start + 1000])
         return reader, reader.take_next()
 
     _, first = read(post(LARGE))
-    assert isinstance(first, ParsedHttpRequest) and len(first.request.body) == LARGE and room.free == 500
+    assert isinstance(first, ParsedHttpRequest) and len(first.request.body) == LARGE and budget.free == 500
     _, second = read(post(LARGE))
-    assert isinstance(second, HttpRequestRefusal) and second.status == 503 and room.free == 500
+    assert isinstance(second, HttpRequestRefusal) and second.status == 503 and budget.free == 500
     assert first.reservation is not None
     first.reservation.release()
-    assert room.free == 1500
+    assert budget.free == 1500
 
 
 def test_closed_connection_releases_its_memory() -> None:
-    room = MemoryBudget(10_000)
-    reader = ConnectionRequestParser(65536, 2**20, None, room)
+    budget = MemoryBudget(10_000)
+    reader = ConnectionRequestParser(65536, 2**20, None, budget)
     reader.feed(post(LARGE) + post(LARGE)[:-10])
-    assert room.free == 10_000 - 1000 - 990
+    assert budget.free == 10_000 - 1000 - 990
     reader.close()
-    assert room.free == 10_000
+    assert budget.free == 10_000
