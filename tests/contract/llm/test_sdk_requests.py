@@ -47,7 +47,7 @@ def up() -> Iterator[Upstream]:
         yield server
 
 
-def done(up: Upstream) -> Upstream:
+def reset_upstream(up: Upstream) -> Upstream:
     up.requests, up.answers = [], [ModelAnswer("id", "m", [ModelText('{"name":"Rome","people":3}')], FinishReason.STOP)]
     return up
 
@@ -86,7 +86,7 @@ def from_anthropic(up: Upstream) -> ModelRequest:
         {"name": "look", "description": "Looks.", "input_schema": SCHEMA, "cache_control": mark},
         {"type": "web_search_20250305", "name": "web_search"},
     ]
-    with anthropic.Anthropic(base_url=done(up).url, api_key="k", max_retries=0) as sdk:
+    with anthropic.Anthropic(base_url=reset_upstream(up).url, api_key="k", max_retries=0) as sdk:
         sdk.beta.messages.create(
             model="unknown-model",
             max_tokens=4000,
@@ -108,7 +108,7 @@ def from_chat(up: Upstream) -> ModelRequest:
     ]
     image: Any = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}", "detail": "low"}}
     file: Any = {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}}
-    with openai.OpenAI(base_url=f"{done(up).url}/v1", api_key="k", max_retries=0) as sdk:
+    with openai.OpenAI(base_url=f"{reset_upstream(up).url}/v1", api_key="k", max_retries=0) as sdk:
         sdk.chat.completions.parse(
             model="m",
             messages=[
@@ -150,7 +150,7 @@ def from_responses(up: Upstream) -> ModelRequest:
         {"type": "web_search"},
         {"type": "custom", "name": "patch", "description": "Patches."},
     ]
-    with openai.OpenAI(base_url=f"{done(up).url}/v1", api_key="k", max_retries=0) as sdk:
+    with openai.OpenAI(base_url=f"{reset_upstream(up).url}/v1", api_key="k", max_retries=0) as sdk:
         sdk.responses.parse(
             model="m",
             input=items,
@@ -171,7 +171,7 @@ def from_gemini(up: Upstream) -> ModelRequest:
         function_call=types.FunctionCall(name="look", args={"a": 1}), thought_signature=b"\xff\xfe seal \x00"
     )
     again = types.Part(function_call=types.FunctionCall(name="look", args={"a": 2}))
-    sdk = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=done(up).url))
+    sdk = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=reset_upstream(up).url))
     sdk.models.generate_content(
         model="gemini-3-pro",
         contents=[
@@ -213,13 +213,13 @@ SOURCES = {
 }
 
 
-def consumed(value: Any) -> Any:
+def consume_iterables(value: Any) -> Any:
     """Iterate over all nested values, because pydantic validates iterables lazily."""
     if isinstance(value, str | bytes | int | float | bool) or value is None:
         return value
     if isinstance(value, dict):
-        return {name: consumed(inner) for name, inner in value.items()}
-    return [consumed(inner) for inner in value]
+        return {name: consume_iterables(inner) for name, inner in value.items()}
+    return [consume_iterables(inner) for inner in value]
 
 
 def check_gemini(body: dict[str, Any]) -> None:
@@ -231,7 +231,7 @@ def check_gemini(body: dict[str, Any]) -> None:
     types.GenerationConfig.model_validate(body["generationConfig"])
 
 
-def check(provider: str, body: dict[str, Any]) -> None:
+def check_request_types(provider: str, body: dict[str, Any]) -> None:
     for item in body.get("input", ()):
         if item["type"] == "reasoning":
             # The types require an ID; the API does not, and rejects one that does not belong to the signature.
@@ -241,7 +241,7 @@ def check(provider: str, body: dict[str, Any]) -> None:
         check_gemini(body)
     else:
         adapter: TypeAdapter[Any] = TypeAdapter(kinds[provider])
-        consumed(adapter.validate_python(body))
+        consume_iterables(adapter.validate_python(body))
 
 
 def message_texts(request: ModelRequest) -> list[str]:
@@ -270,7 +270,7 @@ def test_sdk_requests_reach_every_provider(up: Upstream, source: str, provider: 
     request = SOURCES[source](up)
     request.model = MODELS[provider]
     body = json.loads(FORMATS[provider].write_request(request))
-    check(provider, body)
+    check_request_types(provider, body)
     arrived = FORMATS[provider].read_request(json.dumps(body).encode(), model=MODELS[provider])
     everything = "\n".join(message_texts(arrived))
     for word in WORDS:
@@ -303,7 +303,7 @@ def test_gemini_signatures_survive_the_sdk(up: Upstream) -> None:
 
 @pytest.mark.parametrize("provider", FORMATS)
 def test_googles_sdk_calls_functions_automatically(up: Upstream, provider: str) -> None:
-    done(up)
+    reset_upstream(up)
     up.provider = provider
     up.answers = [
         ModelAnswer("i1", "m", [ModelToolCall("c1", "weather", '{"city":{"name":"Rome"}}')], FinishReason.TOOLS),

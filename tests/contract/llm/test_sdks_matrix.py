@@ -155,7 +155,7 @@ def test_models_are_listed(front: Server, scripted: Server) -> None:
 @STREAMED
 def test_unknown_model_is_sdk_error(front: Server, stream: bool) -> None:
     for sdk in SDK_CONVERSATIONS:
-        error = complaint(front, sdk, "nobody-knows-it", stream)
+        error = sdk_error(front, sdk, "nobody-knows-it", stream)
         assert status_of(error) == 404
         assert "seldom" in str(error), "the complaint lists what there is"
         if not isinstance(error, errors.APIError):
@@ -165,7 +165,7 @@ def test_unknown_model_is_sdk_error(front: Server, stream: bool) -> None:
 @STREAMED
 def test_invalid_key_is_sdk_error(front: Server, stream: bool) -> None:
     for sdk in SDK_CONVERSATIONS:
-        error = complaint(front, sdk, "via-chat-hello", stream, key="pk-wrong")
+        error = sdk_error(front, sdk, "via-chat-hello", stream, key="pk-wrong")
         assert status_of(error) == 401
         if not isinstance(error, errors.APIError):
             assert isinstance(error, openai.AuthenticationError | anthropic.AuthenticationError)
@@ -175,7 +175,7 @@ def test_invalid_key_is_sdk_error(front: Server, stream: bool) -> None:
 @EVERY_PROVIDER
 def test_overloaded_provider_is_sdk_error(front: Server, provider: str, stream: bool) -> None:
     for sdk in SDK_CONVERSATIONS:
-        error = complaint(front, sdk, f"faults-{provider}-busy", stream)
+        error = sdk_error(front, sdk, f"faults-{provider}-busy", stream)
         assert status_of(error) == 429
         if isinstance(error, openai.RateLimitError | anthropic.RateLimitError):
             assert error.response.headers["retry-after"] == "7"
@@ -185,7 +185,7 @@ def test_overloaded_provider_is_sdk_error(front: Server, provider: str, stream: 
 
 
 def test_paddock_rate_limit_is_sdk_error(front: Server) -> None:
-    complained = [error for _ in range(2) if (error := complaint(front, "anthropic", "seldom", False))]
+    complained = [error for _ in range(2) if (error := sdk_error(front, "anthropic", "seldom", False))]
     assert isinstance(complained[-1], anthropic.RateLimitError)
     assert 1 <= int(complained[-1].response.headers["retry-after"]) <= 61
 
@@ -194,10 +194,10 @@ def test_paddock_rate_limit_is_sdk_error(front: Server) -> None:
 @SDKS
 def test_truncated_stream_is_sdk_error(front: Server, sdk: str, provider: str) -> None:
     """A truncated stream must not look like a complete answer."""
-    assert complaint(front, sdk, f"faults-{provider}-cut", stream=True) is not None
+    assert sdk_error(front, sdk, f"faults-{provider}-cut", stream=True) is not None
 
 
-def complaint(server: Server, sdk: str, model: str, stream: bool, key: str | None = None) -> Any:
+def sdk_error(server: Server, sdk: str, model: str, stream: bool, key: str | None = None) -> Any:
     """Return the error that the SDK raises, or `None`."""
     with sdk_conversation(sdk, server.url, server.key if key is None else key, model) as conversation:
         try:

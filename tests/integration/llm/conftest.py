@@ -107,7 +107,7 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(autouse=True)
-def _start_afresh(fake: FakeProvider, other: FakeProvider) -> None:
+def _reset_providers(fake: FakeProvider, other: FakeProvider) -> None:
     for each in (fake, other):
         each.received.clear()
         each.disconnects = 0

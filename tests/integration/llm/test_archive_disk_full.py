@@ -1,4 +1,4 @@
-"""With a full archive disk the proxy goes on, or refuses under strict durability."""
+"""With a full archive disk the proxy still answers, or refuses under strict durability."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def start(disk: Path, settings: dict[str, Any], durability: str) -> Server:
     return Server(disk, {**settings, "llm": {**settings["llm"], "archive": archive}}).start()
 
 
-def lost(server: Server) -> int:
+def lost_count(server: Server) -> int:
     with server.client() as client:
         return int(client.get("/v1/llm").json()["archive"]["lost"])
 
@@ -55,7 +55,7 @@ def test_relaxed_durability_answers_and_counts_losses(disk: Path, settings: dict
         with server.client() as client:
             path, body = request("openai-chat", "chat-model", text=os.urandom(100_000).hex())
             assert {client.post(path, json=body).status_code for _ in range(20)} == {200}
-            eventually(lambda: lost(server))
+            eventually(lambda: lost_count(server))
             assert "exchanges were lost" in server.log()
             answer = client.get("/readyz")
             assert answer.status_code == 503 and "full" in answer.json()["message"], answer.text
@@ -87,6 +87,6 @@ def test_strict_durability_refuses_requests(disk: Path, settings: dict[str, Any]
             assert "x-should-retry" not in refused[0].headers
             filler.unlink()
             eventually(lambda: client.post(path, json=body).status_code == 200)
-        assert lost(server) == 0
+        assert lost_count(server) == 0
     finally:
         server.stop()

@@ -30,11 +30,11 @@ def head(server: Server, path: str = "/v1/chat/completions", method: str = "POST
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def question(server: Server, **more: str) -> bytes:
+def model_request(server: Server, **more: str) -> bytes:
     return head(server, Content_Length=str(len(BODY)), **more) + BODY
 
 
-class Line:
+class RawConnection:
     """One connection, by hand."""
 
     def __init__(self, server: Server) -> None:
@@ -48,12 +48,12 @@ class Line:
     def read(self) -> tuple[int, dict[str, str], bytes]:
         status = int(self._file.readline().split()[1])
         headers = {}
-        while (line := self._file.readline().strip()) != b"":
-            name, _, value = line.decode().partition(":")
+        while (raw_connection := self._file.readline().strip()) != b"":
+            name, _, value = raw_connection.decode().partition(":")
             headers[name.lower()] = value.strip()
         return status, headers, self._file.read(int(headers["content-length"]))
 
-    def leave_after(self, mark: bytes) -> None:
+    def disconnect_after(self, mark: bytes) -> None:
         seen = b""
         while mark not in seen:
             seen += self._socket.recv(65536)
@@ -65,67 +65,69 @@ class Line:
 
 
 @pytest.fixture
-def line(server: Server) -> Iterator[Line]:
-    made = Line(server)
+def raw_connection(server: Server) -> Iterator[RawConnection]:
+    made = RawConnection(server)
     yield made
     made.close()
 
 
-def test_one_connection_serves_models_and_everything_else_in_turn(server: Server, line: Line) -> None:
+def test_one_connection_serves_models_and_everything_else_in_turn(
+    server: Server, raw_connection: RawConnection
+) -> None:
     for _ in range(3):
-        line.send(question(server))
-        status, headers, body = line.read()
+        raw_connection.send(model_request(server))
+        status, headers, body = raw_connection.read()
         assert status == 200 and json.loads(body)["choices"][0]["message"]["content"] == "Hello you."
         assert headers["x-request-id"] and headers["x-paddock-exchange"]
-        line.send(head(server, "/v1/sandboxes", "GET"))
-        status, headers, body = line.read()
+        raw_connection.send(head(server, "/v1/sandboxes", "GET"))
+        status, headers, body = raw_connection.read()
         assert status == 200 and "items" in json.loads(body) and headers["x-content-type-options"] == "nosniff"
 
 
-def test_requests_may_arrive_in_any_pieces(server: Server, line: Line) -> None:
-    whole = question(server)
+def test_requests_may_arrive_in_any_pieces(server: Server, raw_connection: RawConnection) -> None:
+    whole = model_request(server)
     for split in (1, 10, 60, len(whole) - len(BODY), len(whole) - 1):
-        line.send(question(server))
-        assert line.read()[0] == 200
-        line.send(whole[:split])
-        line.send(whole[split:])
-        assert line.read()[0] == 200, split
+        raw_connection.send(model_request(server))
+        assert raw_connection.read()[0] == 200
+        raw_connection.send(whole[:split])
+        raw_connection.send(whole[split:])
+        assert raw_connection.read()[0] == 200, split
 
 
-def test_two_requests_in_one_piece_are_both_answered(server: Server, line: Line) -> None:
-    line.send(question(server))
-    assert line.read()[0] == 200
-    line.send(question(server) + head(server, "/v1/sandboxes", "GET"))
-    assert line.read()[0] == 200
-    status, _, body = line.read()
+def test_two_requests_in_one_piece_are_both_answered(server: Server, raw_connection: RawConnection) -> None:
+    raw_connection.send(model_request(server))
+    assert raw_connection.read()[0] == 200
+    raw_connection.send(model_request(server) + head(server, "/v1/sandboxes", "GET"))
+    assert raw_connection.read()[0] == 200
+    status, _, body = raw_connection.read()
     assert status == 200 and "items" in json.loads(body)
 
 
-def test_request_during_an_answer_is_answered_next(server: Server, line: Line) -> None:
-    line.send(question(server))
-    line.send(head(server, "/v1/sandboxes", "GET"))
-    assert line.read()[0] == 200
-    status, _, body = line.read()
+def test_request_during_an_answer_is_answered_next(server: Server, raw_connection: RawConnection) -> None:
+    raw_connection.send(model_request(server))
+    raw_connection.send(head(server, "/v1/sandboxes", "GET"))
+    assert raw_connection.read()[0] == 200
+    status, _, body = raw_connection.read()
     assert status == 200 and "items" in json.loads(body)
 
 
-def test_valid_request_ids_are_kept(server: Server, line: Line) -> None:
-    line.send(question(server, X_Request_ID="mine-1"))
-    assert line.read()[1]["x-request-id"] == "mine-1"
-    line.send(question(server, X_Request_ID="not allowed!"))
-    assert line.read()[1]["x-request-id"] != "not allowed!"
+def test_valid_request_ids_are_kept(server: Server, raw_connection: RawConnection) -> None:
+    raw_connection.send(model_request(server, X_Request_ID="mine-1"))
+    assert raw_connection.read()[1]["x-request-id"] == "mine-1"
+    raw_connection.send(model_request(server, X_Request_ID="not allowed!"))
+    assert raw_connection.read()[1]["x-request-id"] != "not allowed!"
 
 
-def test_unknown_host_names_are_refused(server: Server, line: Line) -> None:
-    line.send(question(server).replace(f"Host: {server.domain}".encode(), b"Host: evil.example"))
-    status, _, body = line.read()
+def test_unknown_host_names_are_refused(server: Server, raw_connection: RawConnection) -> None:
+    raw_connection.send(model_request(server).replace(f"Host: {server.domain}".encode(), b"Host: evil.example"))
+    status, _, body = raw_connection.read()
     assert status == 421 and b"evil.example" in body
 
 
 @pytest.mark.parametrize("key", ["", "pk-wrong"])
-def test_key_is_required(server: Server, line: Line, key: str) -> None:
-    line.send(question(server).replace(server.key.encode(), key.encode()))
-    status, headers, body = line.read()
+def test_key_is_required(server: Server, raw_connection: RawConnection, key: str) -> None:
+    raw_connection.send(model_request(server).replace(server.key.encode(), key.encode()))
+    status, headers, body = raw_connection.read()
     assert status == 401 and "error" in json.loads(body) and headers["x-request-id"]
 
 
@@ -148,10 +150,10 @@ def test_disconnect_after_last_event_counts_as_complete_answer(server: Server) -
     body = json.dumps({**json.loads(BODY), "stream": True}).encode()
     with server.client() as client:
         for _ in range(20):
-            line = Line(server)
-            line.send(head(server, Content_Length=str(len(body))) + body)
-            line.leave_after(b"data: [DONE]")
-            line.close()
+            raw_connection = RawConnection(server)
+            raw_connection.send(head(server, Content_Length=str(len(body))) + body)
+            raw_connection.disconnect_after(b"data: [DONE]")
+            raw_connection.close()
         eventually(lambda: len(client.get("/v1/exchanges", params={"limit": 20}).json()["items"]) == 20)
         items = client.get("/v1/exchanges", params={"limit": 20}).json()["items"]
         assert [item["outcome"] for item in items] == ["ok"] * 20
@@ -174,7 +176,7 @@ def test_stopping_server_closes_idle_connections(tmp_path_factory: pytest.TempPa
         assert server.stop(timeout=10) == 0
 
 
-def test_model_requests_on_the_fast_path_are_counted(server: Server, line: Line) -> None:
+def test_model_requests_on_the_fast_path_are_counted(server: Server, raw_connection: RawConnection) -> None:
     def counted() -> tuple[int, int]:
         with server.client() as client:
             text = client.get("/v1/metrics").text
@@ -184,7 +186,7 @@ def test_model_requests_on_the_fast_path_are_counted(server: Server, line: Line)
 
     posts, timed = counted()
     for _ in range(3):
-        line.send(question(server))
-        assert line.read()[0] == 200
+        raw_connection.send(model_request(server))
+        assert raw_connection.read()[0] == 200
     # The first reading of the metrics is counted too.
     assert counted() == (posts + 3, timed + 4)

@@ -125,14 +125,14 @@ async def running(data: Path, **settings: Any) -> AsyncIterator[Running]:
         await backend.close()
 
 
-def known_as(sandbox: Sandbox) -> dict[str, Any]:
+def identity_of(sandbox: Sandbox) -> dict[str, Any]:
     return {"sandbox": sandbox.id, "tenant": sandbox.tenant, "small": True}
 
 
 async def test_sandbox_uses_the_proxy_through_its_environment(data: Path) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, SandboxRequest())
-        assert await machine.ask(sandbox) == known_as(sandbox)
+        assert await machine.ask(sandbox) == identity_of(sandbox)
         lines = (await machine.run(sandbox, "printenv")).splitlines()
         env = dict(line.split("=", 1) for line in lines if "=" in line)
         secret, address = env["PADDOCK_LLM_KEY"], f"http://127.0.0.1:{LLM_UPLINK_PORT}"
@@ -185,29 +185,29 @@ async def test_sandbox_key_does_not_work_outside(data: Path) -> None:
             await machine.keys.authenticate(stolen)
         _, of_a_person = await machine.keys.create("admin", ME, [Scope.ADMIN])
         assert await machine.ask(other, of_a_person) == "401"
-        assert await machine.ask(other) == known_as(other)
+        assert await machine.ask(other) == identity_of(other)
 
 
 async def test_claimed_pool_sandbox_gets_key_and_socket(data: Path) -> None:
     async with running(data, pools=[{"name": "ready", "image": "host", "size": 2}]) as machine:
         fleet = machine.fleet
 
-        async def full() -> bool:
+        async def pool_is_full() -> bool:
             return fleet.pools.ready_counts(ME, "ready") == (2, 0)
 
-        await until(full)
+        await until(pool_is_full)
         waiting = fleet.pools.sandbox_ids()
         made = await fleet.create("ann", SandboxRequest(pool="ready", entrypoint=("python3", "-c", ASK_FIRST)))
         without = await fleet.create("bob", SandboxRequest(pool="ready", extensions={"paddock.llm": "off"}))
         assert {made.id, without.id} == waiting
-        assert await machine.ask(made) == known_as(made)
+        assert await machine.ask(made) == identity_of(made)
 
         async def answered() -> bool:
             return made.id in await machine.run(made, "cat", "/workspace/said")
 
         await until(answered)
         assert "LLM" not in await machine.run(without, "printenv")
-        assert await machine.ask(without, await machine.secret(made)) not in (known_as(made), known_as(without))
+        assert await machine.ask(without, await machine.secret(made)) not in (identity_of(made), identity_of(without))
         assert await machine.keys.list(sandbox=without.id) == []
 
 
@@ -215,15 +215,15 @@ async def test_broken_pool_sandbox_is_replaced_with_its_key(data: Path) -> None:
     async with running(data, pools=[{"name": "ready", "image": "host", "size": 1}]) as machine:
         fleet = machine.fleet
 
-        async def full() -> bool:
+        async def pool_is_full() -> bool:
             return fleet.pools.ready_counts(ME, "ready") == (1, 0)
 
-        await until(full)
+        await until(pool_is_full)
         (sandbox,) = fleet.pools._states["", "ready"].sandboxes
         async with DaemonClient(machine.backend.daemon_address(sandbox.record)) as inside:
             await inside.claim({}, None)  # The token can be claimed once only.
         made = await fleet.create(ME, SandboxRequest(pool="ready"))
-        assert await machine.ask(made) == known_as(made)
+        assert await machine.ask(made) == identity_of(made)
 
 
 async def test_restarted_server_serves_existing_sandboxes(data: Path) -> None:
@@ -232,7 +232,7 @@ async def test_restarted_server_serves_existing_sandboxes(data: Path) -> None:
         uplinks = machine.backend.uplink_directory(sandbox.record)
     assert (uplinks / "llm.sock").is_socket()  # As one that was killed leaves it, too.
     async with running(data) as machine:
-        assert await machine.ask(sandbox) == known_as(sandbox)
+        assert await machine.ask(sandbox) == identity_of(sandbox)
         assert [path.name for path in uplinks.iterdir()] == ["llm.sock"]
         await machine.fleet.delete(ME, sandbox.id)
         assert await machine.revoked(sandbox)
@@ -279,14 +279,14 @@ async def test_renewing_a_sandbox_extends_its_key(data: Path) -> None:
         later = datetime.now(UTC) + timedelta(hours=2)
         await machine.fleet.renew(ME, sandbox.id, later)
         assert (await machine.key(sandbox)).expires_at == later
-        assert await machine.ask(sandbox) == known_as(sandbox)
+        assert await machine.ask(sandbox) == identity_of(sandbox)
 
 
 async def test_key_is_only_in_the_sandbox(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, SandboxRequest())
         secret = await machine.secret(sandbox)
-        assert await machine.ask(sandbox) == known_as(sandbox)
+        assert await machine.ask(sandbox) == identity_of(sandbox)
         assert secret not in (await machine.fleet.get(ME, sandbox.id)).model_dump_json()
         sandbox_events = await machine.fleet.events.read(f"sandbox/{sandbox.id}")
         assert sandbox_events and not any(secret in event.model_dump_json() for event in sandbox_events)
@@ -302,7 +302,7 @@ async def test_other_users_of_the_host_cannot_connect(data: Path) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, SandboxRequest())
         path = machine.backend.uplink_directory(sandbox.record) / "llm.sock"
-        near = path.parents[2]  # What is above the sandbox's directory may or may not be closed to others.
+        near = path.parents[2]  # Parents of the sandbox's directory may or may not be closed to other users.
         command = ["/usr/bin/python3", "-I", "-c", dial, str(path.relative_to(near))]
         for user, outcome in ((0, ""), (65_533, "PermissionError")):
             done = subprocess.run(command, cwd=near, user=user, group=user, extra_groups=[], stderr=subprocess.PIPE)

@@ -138,17 +138,17 @@ async def running(data: Path, secrets: dict[str, str] | None = None) -> AsyncIte
 
 
 @pytest.fixture(scope="module")
-def everything() -> Iterator[Servers]:
+def running_servers() -> Iterator[Servers]:
     with mcp_servers() as servers:
         yield servers
 
 
 @pytest.fixture
-def servers(everything: Servers) -> Servers:
-    everything.seen.clear()
-    everything.proceed.clear()
-    everything.left.clear()
-    return everything
+def servers(running_servers: Servers) -> Servers:
+    running_servers.seen.clear()
+    running_servers.proceed.clear()
+    running_servers.client_left.clear()
+    return running_servers
 
 
 def calc(servers: Servers, **headers: str) -> McpServer:
@@ -286,10 +286,10 @@ to.recv(9)
         sandbox = await machine.sandbox(odd(servers))
         await machine.run(sandbox, "python3", "-c", leave)
 
-        async def left() -> bool:
-            return servers.left.is_set()
+        async def client_left() -> bool:
+            return servers.client_left.is_set()
 
-        await until(left)
+        await until(client_left)
 
 
 @pytest.mark.parametrize("header", [{"Origin": "null"}, {"Host": "evil.example:8422"}], ids=["origin", "host"])
@@ -325,7 +325,9 @@ async def test_request_bodies_are_bounded(data: Path, servers: Servers) -> None:
         assert (await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE))[:2] == (200, str(MAX_REQUEST_SIZE))
         assert servers.headers()[0]["content-length"] == str(MAX_REQUEST_SIZE)
         status, response_text, _ = await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE + 1)
-        assert status in (413, 0) and len(servers.seen) == 1  # It may be told before it has said all.
+        assert (
+            status in (413, 0) and len(servers.seen) == 1
+        )  # The response may arrive before the whole request was sent.
         assert (await machine.ask(sandbox, "/odd", "POST", 2**20, chunked="yes"))[:2] == (200, str(2**20))
         status, response_text, _ = await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE + 2**20, chunked="yes")
         assert status in (413, 0), response_text

@@ -16,15 +16,15 @@ from mcp.server.mcpserver import Context, MCPServer
 
 @dataclass
 class Servers:
-    """Where they are, and what they were asked."""
+    """Ports of the servers, and the requests they received."""
 
     port: int
     seen: list[dict[str, Any]] = field(default_factory=list)
     """Of each request its method, path, query and headers."""
     proceed: threading.Event = field(default_factory=threading.Event)
     """Lets `/odd/slow` say the rest."""
-    left: threading.Event = field(default_factory=threading.Event)
-    """Set when somebody has hung up on `/odd/slow`."""
+    client_left: threading.Event = field(default_factory=threading.Event)
+    """Set when a client has disconnected from `/odd/slow`."""
 
     @property
     def calculator(self) -> str:
@@ -114,7 +114,7 @@ async def _odd(servers: Servers, what: str, receive: Any, send: Any) -> None:
             while not servers.proceed.is_set() and not gone.done():
                 await asyncio.sleep(0.01)
             if gone.done():
-                servers.left.set()
+                servers.client_left.set()
                 return
             gone.cancel()
             await say(b"data: second\n\n")

@@ -29,7 +29,7 @@ BODY_STALL_TIMEOUT = 60.0
 SEND_STALL_TIMEOUT = 120.0
 """Seconds a client may leave its response unread."""
 COPY_CHUNK_BYTES = 4 * 2**20
-"""Bytes whose copy takes so long that other requests go first afterwards."""
+"""Bytes copied before the event loop gets a turn."""
 DISCONNECT_WATCH_DELAY = 0.05
 """Seconds before watching for a disconnect; most requests that reach no model are answered sooner."""
 

@@ -178,7 +178,7 @@ def _format_time(text: str, *, seconds: bool = False) -> str:
 
 
 def _first_user_text(messages: list[dict[str, Any]]) -> str:
-    """Return the first user message of a conversation, which says what it is about."""
+    """Return the first user message of a conversation, which describes its subject."""
     for message in messages:
         if message["role"] == "user":
             texts = [part["text"] for part in message["parts"] if part["type"] == "text"]

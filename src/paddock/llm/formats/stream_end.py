@@ -185,12 +185,12 @@ class StreamEndDetector:
         "_choices",
         "_ending",
         "_is_final",
-        "_judge",
         "_last_bytes",
         "_lines",
         "_markers",
         "_open_word",
         "_pending",
+        "_read_ending",
         "_size",
         "_start",
     )  # fmt: skip

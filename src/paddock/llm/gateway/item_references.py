@@ -41,7 +41,7 @@ class ArchivedAnswerReader(Protocol):
 
 
 class ItemReferenceResolver:
-    """Puts the items of a key's own answers in the place of references to them."""
+    """Replaces item references with the items of the key's own answers."""
 
     def __init__(
         self, settings: ArchiveConfig, archive: ArchivedAnswerReader, recent: RecentAnswers, workers: WorkerPool
@@ -78,7 +78,7 @@ class ItemReferenceResolver:
     async def _collect_items(
         self, wanted: dict[str, list[str]], caller: ModelCaller
     ) -> tuple[dict[str, bytes], dict[str, str]]:
-        """Return the items found by id, and why those of some exchanges were not."""
+        """Return the items found by id, and why items of some exchanges are missing."""
         items: dict[str, bytes] = {}
         causes: dict[str, str] = {}
         missing: list[str] = []

@@ -35,7 +35,7 @@ class MemoryBudget:
 class MemoryReservation:
     """The memory that one request has reserved of a budget."""
 
-    __slots__ = ("_budget", "_taken", "size")
+    __slots__ = ("_budget", "_claimed", "size")
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget

@@ -22,7 +22,7 @@ _NOTED = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect")
 
 @dataclass(slots=True)
 class ParsedHttpRequest:
-    """A complete request, and how its connection goes on."""
+    """A complete request, and whether its connection stays open."""
 
     request: HttpRequest
     keep_alive: bool

@@ -68,7 +68,7 @@ class ExchangeStore:
         self._store = store
         self._pack = pack
         self._words_of = words_of
-        # Both belong to the store's write thread; only `knows` reads them elsewhere and may be stale.
+        # Both belong to the store's write thread; only `was_stored_recently` reads them elsewhere and may be stale.
         self._messages: dict[bytes, int] = {}
         self._turns: dict[int, int] = {}
         self._removals = 0

@@ -59,7 +59,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def big(number: int) -> Any:
+def large_exchange(number: int) -> Any:
     return an_exchange(number, request=os.urandom(30_000))
 
 
@@ -72,12 +72,12 @@ async def eventually(condition: Callable[[], bool]) -> None:
 @pytest.mark.root
 async def test_proxy_answers_while_disk_is_full(small_disk: Path) -> None:
     async with archive_on(small_disk, max_waiting="1MiB") as kept:
-        first = big(0)
+        first = large_exchange(0)
         kept.enqueue(first)
         await kept.flush()
         filler = fill(small_disk)
         with structlog.testing.capture_logs() as logged:
-            waits = [big(number) for number in range(1, 21)]
+            waits = [large_exchange(number) for number in range(1, 21)]
             for exchange in waits:
                 kept.enqueue(exchange)
             with pytest.raises(Unavailable, match="full"):
@@ -85,7 +85,7 @@ async def test_proxy_answers_while_disk_is_full(small_disk: Path) -> None:
             assert kept.lost_count == 0 and kept.waiting_bytes > 500_000
             kept.ensure_writable()
             for number in range(100, 150):
-                kept.enqueue(big(number))
+                kept.enqueue(large_exchange(number))
             lost = kept.lost_count
             assert 30 <= lost < 50 and kept.waiting_bytes <= 2**20
         shouts = [entry for entry in logged if entry["log_level"] == "error"]
@@ -96,7 +96,7 @@ async def test_proxy_answers_while_disk_is_full(small_disk: Path) -> None:
         assert kept.lost_count == lost
         for exchange in waits:
             assert await kept.get("default", exchange.id) == exchange
-        kept.enqueue(after := big(999))
+        kept.enqueue(after := large_exchange(999))
         await kept.flush()
         assert await kept.get("default", after.id) == after
 
@@ -104,10 +104,10 @@ async def test_proxy_answers_while_disk_is_full(small_disk: Path) -> None:
 @pytest.mark.root
 async def test_strict_durability_refuses_while_disk_is_full(small_disk: Path) -> None:
     async with archive_on(small_disk, durability="strict") as kept:
-        await kept.write_now(big(0))
+        await kept.write_now(large_exchange(0))
         kept.ensure_writable()
         filler = fill(small_disk)
-        refused = big(1)
+        refused = large_exchange(1)
         with pytest.raises(Unavailable, match="full"):
             await kept.write_now(refused)
         with pytest.raises(Unavailable, match="strict"):
@@ -122,7 +122,7 @@ async def test_strict_durability_refuses_while_disk_is_full(small_disk: Path) ->
             return True
 
         await eventually(writable)
-        await kept.write_now(later := big(2))
+        await kept.write_now(later := large_exchange(2))
         found, _ = await kept.list_exchanges("default")
         assert found[0].id == later.id and refused.id not in {each.id for each in found}
 
@@ -132,10 +132,10 @@ async def test_closing_with_a_full_disk_counts_lost_exchanges(small_disk: Path) 
     async with archive_on(small_disk) as kept:
         filler = fill(small_disk)
         for number in range(20):
-            kept.enqueue(big(number))
+            kept.enqueue(large_exchange(number))
         await kept.close()
         assert kept.lost_count == 20
-        kept.enqueue(big(21))
+        kept.enqueue(large_exchange(21))
         assert kept.lost_count == 21
         filler.unlink()
 

@@ -161,6 +161,6 @@ async def server_at(
 
 
 async def echo(request: HttpRequest, reply: ResponseWriter) -> None:
-    """Says what was asked."""
+    """Echo the request."""
     line = f"{request.method} {request.path}?{request.query} ".encode()
     await reply.send(200, [(b"content-type", b"text/plain")], line + request.body)

@@ -42,7 +42,7 @@ def chat_answer(text: str) -> bytes:
 
 
 def chat_stream(pieces: Sequence[str]) -> list[bytes]:
-    """The events of an answer, each said in one piece."""
+    """Events of an answer, one event for each piece."""
 
     def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}

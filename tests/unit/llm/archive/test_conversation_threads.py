@@ -47,7 +47,7 @@ def model(text: str) -> dict[str, Any]:
 
 
 class ExchangeSequence:
-    """Keeps exchanges as agents make them."""
+    """Stores exchanges in the order in which agents make them."""
 
     def __init__(self, kept: ExchangeArchive) -> None:
         self.kept = kept

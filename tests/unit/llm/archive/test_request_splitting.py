@@ -40,7 +40,7 @@ def odd_json(draw: st.DrawFn, depth: int = 0) -> str:
     return space + "{" + ",".join(fields) + "}" + space
 
 
-def again(body: bytes, operation: str = "generate") -> bytes:
+def split_and_join(body: bytes, operation: str = "generate") -> bytes:
     parts = split_request_body(body, operation)
     return join_request_body(parts.skeleton, parts.prompt, parts.thread)
 
@@ -49,14 +49,14 @@ def again(body: bytes, operation: str = "generate") -> bytes:
 @given(odd_json())
 def test_unusual_json_is_restored_byte_for_byte(text: str) -> None:
     body = text.encode(errors="surrogatepass")
-    assert again(body) == body
+    assert split_and_join(body) == body
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_body_is_restored_byte_for_byte(body: bytes) -> None:
-    assert again(body) == body
-    assert again(b'{"messages":[' + body + b"]}") == b'{"messages":[' + body + b"]}"
+    assert split_and_join(body) == body
+    assert split_and_join(b'{"messages":[' + body + b"]}") == b'{"messages":[' + body + b"]}"
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_any_body_is_restored_byte_for_byte(body: bytes) -> None:
     ],
 )
 def test_unusual_requests_are_restored(body: bytes) -> None:
-    assert again(body) == body
-    assert again(body, "embed") == body
+    assert split_and_join(body) == body
+    assert split_and_join(body, "embed") == body
 
 
 def test_messages_instructions_and_tools_are_separated() -> None:
@@ -108,9 +108,9 @@ def test_literals_can_be_changed() -> None:
 @given(st.lists(st.tuples(st.floats(0, 1000), st.binary(max_size=40)), max_size=20))
 def test_response_pieces_are_restored_with_times(pieces: list[tuple[float, bytes]]) -> None:
     pieces.sort(key=lambda piece: piece[0])
-    again = decode_response_pieces(decompress(Compressor().compress(encode_response_pieces(pieces))))
-    assert [piece for _, piece in again] == [piece for _, piece in pieces]
-    assert all(abs(one - other) < 0.001 for (one, _), (other, _) in zip(again, pieces, strict=True))
+    split_and_join = decode_response_pieces(decompress(Compressor().compress(encode_response_pieces(pieces))))
+    assert [piece for _, piece in split_and_join] == [piece for _, piece in pieces]
+    assert all(abs(one - other) < 0.001 for (one, _), (other, _) in zip(split_and_join, pieces, strict=True))
 
 
 def test_seemingly_compressed_bytes_are_restored() -> None:

@@ -1,4 +1,4 @@
-"""The archive keeps no keys."""
+"""The archive stores no keys."""
 
 from __future__ import annotations
 

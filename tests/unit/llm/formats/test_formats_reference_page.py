@@ -174,20 +174,22 @@ def _position_of(body: dict[str, Any], word: str) -> str:
 
 def test_page_lists_signatures_and_makers() -> None:
     for maker in (
-        thought_signatures.ANTHROPIC,
-        thought_signatures.OPENAI,
-        thought_signatures.CHAT,
-        thought_signatures.GEMINI,
+        thought_signatures.ANTHROPIC_FAMILY,
+        thought_signatures.OPENAI_FAMILY,
+        thought_signatures.CHAT_FAMILY,
+        thought_signatures.GEMINI_FAMILY,
     ):
         assert f"`{maker}`" in PAGE.partition("MAKER is ")[2][:120]
-    thought = thought_signatures.parse_thought("", "paddock:gemini:SEAL", thought_signatures.ANTHROPIC)
+    thought = thought_signatures.parse_thought("", "paddock:gemini:SEAL", thought_signatures.ANTHROPIC_FAMILY)
     assert (
-        thought_signatures.format_thought_signature(thought.signature or "", thought_signatures.ANTHROPIC)
+        thought_signatures.format_thought_signature(thought.signature or "", thought_signatures.ANTHROPIC_FAMILY)
         == "paddock:gemini:SEAL"
     )
-    redacted = thought_signatures.parse_thought("", "paddock:anthropic.redacted:SEAL", thought_signatures.OPENAI)
+    redacted = thought_signatures.parse_thought("", "paddock:anthropic.redacted:SEAL", thought_signatures.OPENAI_FAMILY)
     assert (
-        thought_signatures.format_thought_signature(redacted.redacted or "", thought_signatures.OPENAI, redacted=True)
+        thought_signatures.format_thought_signature(
+            redacted.redacted or "", thought_signatures.OPENAI_FAMILY, redacted=True
+        )
         == "paddock:anthropic.redacted:SEAL"
     )
     assert f"`{gemini_write._SKIP_SIGNATURE_CHECK}`" in PAGE
@@ -384,7 +386,7 @@ def test_page_lists_limits() -> None:
             f"with {item_reference_bodies.MAX_ADDED_ITEM_BYTES // mebibyte} MiB together"
         ),
         "recent answers in memory for references": (
-            f"{recent_answers.MAX_ANSWERS}, with {recent_answers.MAX_BYTES // mebibyte} MiB together "
+            f"{recent_answers.MAX_RECENT_ANSWERS}, with {recent_answers.MAX_BYTES // mebibyte} MiB together "
             f"and {recent_answers.MAX_KEY_BYTES // mebibyte} MiB of one key"
         ),
         "event of a translated stream": f"{sse.MAX_EVENT_BYTES // mebibyte} MiB",

@@ -579,7 +579,7 @@ def test_requests_survive_a_round_trip(request_: ModelRequest) -> None:
     assert again == request_
 
 
-def apart(parts: list[Any]) -> bool:
+def has_no_adjacent_texts(parts: list[Any]) -> bool:
     """Return whether no two texts or thoughts are adjacent; Gemini splits them arbitrarily."""
     return all(type(one) is not type(two) or isinstance(one, ModelToolCall) for one, two in pairwise(parts))
 
@@ -589,7 +589,7 @@ PARTS = st.lists(
     | st.builds(ModelThinking, WORDS, st.none() | WORDS)
     | st.builds(ModelToolCall, NAMES, NAMES, ARGUMENTS),
     max_size=4,
-).filter(apart)
+).filter(has_no_adjacent_texts)
 
 
 @settings(max_examples=50, deadline=None)

@@ -86,7 +86,7 @@ def _field_paths(value: Any) -> list[tuple[Any, Any]]:
     return [(value, key) for key in keys] + [field for key in keys for field in _field_paths(value[key])]
 
 
-def _spoiled(whole: Any, where: int, junk: Any) -> bytes:
+def _with_wrong_field(whole: Any, where: int, junk: Any) -> bytes:
     whole = json.loads(json.dumps(whole))
     field_paths = _field_paths(whole)
     holder, key = field_paths[where % len(field_paths)]
@@ -104,12 +104,12 @@ def test_one_wrong_field_is_named_or_ignored(source: WireFormat, where: int, jun
 def check(source: WireFormat, where: int, junk: Any) -> None:
     """Parse the input; only errors of the contract may be raised."""
     try:
-        request = source.read_request(_spoiled(REQUESTS[source.name], where, junk), model="m", stream=False)
+        request = source.read_request(_with_wrong_field(REQUESTS[source.name], where, junk), model="m", stream=False)
         for target in FORMATS.values():
             target.write_request(request)
     except InvalidInput:
         pass
-    data = _spoiled(ANSWERS[source.name], where, junk)
+    data = _with_wrong_field(ANSWERS[source.name], where, junk)
     try:
         answer = source.read_answer(data)
         for target in FORMATS.values():

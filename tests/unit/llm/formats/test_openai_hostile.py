@@ -83,7 +83,7 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from paths(inner, (*path, key))
 
 
-def spoilt(value: Any) -> Iterator[Any]:
+def corrupted_copies(value: Any) -> Iterator[Any]:
     """Iterate over copies of a value, each with one element replaced by junk."""
     for path in paths(value):
         for junk in JUNK:
@@ -100,7 +100,7 @@ def spoilt(value: Any) -> Iterator[Any]:
 )
 def test_a_corrupted_request_is_parsed_or_refused(form: WireFormat, good: Any) -> None:
     form.write_request(form.read_request(json.dumps(good).encode()))
-    for bad in spoilt(good):
+    for bad in corrupted_copies(good):
         try:
             request = form.read_request(json.dumps(bad).encode())
             request.stop = []
@@ -115,7 +115,7 @@ def test_a_corrupted_request_is_parsed_or_refused(form: WireFormat, good: Any) -
 )
 def test_a_corrupted_answer_is_parsed_or_an_error(form: WireFormat, good: Any) -> None:
     form.write_answer(form.read_answer(json.dumps(good).encode()))
-    for bad in spoilt(good):
+    for bad in corrupted_copies(good):
         data = json.dumps(bad).encode()
         form.read_failure(500, data)
         try:
@@ -129,7 +129,7 @@ def test_a_corrupted_answer_is_parsed_or_an_error(form: WireFormat, good: Any) -
 )
 def test_a_corrupted_stream_is_parsed_or_an_error(form: WireFormat, good: Any) -> None:
     read_stream(form.new_stream_reader(), [sse(*good)])
-    for bad in spoilt(good):
+    for bad in corrupted_copies(good):
         try:
             read_stream(form.new_stream_reader(), [sse(*bad)])
         except BrokenModelStream:

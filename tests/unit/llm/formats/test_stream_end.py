@@ -72,12 +72,12 @@ LAST = {
 }
 
 
-def watch(case: str) -> StreamEndDetector:
+def new_detector(case: str) -> StreamEndDetector:
     return StreamEndDetector(case.removesuffix(" array"))
 
 
-def fed(case: str, *pieces: bytes) -> StreamEndDetector:
-    made = watch(case)
+def feed_pieces(case: str, *pieces: bytes) -> StreamEndDetector:
+    made = new_detector(case)
     for piece in pieces:
         made.feed(piece)
     return made
@@ -89,20 +89,20 @@ def test_stream_end_is_detected_in_any_pieces_and_not_early(case: str, ending: b
     midst, last = (part.replace(b"\n", ending) for part in (MIDST[case], LAST[case]))
     data = midst + last
     for cut in range(len(data) + 1):
-        made = fed(case, data[:cut])
+        made = feed_pieces(case, data[:cut])
         if cut <= len(midst):
             assert not made.finished, data[:cut]
         made.feed(data[cut:])
         assert made.ending is StreamEnding.FINISHED, cut
-    assert fed(case, *(data[position : position + 1] for position in range(len(data)))).finished
-    assert fed(case, data + b": bye" + ending * 2 if "array" not in case else data).finished
+    assert feed_pieces(case, *(data[position : position + 1] for position in range(len(data)))).finished
+    assert feed_pieces(case, data + b": bye" + ending * 2 if "array" not in case else data).finished
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(ALL), st.lists(st.integers(0, 5000)), st.booleans())
 def test_ending_does_not_depend_on_piece_boundaries(case: str, cuts: list[int], whole: bool) -> None:
     data = MIDST[case] + (LAST[case] if whole else b"")
-    made, start = watch(case), 0
+    made, start = new_detector(case), 0
     for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
         made.feed(data[start:cut])
         start = cut
@@ -113,10 +113,10 @@ def test_ending_does_not_depend_on_piece_boundaries(case: str, cuts: list[int], 
 @given(st.text())
 def test_generated_text_does_not_end_a_stream(text: str) -> None:
     for content in (text, TEXT_LIKE_END_MARKERS[: len(text)] + text):
-        assert not fed("openai-chat", chat(content)).finished
-        assert not fed("anthropic", anthropic(content)).finished
-        assert not fed("openai-responses", responses("response.output_text.delta", delta=content)).finished
-        assert not fed("gemini", sse(gemini(content))).finished
+        assert not feed_pieces("openai-chat", chat(content)).finished
+        assert not feed_pieces("anthropic", anthropic(content)).finished
+        assert not feed_pieces("openai-responses", responses("response.output_text.delta", delta=content)).finished
+        assert not feed_pieces("gemini", sse(gemini(content))).finished
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_generated_text_does_not_end_a_stream(text: str) -> None:
     ],
 )
 def test_end_markers(case: str, data: bytes, expected: StreamEnding) -> None:
-    assert fed(case, data).ending is expected
+    assert feed_pieces(case, data).ending is expected
 
 
 def choice(index: int, reason: str | None = None, *, spaced: bool = False) -> bytes:
@@ -161,7 +161,7 @@ def choice(index: int, reason: str | None = None, *, spaced: bool = False) -> by
 @pytest.mark.parametrize("joined", [False, True])
 def test_all_choices_must_end(order: list[int], spaced: bool, joined: bool) -> None:
     pieces = [choice(index, spaced=spaced) for index in sorted(order) * 2]
-    made = fed("openai-chat", *([b"".join(pieces)] if joined else pieces))
+    made = feed_pieces("openai-chat", *([b"".join(pieces)] if joined else pieces))
     for index in order[:-1]:
         made.feed(choice(index, "stop", spaced=spaced))
         assert not made.finished
@@ -169,11 +169,11 @@ def test_all_choices_must_end(order: list[int], spaced: bool, joined: bool) -> N
         assert not made.finished
     made.feed(choice(order[-1], "length", spaced=spaced))
     assert made.ending is StreamEnding.FINISHED
-    assert fed("openai-chat", *pieces, sse("[DONE]")).ending is StreamEnding.FINISHED
+    assert feed_pieces("openai-chat", *pieces, sse("[DONE]")).ending is StreamEnding.FINISHED
 
 
 def test_choice_starting_after_end_of_the_first_is_awaited() -> None:
-    made = fed("openai-chat", choice(0), choice(0, "stop"))
+    made = feed_pieces("openai-chat", choice(0), choice(0, "stop"))
     assert made.finished
     made.feed(choice(1))
     assert not made.finished
@@ -186,7 +186,7 @@ def test_choice_starting_after_end_of_the_first_is_awaited() -> None:
 
 def test_a_second_call_is_not_a_second_choice() -> None:
     call = {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 1}]}, "finish_reason": None}]}
-    assert fed("openai-chat", sse(call), sse(call), chat("", "tool_calls")).finished
+    assert feed_pieces("openai-chat", sse(call), sse(call), chat("", "tool_calls")).finished
 
 
 @pytest.mark.parametrize("case", ALL)
@@ -201,7 +201,7 @@ def test_a_second_call_is_not_a_second_choice() -> None:
     ],
 )
 def test_malformed_events_do_not_end_a_stream(case: str, nonsense: bytes) -> None:
-    made = fed(case, nonsense)
+    made = feed_pieces(case, nonsense)
     assert not made.finished
     if "array" not in case:
         made.feed(LAST[case])
@@ -210,7 +210,7 @@ def test_malformed_events_do_not_end_a_stream(case: str, nonsense: bytes) -> Non
 
 def test_oversized_event_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_end, "MAX_EVENT_BYTES", 1000)
-    made = fed("openai-chat", b"data: ", *[b"x" * 100] * 20)
+    made = feed_pieces("openai-chat", b"data: ", *[b"x" * 100] * 20)
     made.feed(b'"finish_reason":"stop"\n\n')
     assert not made.finished
     made.feed(LAST["openai-chat"])

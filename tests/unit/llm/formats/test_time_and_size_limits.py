@@ -34,7 +34,7 @@ MOST = 20
 Work = Callable[[], object]
 
 
-def taken(make: Callable[[int], Work], size: int) -> float:
+def cpu_time(make: Callable[[int], Work], size: int) -> float:
     best = float("inf")
     for _ in range(3):
         work = make(size)
@@ -44,7 +44,7 @@ def taken(make: Callable[[int], Work], size: int) -> float:
     return best
 
 
-def reading(format: str, body: Any) -> Work:
+def read_request_work(format: str, body: Any) -> Work:
     data = json.dumps(body).encode()
     return lambda: FORMATS[format].read_request(data, model="m", stream=False)
 
@@ -52,12 +52,14 @@ def reading(format: str, body: Any) -> Work:
 def unmatched_results(size: int) -> Work:
     calls = [{"functionCall": {"name": "a"}}] * size
     results = [{"functionResponse": {"name": "b", "id": "x", "response": {}}}] * size
-    return reading("gemini", {"contents": [{"role": "model", "parts": calls}, {"role": "user", "parts": results}]})
+    return read_request_work(
+        "gemini", {"contents": [{"role": "model", "parts": calls}, {"role": "user", "parts": results}]}
+    )
 
 
 def carried_thoughts(size: int) -> Work:
     signature = base64.urlsafe_b64encode(b'paddock:thoughts:[["anthropic","hm","s",null]]').decode()
-    return reading(
+    return read_request_work(
         "gemini", {"contents": [{"role": "model", "parts": [{"text": "x", "thoughtSignature": signature}] * size}]}
     )
 
@@ -70,12 +72,12 @@ def allowed_names(size: int) -> Work:
             "functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [f"g{number}" for number in range(size)]}
         },
     }
-    return reading("gemini", body)
+    return read_request_work("gemini", body)
 
 
 def unknown_blocks(size: int) -> Work:
     blocks = [{"type": f"k{number}"} for number in range(size)]
-    return reading("anthropic", {"messages": [{"role": "user", "content": blocks}]})
+    return read_request_work("anthropic", {"messages": [{"role": "user", "content": blocks}]})
 
 
 def required_names(size: int) -> Work:
@@ -84,7 +86,7 @@ def required_names(size: int) -> Work:
     return lambda: GeminiSchemaWriter().write(schema)
 
 
-def fed(format: str, first: bytes, piece: bytes, size: int) -> Work:
+def feed_stream_work(format: str, first: bytes, piece: bytes, size: int) -> Work:
     reader = FORMATS[format].new_stream_reader()
     reader.feed(first)
 
@@ -98,13 +100,15 @@ def fed(format: str, first: bytes, piece: bytes, size: int) -> Work:
 def late_text(size: int) -> Work:
     call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
     first = sse({"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})
-    return fed("openai-chat", first, sse({"choices": [{"index": 0, "delta": {"content": "a" * 200}}]}), size)
+    return feed_stream_work(
+        "openai-chat", first, sse({"choices": [{"index": 0, "delta": {"content": "a" * 200}}]}), size
+    )
 
 
 def details(size: int) -> Work:
     detail = {"type": "reasoning.text", "index": 0, "text": "a" * 200}
     piece = sse({"id": "x", "choices": [{"index": 0, "delta": {"reasoning_details": [detail]}}]})
-    return fed("openai-chat", piece, piece, size)
+    return feed_stream_work("openai-chat", piece, piece, size)
 
 
 def calls_without_an_index(size: int) -> Work:
@@ -129,7 +133,7 @@ def text_in_parts(size: int) -> Work:
     return lambda: FORMATS["gemini"].read_answer(data)
 
 
-def written(part: ModelToolCall | ModelThinking, size: int) -> Work:
+def write_stream_work(part: ModelToolCall | ModelThinking, size: int) -> Work:
     writer = FORMATS["gemini"].new_stream_writer(ModelRequest("m", []))
     writer.write(AnswerStreamStarted("i", "m"))
     writer.write(AnswerPartStarted(0, part))
@@ -153,33 +157,33 @@ CASES: dict[str, tuple[Callable[[int], Work], int]] = {
     "calls without an index": (calls_without_an_index, 500),
     "calls and texts in turn": (calls_and_texts, 600),
     "a text in many parts": (text_in_parts, 4000),
-    "arguments for Gemini": (lambda size: written(ModelToolCall("a", "f", ""), size), 8000),
-    "thoughts for Gemini": (lambda size: written(ModelThinking(), size), 4000),
+    "arguments for Gemini": (lambda size: write_stream_work(ModelToolCall("a", "f", ""), size), 8000),
+    "thoughts for Gemini": (lambda size: write_stream_work(ModelThinking(), size), 4000),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_parse_time_is_linear_in_size(case: str) -> None:
     make, size = CASES[case]
-    assert taken(make, TIMES * size) < MOST * taken(make, size)
+    assert cpu_time(make, TIMES * size) < MOST * cpu_time(make, size)
 
 
-class Searched(bytes):
+class SearchCountingBytes(bytes):
     """Bytes that count how many bytes were searched."""
 
-    looked_at = 0
+    searched_bytes = 0
 
     def find(self, wanted: Any, start: Any = 0, end: Any = None) -> int:
         position = super().find(wanted, start, end)
-        self.looked_at += (position if position >= 0 else len(self) if end is None else end) - start
+        self.searched_bytes += (position if position >= 0 else len(self) if end is None else end) - start
         return position
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r", b"\r\n", b"\r" * 50 + b"\n" * 50])
 def test_line_ends_are_searched_for_once(ending: bytes) -> None:
-    data = Searched((b"data: x" + ending * 2) * 1000)
+    data = SearchCountingBytes((b"data: x" + ending * 2) * 1000)
     assert ServerSentEventReader().feed(data)
-    assert data.looked_at <= 2 * len(data)
+    assert data.searched_bytes <= 2 * len(data)
 
 
 def test_the_number_of_notes_is_limited() -> None:

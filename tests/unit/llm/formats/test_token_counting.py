@@ -44,7 +44,7 @@ def an_answer(usage: TokenUsage | None = USAGE) -> ModelAnswer:
     return ModelAnswer("id", "m", parts, FinishReason.TOOLS, usage=usage)
 
 
-def streamed(format: str, answer: ModelAnswer) -> bytes:
+def stream_of(format: str, answer: ModelAnswer) -> bytes:
     fields = {"model": "m", "messages": [], "stream": True, "stream_options": {"include_usage": True}}
     request = FORMATS["openai-chat"].read_request(json.dumps(fields).encode())
     writer = FORMATS[format].new_stream_writer(request)
@@ -70,14 +70,14 @@ def test_usage_of_a_complete_answer(format: str) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_usage_of_a_stream(format: str) -> None:
-    data = streamed(format, an_answer())
+    data = stream_of(format, an_answer())
     for body in (data, [data[:100], data[100:101], data[101:]], data.replace(b"\n", b"\r\n"), data.rstrip(b"\n")):
         assert count_tuple(count_answer_tokens(format, True, body)) == (1000, 70, 600)
     reader = FORMATS[format].new_stream_reader()
     last = [*reader.feed(data), *reader.close()][-1]
     assert isinstance(last, AnswerStreamFinished)
     assert count_tuple(count_answer_tokens(format, True, data)) == count_tuple(last.usage)
-    assert count_answer_tokens(format, True, streamed(format, an_answer(None))) is None
+    assert count_answer_tokens(format, True, stream_of(format, an_answer(None))) is None
 
 
 def test_every_usage_field_is_read() -> None:
@@ -94,7 +94,7 @@ def test_every_usage_field_is_read() -> None:
 
 
 def test_usage_of_truncated_gemini_array() -> None:
-    events = [json.loads(line[6:]) for line in streamed("gemini", an_answer()).splitlines() if line]
+    events = [json.loads(line[6:]) for line in stream_of("gemini", an_answer()).splitlines() if line]
     data, pretty = json.dumps(events).encode(), json.dumps(events, indent=2).encode()
     for body in (data, pretty, pretty.rstrip(b"]\n "), b"\n" + pretty):
         assert count_tuple(count_answer_tokens("gemini", True, body)) == (1000, 70, 600)
@@ -176,7 +176,7 @@ def test_implausible_token_counts_are_ignored() -> None:
 @settings(max_examples=50, deadline=None)
 @given(noise=st.binary(), cut=st.integers(0, 10_000))
 def test_malformed_answers_have_no_usage(format: str, stream: bool, noise: bytes, cut: int) -> None:
-    data = streamed(format, an_answer()) if stream else FORMATS[format].write_answer(an_answer())
+    data = stream_of(format, an_answer()) if stream else FORMATS[format].write_answer(an_answer())
     for nonsense in (noise, b"data: " + noise + b"\n\n", b"[" + noise, b"[" * 20_000):
         assert count_answer_tokens(format, stream, nonsense) is None
     cut %= len(data)
@@ -234,7 +234,7 @@ def test_text_in_media_fields_is_counted() -> None:
 def test_answer_estimates_are_close(format: str, stream: bool) -> None:
     for text, tokens in (('Say "the quick brown fox"\n' * 100, 650), ("你好" * 300, 600)):
         answer = ModelAnswer("id", "m", [ModelText(text)], FinishReason.STOP)
-        body = streamed(format, answer) if stream else FORMATS[format].write_answer(answer)
+        body = stream_of(format, answer) if stream else FORMATS[format].write_answer(answer)
         assert tokens * 0.95 <= estimate_answer_tokens(format, stream, body) <= tokens * 1.05
         escaped = body.decode().replace("你", "\\u4f60").replace("好", "\\u597d").encode()
         assert tokens * 0.95 <= estimate_answer_tokens(format, stream, escaped) <= tokens * 1.05

@@ -65,7 +65,7 @@ async def test_patterns_expand_to_the_providers_list(server: FakeProvider) -> No
     )
     await catalog.refresh()
     found = {model.name: model.model for model in catalog.models()}
-    # What has a name of its own is not asked for by the pattern that it would fit, too.
+    # A model with its own configured name is not listed again for a matching pattern.
     assert found == {
         "quick": "gpt-5-mini",
         "gpt-5": "o3",

@@ -17,23 +17,23 @@ pytestmark = pytest.mark.anyio
 
 
 @dataclass(frozen=True)
-class Used:
+class SampleTotals:
     requests: int = 0
     tokens: int = 0
     cost: float = 0.0
 
 
 @dataclass
-class Book:
+class SlowLedger:
     """A ledger that takes its time."""
 
-    used: dict[str, Used] = field(default_factory=dict)
+    used: dict[str, SampleTotals] = field(default_factory=dict)
     reads: int = 0
 
-    async def totals_of_key(self, key_id: str) -> Used:
+    async def totals_of_key(self, key_id: str) -> SampleTotals:
         self.reads += 1
         await asyncio.sleep(0.001)
-        return self.used.get(key_id, Used())
+        return self.used.get(key_id, SampleTotals())
 
 
 class Clock:
@@ -54,7 +54,7 @@ async def ask(budgets: KeyBudgets, key_holder: KeyHolder, tokens: int = 0, cost:
 
 
 async def test_keys_without_a_budget_have_no_account() -> None:
-    book = Book()
+    book = SlowLedger()
     budgets = KeyBudgets(book)
     for _ in range(10):
         await ask(budgets, holder(), 10**9, 10**9)
@@ -62,7 +62,7 @@ async def test_keys_without_a_budget_have_no_account() -> None:
 
 
 async def test_request_budget() -> None:
-    budgets = KeyBudgets(Book())
+    budgets = KeyBudgets(SlowLedger())
     key_holder = holder(requests=3)
     for _ in range(3):
         await ask(budgets, key_holder)
@@ -73,7 +73,7 @@ async def test_request_budget() -> None:
 
 
 async def test_token_and_cost_budgets() -> None:
-    budgets = KeyBudgets(Book())
+    budgets = KeyBudgets(SlowLedger())
     key_holder = holder(tokens=100, cost=0.5)
     await ask(budgets, key_holder, 99, 0.1)
     await ask(budgets, key_holder, 51, None)
@@ -86,7 +86,7 @@ async def test_token_and_cost_budgets() -> None:
 
 
 async def test_earlier_use_from_the_ledger_counts() -> None:
-    budgets = KeyBudgets(Book({"k": Used(requests=2, tokens=10, cost=1.0)}))
+    budgets = KeyBudgets(SlowLedger({"k": SampleTotals(requests=2, tokens=10, cost=1.0)}))
     with pytest.raises(BudgetSpent):
         await budgets.begin_request(holder(cost=1.0))
     with pytest.raises(BudgetSpent):
@@ -97,7 +97,7 @@ async def test_earlier_use_from_the_ledger_counts() -> None:
 
 
 async def test_concurrent_requests_do_not_exceed_the_budget() -> None:
-    book = Book({"k": Used(requests=2)})
+    book = SlowLedger({"k": SampleTotals(requests=2)})
     budgets = KeyBudgets(book)
     key_holder = holder(requests=10)
 
@@ -115,7 +115,7 @@ async def test_concurrent_requests_do_not_exceed_the_budget() -> None:
 
 
 async def test_tokens_exceed_the_budget_by_active_requests_at_most() -> None:
-    budgets = KeyBudgets(Book())
+    budgets = KeyBudgets(SlowLedger())
     key_holder = holder(tokens=100)
     used = 0
     for _ in range(20):
@@ -133,7 +133,7 @@ async def test_tokens_exceed_the_budget_by_active_requests_at_most() -> None:
 
 
 async def test_cancelled_request_does_not_cancel_the_ledger_read_of_others() -> None:
-    budgets = KeyBudgets(Book())
+    budgets = KeyBudgets(SlowLedger())
     key_holder = holder(requests=2)
     first = asyncio.create_task(budgets.begin_request(key_holder))
     second = asyncio.create_task(budgets.begin_request(key_holder))
@@ -144,8 +144,8 @@ async def test_cancelled_request_does_not_cancel_the_ledger_read_of_others() -> 
 
 
 async def test_failed_ledger_read_is_retried() -> None:
-    class Broken(Book):
-        async def totals_of_key(self, key_id: str) -> Used:
+    class Broken(SlowLedger):
+        async def totals_of_key(self, key_id: str) -> SampleTotals:
             if self.reads == 0:
                 self.reads = 1
                 raise OSError("disk")
@@ -158,7 +158,7 @@ async def test_failed_ledger_read_is_retried() -> None:
 
 
 async def test_remaining_budget() -> None:
-    budgets = KeyBudgets(Book({"k": Used(requests=2, tokens=500, cost=0.25)}))
+    budgets = KeyBudgets(SlowLedger({"k": SampleTotals(requests=2, tokens=500, cost=0.25)}))
     budget = KeyBudget(requests=5, tokens=100, cost=1.0)
     assert (await budgets.remaining("k", budget)).model_dump() == {"requests": 3, "tokens": 0, "cost": 0.75}
     key_holder = KeyHolder(ModelCaller("acme", "n"), budget=KeyBudget(requests=5))
@@ -169,7 +169,7 @@ async def test_remaining_budget() -> None:
 
 async def test_idle_accounts_are_closed_and_used_ones_kept() -> None:
     clock = Clock()
-    budgets = KeyBudgets(Book(), clock)
+    budgets = KeyBudgets(SlowLedger(), clock)
     for number in range(50):
         await ask(budgets, holder(f"k{number}", requests=5))
     busy = holder("busy", requests=5)

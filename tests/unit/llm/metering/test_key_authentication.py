@@ -33,7 +33,7 @@ class Clock:
         return self.now.timestamp()
 
 
-class Reads(ApiKeyStore):
+class CountingKeyStore(ApiKeyStore):
     """Counts how often the database is asked."""
 
     count = 0
@@ -44,9 +44,9 @@ class Reads(ApiKeyStore):
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Reads]:
+async def store(tmp_path: Path) -> AsyncIterator[CountingKeyStore]:
     async with await Store.open(tmp_path / "p.db") as opened:
-        yield Reads(opened)
+        yield CountingKeyStore(opened)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def keys(store: Reads, clock: Clock) -> ApiKeys:
+def keys(store: CountingKeyStore, clock: Clock) -> ApiKeys:
     return ApiKeys(store, clock.moment)
 
 
@@ -100,7 +100,7 @@ async def test_sandbox_must_use_its_own_key_on_its_own_socket(keys: ApiKeys, cal
     own = await key_of(keys, "sb-1")
     assert (await callers.identify(own, "sb-1")).caller.sandbox == "sb-1"
     for secret, tag in ((own, "sb-2"), (own, None), (await key_of(keys), "sb-1"), (await key_of(keys, "sb-2"), "sb-1")):
-        for _ in range(2):  # As it is looked up, and as it is remembered.
+        for _ in range(2):  # Once looked up, and once cached.
             with pytest.raises(Unauthorized, match=r"only from within it|not a key of this sandbox"):
                 await callers.identify(secret, tag)
 
@@ -124,7 +124,9 @@ async def test_model_use_requires_scope(keys: ApiKeys, callers: KeyAuthenticator
     assert (await callers.identify(admin, None)).allows("x")
 
 
-async def test_cached_key_needs_no_database_query(keys: ApiKeys, callers: KeyAuthenticator, store: Reads) -> None:
+async def test_cached_key_needs_no_database_query(
+    keys: ApiKeys, callers: KeyAuthenticator, store: CountingKeyStore
+) -> None:
     secret = await key_of(keys)
     first = await callers.identify(secret, None)
     before = store.count
@@ -145,25 +147,25 @@ async def test_revocation_applies_at_once(keys: ApiKeys, callers: KeyAuthenticat
 
 
 async def test_revocation_during_key_lookup_is_not_undone(
-    keys: ApiKeys, callers: KeyAuthenticator, store: Reads, monkeypatch: pytest.MonkeyPatch
+    keys: ApiKeys, callers: KeyAuthenticator, store: CountingKeyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = await key_of(keys, "sb-1")
     find_by_prefix = store.find_by_prefix
 
-    async def read_just_before(prefix: str) -> Sequence[tuple[ApiKey, str]]:
+    async def revoke_after_read(prefix: str) -> Sequence[tuple[ApiKey, str]]:
         found = await find_by_prefix(prefix)
         await keys.revoke_for_sandbox("sb-1")
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "find_by_prefix", read_just_before)
+        patch.setattr(store, "find_by_prefix", revoke_after_read)
         await callers.identify(secret, "sb-1")
     with pytest.raises(Unauthorized):
         await callers.identify(secret, "sb-1")
 
 
 async def test_revocation_by_another_process_applies_within_seconds(
-    keys: ApiKeys, callers: KeyAuthenticator, store: Reads, clock: Clock
+    keys: ApiKeys, callers: KeyAuthenticator, store: CountingKeyStore, clock: Clock
 ) -> None:
     secret = await key_of(keys, "sb-1")
     await callers.identify(secret, "sb-1")

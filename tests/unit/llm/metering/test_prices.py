@@ -15,7 +15,7 @@ MILLION = 1_000_000
 ROOT = Path(__file__).parents[4]
 
 
-def of(tmp_path: Path, text: str) -> PriceList:
+def price_list(tmp_path: Path, text: str) -> PriceList:
     path = tmp_path / "prices.yaml"
     path.write_text(text)
     return PriceList.load(path)
@@ -38,15 +38,15 @@ def test_cache_reads_and_writes_have_their_own_price() -> None:
 
 
 def test_a_cache_without_a_price_costs_as_much_as_input(tmp_path: Path) -> None:
-    prices = of(tmp_path, "m: {input: 2, output: 0}")
+    prices = price_list(tmp_path, "m: {input: 2, output: 0}")
     assert prices.cost_of("p", "m", TokenUsage(input=MILLION, cache_read=MILLION // 2)) == 2.0
-    # A provider that counts what it read from its cache beside the input must not make the rest negative.
+    # A provider that counts cached tokens in addition to the input must not make the remainder negative.
     assert prices.cost_of("p", "m", TokenUsage(input=0, cache_read=MILLION)) == 2.0
 
 
 def test_long_requests_have_their_price(tmp_path: Path) -> None:
     text = "m: {input: 1, output: 1, over: {100: {input: 2, output: 2}, 200: {input: 3, output: 3}}}"
-    prices = of(tmp_path, text)
+    prices = price_list(tmp_path, text)
     costs = [prices.cost_of("p", "m", TokenUsage(input=tokens)) for tokens in (100, 101, 200, 201)]
     assert costs == pytest.approx([100e-6, 202e-6, 400e-6, 603e-6])
 
@@ -68,12 +68,12 @@ def test_long_requests_have_their_price(tmp_path: Path) -> None:
 )
 def test_longest_matching_name_wins(tmp_path: Path, model: str, expected: int | None) -> None:
     names = {"tiny": 1, "tiny-pro": 2, "tiny-*": 3, "tiny-pro-20250201": 4}
-    prices = of(tmp_path, "".join(f"{name}: {{input: {price}, output: 0}}\n" for name, price in names.items()))
+    prices = price_list(tmp_path, "".join(f"{name}: {{input: {price}, output: 0}}\n" for name, price in names.items()))
     assert prices.cost_of("p", model, TokenUsage(input=MILLION)) == expected
 
 
 def test_provider_prices_and_free_local_models(tmp_path: Path) -> None:
-    prices = of(tmp_path, "glm-4.6: {input: 9, output: 9}\nhome/*: 0\nshop/glm-4.6: {input: 8, output: 0}\n")
+    prices = price_list(tmp_path, "glm-4.6: {input: 9, output: 9}\nhome/*: 0\nshop/glm-4.6: {input: 8, output: 0}\n")
     usage = TokenUsage(input=MILLION)
     assert prices.cost_of("zhipu", "glm-4.6", usage) == 9
     assert prices.cost_of("shop", "glm-4.6", usage) == 8
@@ -100,7 +100,7 @@ def test_provider_prices_and_free_local_models(tmp_path: Path) -> None:
 )
 def test_error_in_price_list_names_the_line(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        of(tmp_path, text)
+        price_list(tmp_path, text)
     assert complaint in caught.value.message
 
 
@@ -110,7 +110,7 @@ def test_error_names_missing_price_list(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
-    assert of(tmp_path, "# nothing\n").cost_of("p", "gpt-4o", TokenUsage(input=MILLION)) == 2.5
+    assert price_list(tmp_path, "# nothing\n").cost_of("p", "gpt-4o", TokenUsage(input=MILLION)) == 2.5
 
 
 def test_cache_of_names_is_bounded() -> None:

@@ -28,7 +28,7 @@ def holder(key: str = "k1", tenant: str = "acme", **limits: int) -> KeyHolder:
     return KeyHolder(ModelCaller(tenant, key), limits=KeyRateLimits(**limits))
 
 
-def enter(
+def admit_request(
     limits: RateLimits,
     key_holder: KeyHolder | None,
     route: RateLimitsConfig = FREE,
@@ -40,7 +40,7 @@ def enter(
 
 def test_unlimited_subjects_have_no_meter() -> None:
     limits = RateLimits()
-    permits = [enter(limits, holder()) for _ in range(1000)]
+    permits = [admit_request(limits, holder()) for _ in range(1000)]
     for permit in permits:
         permit.release(5)
         permit.release(5)
@@ -54,7 +54,9 @@ def test_concurrency_limits(subject: str) -> None:
     key_holder = holder(concurrency=2) if subject == "key" else holder()
 
     def one() -> RateLimitPermit:
-        return enter(limits, key_holder, two if subject == "route" else FREE, two if subject == "provider" else FREE)
+        return admit_request(
+            limits, key_holder, two if subject == "route" else FREE, two if subject == "provider" else FREE
+        )
 
     first, _ = one(), one()
     with pytest.raises(RateLimited, match="limit of 2 concurrent requests") as raised:
@@ -71,23 +73,23 @@ def test_concurrency_limits(subject: str) -> None:
 def test_limits_of_keys_tenants_and_routes_are_separate() -> None:
     limits = RateLimits(RateLimitsConfig(concurrency=2))
     one = RateLimitsConfig(concurrency=1)
-    enter(limits, holder("a", concurrency=1), one, name="x")
-    enter(limits, holder("b", concurrency=1), one, name="y")
+    admit_request(limits, holder("a", concurrency=1), one, name="x")
+    admit_request(limits, holder("b", concurrency=1), one, name="y")
     with pytest.raises(RateLimited, match="tenant acme"):
-        enter(limits, holder("c", concurrency=1), one, name="z")
-    enter(limits, holder("c", "other", concurrency=1), one, name="z")
+        admit_request(limits, holder("c", concurrency=1), one, name="z")
+    admit_request(limits, holder("c", "other", concurrency=1), one, name="z")
 
 
 def test_refused_requests_are_not_counted() -> None:
     limits = RateLimits()
     key_holder = holder(concurrency=5, requests_per_minute=5)
-    busy = enter(limits, None, RateLimitsConfig(concurrency=1))
+    busy = admit_request(limits, None, RateLimitsConfig(concurrency=1))
     for _ in range(20):
         with pytest.raises(RateLimited, match="model m"):
-            enter(limits, key_holder, RateLimitsConfig(concurrency=1))
+            admit_request(limits, key_holder, RateLimitsConfig(concurrency=1))
     busy.release()
     for _ in range(5):
-        enter(limits, key_holder)
+        admit_request(limits, key_holder)
 
 
 def test_requests_within_any_minute() -> None:
@@ -95,69 +97,69 @@ def test_requests_within_any_minute() -> None:
     limits = RateLimits(clock=clock)
     key_holder = holder(requests_per_minute=3)
     for _ in range(3):
-        enter(limits, key_holder).release()
+        admit_request(limits, key_holder).release()
         clock.now += 10
     with pytest.raises(RateLimited, match="3 requests per minute") as raised:
-        enter(limits, key_holder)
+        admit_request(limits, key_holder)
     clock.now += raised.value.retry_after - 0.01
     with pytest.raises(RateLimited):
-        enter(limits, key_holder)
+        admit_request(limits, key_holder)
     clock.now += 0.02
-    enter(limits, key_holder).release()
+    admit_request(limits, key_holder).release()
     with pytest.raises(RateLimited):
-        enter(limits, key_holder)
+        admit_request(limits, key_holder)
 
 
 def test_tokens_are_counted_at_the_end_of_the_request() -> None:
     clock = Clock()
     limits = RateLimits(clock=clock)
     key_holder = holder(tokens_per_minute=100)
-    first, second = enter(limits, key_holder), enter(limits, key_holder)
+    first, second = admit_request(limits, key_holder), admit_request(limits, key_holder)
     first.release(99)
-    enter(limits, key_holder).release(0)
+    admit_request(limits, key_holder).release(0)
     second.release(500)
     with pytest.raises(RateLimited, match="100 tokens per minute") as raised:
-        enter(limits, key_holder)
+        admit_request(limits, key_holder)
     assert 59 < raised.value.retry_after <= 61
     clock.now += raised.value.retry_after
-    enter(limits, key_holder)
+    admit_request(limits, key_holder)
 
 
 def test_longest_wait_is_reported() -> None:
     clock = Clock()
     limits = RateLimits(clock=clock)
     key_holder = holder(concurrency=1, requests_per_minute=1, tokens_per_minute=1)
-    permit = enter(limits, key_holder)
+    permit = admit_request(limits, key_holder)
     clock.now += 30
     with pytest.raises(RateLimited, match="requests per minute"):
-        enter(limits, key_holder)
+        admit_request(limits, key_holder)
     permit.release(7)
     with pytest.raises(RateLimited, match="tokens per minute") as raised:
-        enter(limits, key_holder)
+        admit_request(limits, key_holder)
     assert raised.value.retry_after == 61
 
 
 def test_a_fallback_counts_for_its_route_but_not_again_for_its_caller() -> None:
     limits = RateLimits()
     key_holder = holder(concurrency=1)
-    enter(limits, key_holder)
-    enter(limits, None, RateLimitsConfig(concurrency=1), name="other")
+    admit_request(limits, key_holder)
+    admit_request(limits, None, RateLimitsConfig(concurrency=1), name="other")
     with pytest.raises(RateLimited, match="model other"):
-        enter(limits, None, RateLimitsConfig(concurrency=1), name="other")
+        admit_request(limits, None, RateLimitsConfig(concurrency=1), name="other")
 
 
 def test_idle_meters_are_removed() -> None:
     clock = Clock()
     limits = RateLimits(clock=clock)
     for number in range(1000):
-        enter(limits, holder(f"c{number}", concurrency=1)).release()
+        admit_request(limits, holder(f"c{number}", concurrency=1)).release()
     assert len(limits) == 0
     for number in range(1000):
-        enter(limits, holder(f"r{number}", requests_per_minute=5)).release(3)
-    held = enter(limits, holder("held", requests_per_minute=5))
+        admit_request(limits, holder(f"r{number}", requests_per_minute=5)).release(3)
+    held = admit_request(limits, holder("held", requests_per_minute=5))
     assert len(limits) == 1001
     clock.now += 61
-    enter(limits, holder("last", requests_per_minute=5))
+    admit_request(limits, holder("last", requests_per_minute=5))
     assert len(limits) == 2
     held.release()
 
@@ -174,11 +176,11 @@ def test_no_minute_exceeds_its_limit(bound: int, steps: list[tuple[float, bool]]
     for pause, patient in steps:
         clock.now += pause
         try:
-            enter(limits, key_holder).release()
+            admit_request(limits, key_holder).release()
         except RateLimited as error:
             if not patient:
                 continue
             clock.now += error.retry_after + 1e-6
-            enter(limits, key_holder).release()  # A client that waits as told is admitted.
+            admit_request(limits, key_holder).release()  # A client that waits for the reported time is admitted.
         start_times.append(clock.now)
         assert sum(moment > clock.now - 60 for moment in start_times) <= bound

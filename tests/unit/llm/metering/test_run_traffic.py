@@ -31,12 +31,12 @@ class Server:
     def __init__(self, archive: ExchangeArchive, ledger: UsageLedger) -> None:
         self.archive = archive
         self.ledger = ledger
-        self.traffics = RunTrafficCounters(archive, ledger, lambda: NOW)
+        self.counters = RunTrafficCounters(archive, ledger, lambda: NOW)
 
-    def over(self, exchange: Exchange) -> None:
+    def finish_exchange(self, exchange: Exchange) -> None:
         """End an exchange as the gateway does."""
         self.ledger.count_exchange(exchange)
-        self.traffics.end_exchange(exchange)
+        self.counters.end_exchange(exchange)
         self.archive.enqueue(exchange)
 
 
@@ -67,16 +67,16 @@ def failed(number: int, **more: Any) -> Exchange:
 
 async def test_requests_are_counted_at_start_and_end(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
-        traffics = machine.traffics
-        traffics.start_counting("run-1", "acme")
-        assert traffics.traffic_of("run-1") == ModelUsage()
+        counters = machine.counters
+        counters.start_counting("run-1", "acme")
+        assert counters.traffic_of("run-1") == ModelUsage()
         first, second = succeeded(1), failed(2)
-        traffics.begin_exchange(first)
-        traffics.begin_exchange(second)
-        assert traffics.traffic_of("run-1") == ModelUsage(under_way=2, last_at=second.at)
-        machine.over(first)
-        machine.over(second)
-        assert traffics.traffic_of("run-1") == ModelUsage(
+        counters.begin_exchange(first)
+        counters.begin_exchange(second)
+        assert counters.traffic_of("run-1") == ModelUsage(under_way=2, last_at=second.at)
+        machine.finish_exchange(first)
+        machine.finish_exchange(second)
+        assert counters.traffic_of("run-1") == ModelUsage(
             requests=2,
             input_tokens=10,
             output_tokens=2,
@@ -90,128 +90,128 @@ async def test_requests_are_counted_at_start_and_end(tmp_path: Path) -> None:
 
 async def test_unpriced_and_scripted_requests_have_no_known_cost(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
-        machine.traffics.start_counting("run-1", "acme")
-        machine.over(succeeded(1, cost=None))
-        assert (machine.traffics.traffic_of("run-1").cost, machine.traffics.traffic_of("run-1").scripted) == (
+        machine.counters.start_counting("run-1", "acme")
+        machine.finish_exchange(succeeded(1, cost=None))
+        assert (machine.counters.traffic_of("run-1").cost, machine.counters.traffic_of("run-1").scripted) == (
             None,
             False,
         )
-        machine.over(succeeded(2, cost=0.0, provider_kind="script"))
-        assert (machine.traffics.traffic_of("run-1").cost, machine.traffics.traffic_of("run-1").scripted) == (0.0, True)
-        machine.over(succeeded(3, usage=TokenUsage(2**60, 1)))
-        assert machine.traffics.traffic_of("run-1").input_tokens == 20
+        machine.finish_exchange(succeeded(2, cost=0.0, provider_kind="script"))
+        assert (machine.counters.traffic_of("run-1").cost, machine.counters.traffic_of("run-1").scripted) == (0.0, True)
+        machine.finish_exchange(succeeded(3, usage=TokenUsage(2**60, 1)))
+        assert machine.counters.traffic_of("run-1").input_tokens == 20
 
 
 async def test_requests_of_other_tenants_are_not_counted(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
-        machine.traffics.start_counting("run-1", "acme")
+        machine.counters.start_counting("run-1", "acme")
         for exchange in (succeeded(1, run=None), succeeded(2, run="run-2"), succeeded(3, tenant="somebody else")):
-            machine.traffics.begin_exchange(exchange)
-            machine.over(exchange)
-        assert machine.traffics.traffic_of("run-1") == machine.traffics.traffic_of("run-2") == ModelUsage()
+            machine.counters.begin_exchange(exchange)
+            machine.finish_exchange(exchange)
+        assert machine.counters.traffic_of("run-1") == machine.counters.traffic_of("run-2") == ModelUsage()
 
 
 async def test_waiters_are_woken_by_changes(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
-        traffics = machine.traffics
-        traffics.start_counting("run-1", "acme")
-        waiting = [asyncio.create_task(traffics.wait_for_change("run-1", after)) for after in (None, ModelUsage())]
+        counters = machine.counters
+        counters.start_counting("run-1", "acme")
+        waiting = [asyncio.create_task(counters.wait_for_change("run-1", after)) for after in (None, ModelUsage())]
         await asyncio.sleep(0)
         exchange = succeeded(1)
-        traffics.begin_exchange(exchange)
+        counters.begin_exchange(exchange)
         async with asyncio.timeout(5):
             assert [(await each).under_way for each in waiting] == [1, 1]
-            assert (await traffics.wait_for_change("run-1", ModelUsage())).under_way == 1  # It is another already.
-            last = asyncio.create_task(traffics.wait_for_change("run-1"))
+            assert (await counters.wait_for_change("run-1", ModelUsage())).under_way == 1  # It is another already.
+            last = asyncio.create_task(counters.wait_for_change("run-1"))
             await asyncio.sleep(0)
             assert not last.done()
-            traffics.stop_counting("run-1")
+            counters.stop_counting("run-1")
             assert (await last).under_way == 1
-        machine.over(exchange)
-        assert traffics.traffic_of("run-1") == ModelUsage()
+        machine.finish_exchange(exchange)
+        assert counters.traffic_of("run-1") == ModelUsage()
 
 
 async def test_waiting_for_an_unwatched_run(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
-        traffics = machine.traffics
-        early = asyncio.create_task(traffics.wait_for_change("run-1", ModelUsage()))
+        counters = machine.counters
+        early = asyncio.create_task(counters.wait_for_change("run-1", ModelUsage()))
         await asyncio.sleep(0)
-        traffics.start_counting("run-2", "acme")
-        traffics.start_counting("run-1", "acme")
+        counters.start_counting("run-2", "acme")
+        counters.start_counting("run-1", "acme")
         await asyncio.sleep(0.01)
         assert not early.done()
-        traffics.begin_exchange(succeeded(1))
+        counters.begin_exchange(succeeded(1))
         async with asyncio.timeout(5):
             assert (await early).under_way == 1
 
 
 async def test_resumed_run_has_its_earlier_requests(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
-        machine.traffics.start_counting("run-1", "acme")
-        machine.over(succeeded(1))
-        machine.traffics.stop_counting("run-1")
-        machine.over(succeeded(2))
-        assert (await machine.traffics.resume_counting("run-1", "acme")).requests == 2
+        machine.counters.start_counting("run-1", "acme")
+        machine.finish_exchange(succeeded(1))
+        machine.counters.stop_counting("run-1")
+        machine.finish_exchange(succeeded(2))
+        assert (await machine.counters.resume_counting("run-1", "acme")).requests == 2
 
 
 async def test_restarted_server_continues_counting(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
-        machine.traffics.start_counting("run-1", "acme")
+        machine.counters.start_counting("run-1", "acme")
         for exchange in (
             succeeded(1, provider_model="old", provider_kind="replay"),
             failed(2),
             succeeded(3),
             failed(4),
         ):
-            machine.over(exchange)
-        machine.over(succeeded(5, run="run-2"))
-        before = machine.traffics.traffic_of("run-1")
+            machine.finish_exchange(exchange)
+        machine.finish_exchange(succeeded(5, run="run-2"))
+        before = machine.counters.traffic_of("run-1")
     async with server(tmp_path) as machine:
-        found = await machine.traffics.resume_counting("run-1", "acme")
+        found = await machine.counters.resume_counting("run-1", "acme")
         assert found.model_copy(update={"last_at": NOW}) == before
         assert found.last_at is not None and START < found.last_at < NOW
-        assert await machine.traffics.resume_counting("run-1", "acme") == found
-        machine.over(succeeded(6, provider_model="new"))
-        now = machine.traffics.traffic_of("run-1")
+        assert await machine.counters.resume_counting("run-1", "acme") == found
+        machine.finish_exchange(succeeded(6, provider_model="new"))
+        now = machine.counters.traffic_of("run-1")
         assert (now.requests, now.model, now.last_error) == (5, "new", "trouble 4")
 
 
 async def test_queued_and_concurrent_requests_are_counted_once(tmp_path: Path) -> None:
     async with server(tmp_path) as machine:
         early, late = succeeded(1), succeeded(2)
-        machine.traffics.begin_exchange(early)
-        machine.traffics.begin_exchange(late)
-        machine.over(early)
+        machine.counters.begin_exchange(early)
+        machine.counters.begin_exchange(late)
+        machine.finish_exchange(early)
         assert machine.archive.waiting_bytes
-        opening = asyncio.create_task(machine.traffics.resume_counting("run-1", "acme"))
+        opening = asyncio.create_task(machine.counters.resume_counting("run-1", "acme"))
         await asyncio.sleep(0)
-        machine.over(late)
+        machine.finish_exchange(late)
         third = succeeded(3)
-        machine.traffics.begin_exchange(third)
+        machine.counters.begin_exchange(third)
         async with asyncio.timeout(5):
             assert (await opening).requests == 2
-        machine.over(third)
-        assert (machine.traffics.traffic_of("run-1").requests, machine.traffics.traffic_of("run-1").under_way) == (3, 0)
+        machine.finish_exchange(third)
+        assert (machine.counters.traffic_of("run-1").requests, machine.counters.traffic_of("run-1").under_way) == (3, 0)
 
 
 async def test_exchange_archived_before_its_end_is_counted_once(tmp_path: Path) -> None:
     async with server(tmp_path, durability="strict") as machine:
         exchange = succeeded(1)
         await machine.archive.write_now(exchange)
-        assert (await machine.traffics.resume_counting("run-1", "acme")).requests == 1
-        machine.traffics.end_exchange(exchange)
-        assert machine.traffics.traffic_of("run-1").requests == 1
+        assert (await machine.counters.resume_counting("run-1", "acme")).requests == 1
+        machine.counters.end_exchange(exchange)
+        assert machine.counters.traffic_of("run-1").requests == 1
 
 
 async def test_without_an_archive_earlier_requests_come_from_the_ledger(tmp_path: Path) -> None:
     async with server(tmp_path, enabled=False) as machine:
         for exchange in (succeeded(1), succeeded(2), failed(3)):
-            machine.over(exchange)
+            machine.finish_exchange(exchange)
     async with server(tmp_path, enabled=False) as machine:
-        machine.over(succeeded(4))
-        opening = asyncio.create_task(machine.traffics.resume_counting("run-1", "acme", "sb-1"))
+        machine.finish_exchange(succeeded(4))
+        opening = asyncio.create_task(machine.counters.resume_counting("run-1", "acme", "sb-1"))
         await asyncio.sleep(0)
-        machine.over(succeeded(5))
+        machine.finish_exchange(succeeded(5))
         found = await opening
         assert (found.requests, found.failed, found.input_tokens, found.output_tokens) == (5, 1, 40, 8)
         assert (found.cost, found.model) == (1.0, "m-1")

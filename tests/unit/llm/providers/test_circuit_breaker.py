@@ -1,4 +1,4 @@
-"""An upstream that keeps failing is left alone for a while."""
+"""An upstream that keeps failing gets no requests for a while."""
 
 from __future__ import annotations
 

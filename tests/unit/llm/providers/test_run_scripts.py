@@ -98,7 +98,7 @@ def test_script_is_removed_with_its_run() -> None:
     first = known.resolve("script-run-1", OWNER)
     known.run_scripts.add("run-1", HELLO_SCRIPT, "acme")
     again = known.resolve("script-run-1", OWNER)
-    assert again.provider is first.provider and again.circuit is first.circuit  # It goes on where it was.
+    assert again.provider is first.provider and again.circuit is first.circuit  # The script continues at its position.
     known.run_scripts.add("run-1", "turns: [{say: Bye.}]", "acme")
     assert known.resolve("script-run-1", OWNER).provider is not first.provider
     known.run_scripts.remove("run-1")
@@ -119,7 +119,7 @@ def test_model_lists_do_not_contain_run_scripts() -> None:
     known = routes(providers={"one": {"kind": "openai"}}, models={"fast": "one/m", "script-*": "one/*"})
     for number in range(100):
         known.run_scripts.add(f"run-{number}", HELLO_SCRIPT)
-    # What a server's own pattern serves, others still get.
+    # Other callers still get the models of a server's own pattern.
     assert known.resolve("script-run-1").provider.name == "one"
     assert known.resolve("script-run-1", OWNER).provider.kind == "script"
 

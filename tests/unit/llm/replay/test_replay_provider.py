@@ -57,7 +57,9 @@ WORK = """
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 
 
-async def exchanged(request: ModelRequest, format: str = "anthropic", *, id: str = "", turns: str = WORK) -> Exchange:
+async def recorded_exchange(
+    request: ModelRequest, format: str = "anthropic", *, id: str = "", turns: str = WORK
+) -> Exchange:
     """Return the exchange of a request that a scripted model has answered."""
     provider_request = ask(request, format)
     answered = await script(turns).send(provider_request)
@@ -79,9 +81,9 @@ async def exchanged(request: ModelRequest, format: str = "anthropic", *, id: str
 
 async def conversation(format: str = "anthropic", *, stream: bool, prompt: str = "Do it.") -> list[Exchange]:
     request = start_conversation(prompt, stream=stream)
-    first = await exchanged(request, format)
+    first = await recorded_exchange(request, format)
     answer = read(format, b"".join(data for _, data in first.response), stream)
-    return [first, await exchanged(continue_conversation(request, answer, "a.txt"), format)]
+    return [first, await recorded_exchange(continue_conversation(request, answer, "a.txt"), format)]
 
 
 def write(path: Path, *exchanges: Exchange) -> RecordingFileSource:
@@ -91,7 +93,7 @@ def write(path: Path, *exchanges: Exchange) -> RecordingFileSource:
     return RecordingFileSource(path)
 
 
-def again(exchange: Exchange, **changes: object) -> ProviderRequest:
+def repeated_request(exchange: Exchange, **changes: object) -> ProviderRequest:
     provider_request = ProviderRequest(
         exchange.format, "generate", exchange.model, exchange.request, exchange.stream, CALLER
     )
@@ -104,7 +106,7 @@ async def test_same_request_gets_recorded_bytes_and_pieces(tmp_path: Path, forma
     exchanges = await conversation(format, stream=stream)
     provider = ReplayProvider("r", write(tmp_path / "a.jsonl.zst", *exchanges))
     for exchange in exchanges:
-        answered = await provider.send(again(exchange))
+        answered = await provider.send(repeated_request(exchange))
         assert answered.status == 200
         assert (b"x-paddock-replay", exchange.id.encode()) in answered.headers
         assert await received(answered) == [data for _, data in exchange.response]
@@ -136,13 +138,13 @@ async def test_gemini_streams_use_the_requested_form(tmp_path: Path, array: bool
 
 
 async def test_failures_are_replayed_if_nothing_else_is_recorded(tmp_path: Path) -> None:
-    failed = await exchanged(start_conversation(), "openai-chat", turns="- fail: {status: 429, message: Slow}")
+    failed = await recorded_exchange(start_conversation(), "openai-chat", turns="- fail: {status: 429, message: Slow}")
     failed.outcome = ExchangeOutcome.FAILED
     provider = ReplayProvider("r", write(tmp_path / "a.jsonl", failed))
     answered = await provider.send(ask(start_conversation(), "anthropic"))
     assert answered.status == 429
     assert json.loads(await answered.read())["error"]["type"] == "rate_limit_error"
-    fine = await exchanged(start_conversation(), "openai-chat", id="fine")
+    fine = await recorded_exchange(start_conversation(), "openai-chat", id="fine")
     provider = ReplayProvider("r", write(tmp_path / "a.jsonl", fine))
     for _ in range(3):
         assert (
@@ -160,7 +162,7 @@ async def test_truncated_answer_is_replayed_truncated(tmp_path: Path, format: st
 
 
 async def test_several_answers_are_replayed_in_turn(tmp_path: Path) -> None:
-    both = [await exchanged(start_conversation(), id=name, turns=f"- say: {name}") for name in ("one", "two")]
+    both = [await recorded_exchange(start_conversation(), id=name, turns=f"- say: {name}") for name in ("one", "two")]
     provider = ReplayProvider("r", write(tmp_path / "a.jsonl", *both))
     assert [text_of(await get_whole_answer(provider, start_conversation())) for _ in range(3)] == ["one", "two", "one"]
     other = ModelCaller("tenant", "other key")
@@ -175,7 +177,7 @@ async def test_recorded_timing_is_replayed(tmp_path: Path, stream: bool) -> None
     source = write(tmp_path / "a.jsonl", first)
     for timing, least, most in (("recorded", 0.1, 5.0), ("instant", 0.0, 0.09)):
         started = time.monotonic()
-        answered = await ReplayProvider("r", source, timing=timing).send(again(first))  # type: ignore[arg-type]
+        answered = await ReplayProvider("r", source, timing=timing).send(repeated_request(first))  # type: ignore[arg-type]
         assert time.monotonic() - started >= least / 2
         assert len(await received(answered)) == 2
         assert least <= time.monotonic() - started < most
@@ -192,9 +194,9 @@ def in_directory(directory: str, *, stream: bool) -> ModelRequest:
 async def test_calls_follow_the_client_to_another_directory(tmp_path: Path, format: str, stream: bool) -> None:
     turns = "- [{say: In /old/place.}, {shell: 'cat {{ directory }}/a /old/placebo'}]\n- say: Done here."
     request = in_directory("/old/place", stream=stream)
-    first = await exchanged(request, format, turns=turns)
+    first = await recorded_exchange(request, format, turns=turns)
     answer = read(format, b"".join(data for _, data in first.response), stream)
-    second = await exchanged(continue_conversation(request, answer), format, turns=turns)
+    second = await recorded_exchange(continue_conversation(request, answer), format, turns=turns)
     provider = ReplayProvider("r", write(tmp_path / "a.jsonl", first, second))
     request = in_directory("/new", stream=stream)
     answer = await get_whole_answer(provider, request, format)
@@ -208,7 +210,7 @@ async def test_calls_follow_the_client_to_another_directory(tmp_path: Path, form
 # What counts as the same
 
 
-def varied(text: str, *, directory: str = "/w", day: str = "2026-11-15", call: str = "c1") -> ModelRequest:
+def sample_request(text: str, *, directory: str = "/w", day: str = "2026-11-15", call: str = "c1") -> ModelRequest:
     return ModelRequest(
         "some-model",
         [
@@ -233,8 +235,8 @@ def key(request: ModelRequest) -> bytes:
 
 
 def test_dates_directories_and_ids_are_ignored() -> None:
-    one = varied("Go")
-    two = varied("Go", directory="/home/me/other", day="December 3, 2027", call="call_9f8e")
+    one = sample_request("Go")
+    two = sample_request("Go", directory="/home/me/other", day="December 3, 2027", call="call_9f8e")
     assert key(one) == key(two)
     changed = replace(one, model="m2", stream=True, temperature=1.0, max_tokens=5, seed=3, user="me", tools=[
         replace(BASH, description="Runs."),
@@ -242,15 +244,15 @@ def test_dates_directories_and_ids_are_ignored() -> None:
     changed.messages[2].parts.insert(0, ModelThinking("Hm", "seal"))
     changed.messages[1].parts.append(ModelText(" ", cached=True))
     assert key(one) == key(changed)
-    reordered = varied("Go")
+    reordered = sample_request("Go")
     reordered.messages[2].parts[0] = ModelToolCall("x", "Bash", '{"a":1,"command":"ls /w"}')
     assert key(one) == key(reordered)
 
 
 def test_texts_calls_and_tools_are_significant() -> None:
-    one = varied("Go on 2026-11-15")
+    one = sample_request("Go on 2026-11-15")
     others = [
-        varied("Go on 2026-11-16"),
+        sample_request("Go on 2026-11-16"),
         replace(one, tools=[]),
         replace(one, json_mode=True),
         replace(one, messages=one.messages[:-1]),
@@ -278,32 +280,34 @@ def test_request_matches_itself(role_texts: list[tuple[MessageRole, str]]) -> No
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        (varied("Stop"), "message 1 (user) differs: 'Stop', recorded 'Go'"),
-        (replace(varied("Go"), messages=varied("Go").messages[:2]), "the recorded request goes on"),
+        (sample_request("Stop"), "message 1 (user) differs: 'Stop', recorded 'Go'"),
+        (replace(sample_request("Go"), messages=sample_request("Go").messages[:2]), "the recorded request goes on"),
         (
             replace(
-                varied("Go"), messages=[*varied("Go").messages, ModelMessage(MessageRole.ASSISTANT, [ModelText("Hm")])]
+                sample_request("Go"),
+                messages=[*sample_request("Go").messages, ModelMessage(MessageRole.ASSISTANT, [ModelText("Hm")])],
             ),
             "message 4 (assistant) has no counterpart",
         ),
         (
             replace(
-                varied("Go"),
-                messages=[ModelMessage(MessageRole.SYSTEM, [ModelText("Shout.")]), *varied("Go").messages[1:]],
+                sample_request("Go"),
+                messages=[ModelMessage(MessageRole.SYSTEM, [ModelText("Shout.")]), *sample_request("Go").messages[1:]],
             ),
             "message 2 (assistant) differs: ",
         ),
         (
             replace(
-                varied("Go"), messages=[*varied("Go").messages, ModelMessage(MessageRole.SYSTEM, [ModelText("Shout.")])]
+                sample_request("Go"),
+                messages=[*sample_request("Go").messages, ModelMessage(MessageRole.SYSTEM, [ModelText("Shout.")])],
             ),
             "the system prompt differs: the recording has no 'Shout.'",
         ),
-        (replace(varied("Go"), tools=[replace(BASH, name="Sh")]), "the tools differ: new Sh; missing Bash"),
+        (replace(sample_request("Go"), tools=[replace(BASH, name="Sh")]), "the tools differ: new Sh; missing Bash"),
     ],
 )
 def test_differences_are_described(changed: ModelRequest, expected: str) -> None:
-    assert expected in describe_request_difference(changed, varied("Go"))
+    assert expected in describe_request_difference(changed, sample_request("Go"))
 
 
 # Misses
@@ -335,7 +339,7 @@ async def test_a_miss_goes_to_a_live_model_and_is_recorded(tmp_path: Path) -> No
         await provider.send(ask(start_conversation()))
     assert caught.value.model == "live"
     assert "no conversation is recorded yet" in caught.value.reason
-    exchange = await exchanged(start_conversation(), id="live-1")
+    exchange = await recorded_exchange(start_conversation(), id="live-1")
     assert await provider.record(exchange)
     assert text_of(await get_whole_answer(provider, start_conversation())) == "I will look at it now."
     assert read_recording(tmp_path / "new.jsonl") == [to_recorded_exchange(exchange)]
@@ -391,10 +395,10 @@ async def test_sequence_answers_any_request(tmp_path: Path) -> None:
 
 async def test_conversations_of_a_sequence_are_assigned_in_order(tmp_path: Path) -> None:
     first = [
-        await exchanged(start_conversation("a"), id="1", turns="- say: A"),
-        await exchanged(start_conversation("b"), id="2", turns="- say: B"),
+        await recorded_exchange(start_conversation("a"), id="1", turns="- say: A"),
+        await recorded_exchange(start_conversation("b"), id="2", turns="- say: B"),
     ]
-    title = await exchanged(start_conversation("title", []), id="3", turns="- say: Title")
+    title = await recorded_exchange(start_conversation("title", []), id="3", turns="- say: Title")
     provider = ReplayProvider("r", write(tmp_path / "a.jsonl", title, *first), match="sequence")
     assert [
         text_of(await get_whole_answer(provider, start_conversation(prompt))) for prompt in ("x", "y", "x", "b")
@@ -403,16 +407,20 @@ async def test_conversations_of_a_sequence_are_assigned_in_order(tmp_path: Path)
 
 
 async def test_a_sequence_without_such_a_conversation_misses(tmp_path: Path) -> None:
-    provider = ReplayProvider("r", write(tmp_path / "a.jsonl", await exchanged(start_conversation())), match="sequence")
+    provider = ReplayProvider(
+        "r", write(tmp_path / "a.jsonl", await recorded_exchange(start_conversation())), match="sequence"
+    )
     answered = await provider.send(ask(start_conversation("title", [])))
     assert b"no conversation without tools is recorded" in await answered.read()
 
 
 async def test_failure_and_retry_are_replayed_in_sequence(tmp_path: Path) -> None:
-    failed = await exchanged(start_conversation(), id="1", turns="- fail: 500")
+    failed = await recorded_exchange(start_conversation(), id="1", turns="- fail: 500")
     failed.outcome = ExchangeOutcome.FAILED
     provider = ReplayProvider(
-        "r", write(tmp_path / "a.jsonl", failed, await exchanged(start_conversation(), id="2")), match="sequence"
+        "r",
+        write(tmp_path / "a.jsonl", failed, await recorded_exchange(start_conversation(), id="2")),
+        match="sequence",
     )
     assert [(await provider.send(ask(start_conversation()))).status for _ in range(4)] == [500, 200, 500, 200]
 
@@ -439,7 +447,7 @@ async def test_growing_archive_is_replayed_to_its_tenant() -> None:
     archive = Archive()
     provider = new_replay_provider("r", ProviderConfig(kind="replay"), archive)
     assert (await provider.send(ask(start_conversation()))).status == 404
-    exchange = await exchanged(start_conversation())
+    exchange = await recorded_exchange(start_conversation())
     archive.kept["tenant"] = [to_recorded_exchange(exchange)]
     assert text_of(await get_whole_answer(provider, start_conversation())) == "I will look at it now."
     stranger = ModelCaller("stranger", "key")
@@ -452,7 +460,7 @@ async def test_growing_archive_is_replayed_to_its_tenant() -> None:
 
 async def test_replayed_exchanges_are_not_replayed() -> None:
     archive = Archive()
-    exchange = replace(await exchanged(start_conversation()), provider_kind="replay")
+    exchange = replace(await recorded_exchange(start_conversation()), provider_kind="replay")
     archive.kept["tenant"] = [to_recorded_exchange(exchange)]
     assert (await ReplayProvider("r", archive).send(ask(start_conversation()))).status == 404
 
@@ -460,7 +468,7 @@ async def test_replayed_exchanges_are_not_replayed() -> None:
 async def test_index_drops_the_oldest() -> None:
     index = RecordedExchangeIndex(RequestMatcher(), max_entries=3)
     exchanges = [
-        to_recorded_exchange(await exchanged(start_conversation(f"prompt {number}"), id=f"e{number}"))
+        to_recorded_exchange(await recorded_exchange(start_conversation(f"prompt {number}"), id=f"e{number}"))
         for number in range(6)
     ]
     for exchange in exchanges:

@@ -24,7 +24,7 @@ PATH = Path("demo.yaml")
 EXAMPLES = Path(__file__).parents[4] / "examples" / "scripts"
 
 
-def complaint(text: str) -> str:
+def error_for(text: str) -> str:
     with pytest.raises(ConfigError) as caught:
         parse_script(text, PATH)
     return caught.value.message
@@ -96,7 +96,7 @@ def test_a_list_is_a_script_of_turns() -> None:
     ],
 )
 def test_an_invalid_script_is_reported_with_line_and_fix(text: str, expected: str) -> None:
-    assert expected in complaint(text)
+    assert expected in error_for(text)
 
 
 def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:

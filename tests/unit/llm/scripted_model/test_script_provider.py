@@ -304,10 +304,10 @@ async def test_a_side_call_for_json_gets_a_sample_of_its_schema() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), st.text(max_size=20)), max_size=12))
-def test_any_conversation_gets_an_answer(messages: list[tuple[str, str]]) -> None:
+def test_any_conversation_gets_an_answer(role_texts: list[tuple[str, str]]) -> None:
     messages = [
         ModelMessage(MessageRole.USER, [ModelText("Go")]),
-        *(ModelMessage(MessageRole(role), [ModelText(text)]) for role, text in messages),
+        *(ModelMessage(MessageRole(role), [ModelText(text)]) for role, text in role_texts),
     ]
     request = ModelRequest("m", messages, tools=[BASH], max_tokens=9)
     body = FORMATS["openai-chat"].write_request(request)
@@ -434,20 +434,22 @@ async def test_operations_unknown_to_a_format_are_not_found(operation: str) -> N
     json.loads(await answered.read())
 
 
-async def embedded(format: str, body: dict[str, Any]) -> Any:
+async def get_embeddings(format: str, body: dict[str, Any]) -> Any:
     answered = await script(WORK).send(ProviderRequest(format, "embed", "m", json.dumps(body).encode(), False, CALLER))
     assert answered.status == 200
     return json.loads(await answered.read())
 
 
 async def test_embeddings_have_the_requested_shape() -> None:
-    [one, two] = (await embedded("openai-chat", {"input": ["a", "b"], "dimensions": 8}))["data"]
+    [one, two] = (await get_embeddings("openai-chat", {"input": ["a", "b"], "dimensions": 8}))["data"]
     assert len(one["embedding"]) == 8
     assert one["embedding"] != two["embedding"]
-    [packed] = (await embedded("openai-chat", {"input": "a", "encoding_format": "base64", "dimensions": 8}))["data"]
+    [packed] = (await get_embeddings("openai-chat", {"input": "a", "encoding_format": "base64", "dimensions": 8}))[
+        "data"
+    ]
     assert len(base64.b64decode(packed["embedding"])) == 32
-    single = await embedded("gemini", {"content": {"parts": [{"text": "a"}]}})
-    several = await embedded("gemini", {"requests": [{"content": {"parts": [{"text": "a"}]}}]})
+    single = await get_embeddings("gemini", {"content": {"parts": [{"text": "a"}]}})
+    several = await get_embeddings("gemini", {"requests": [{"content": {"parts": [{"text": "a"}]}}]})
     assert several["embeddings"] == [single["embedding"]]
     body = b'{"input": "a", "dimensions": 100000000}'
     assert (await script(WORK).send(ProviderRequest("openai-chat", "embed", "m", body, False, CALLER))).status == 400
