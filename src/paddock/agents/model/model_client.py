@@ -85,7 +85,7 @@ class LlmProxyClient(HttpClient):
     async def stream_reply(
         self, key: str, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = ()
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Stream the model's reply; the last event is `StreamFinished`. Raises `ModelError`."""
+        """Stream the model's reply; the last event is `AnswerStreamFinished`. Raises `ModelError`."""
         body: dict[str, Any] = {
             "model": model,
             "messages": messages,

@@ -139,7 +139,7 @@ async def run_archive_writer(sock: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=sock, limit=READ_AHEAD_BYTES)
     command = await read_writer_command(reader)
     if not isinstance(command, StartWriterCommand):
-        raise TypeError("the first message must be StartWriter")
+        raise TypeError("the first message must be StartWriterCommand")
     settings = ArchiveConfig.model_validate_json(command.settings)
     if settings.durability != "strict":
         os.nice(WRITER_NICENESS)
