@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from paddock.sandbox.images import ImageStore
     from paddock.store.database import Store
 
-ROUTE_MODULES = {
+READ_ONLY_ROUTE_MODULES = {
     "events": "admin.event_routes",
     "exchanges": "llm.exchanges",
     "keys": "admin.key_routes",
@@ -44,8 +44,8 @@ ROUTE_MODULES = {
     "sandboxes/events": "admin.event_routes",
     "sandboxes/recordings": "live.recordings",
     "sessions": "sessions.session_routes",
-    "sessions/approvals": "sessions.approvals",
-    "sessions/files": "sessions.session_files",
+    "sessions.approval_routes": "sessions.approvals",
+    "sessions/files": "sessions.session_file_routes",
     "snapshots": "sandboxes.snapshot_routes",
     "usage": "llm.usage",
 }
@@ -117,7 +117,7 @@ class ReadOnlyApi:
 
     def _app(self, path: str) -> ASGIApp:
         _, version, *parts = path.split("/")
-        name = ROUTE_MODULES.get("/".join(parts[0:3:2])) or ROUTE_MODULES.get(parts[0])
+        name = READ_ONLY_ROUTE_MODULES.get("/".join(parts[0:3:2])) or READ_ONLY_ROUTE_MODULES.get(parts[0])
         if version != "v1" or name is None:
             raise NotFound(f"{path} needs a running server")
         if name not in self._apps:

@@ -16,7 +16,7 @@ import pytest
 
 from paddock.cli.connection.server_address import has_running_server
 from paddock.cli.connection.server_finder import SERVER_LOG_NAME, find_responding_server
-from paddock.cli.output.agent_text import clean_text
+from paddock.cli.output.agent_text import clean_terminal_text
 from tests.e2e.cli_driver import COMMAND, SECONDS, Paddock, Server
 from tests.support.server import eventually
 
@@ -344,7 +344,7 @@ def test_on_a_terminal_the_run_is_live_and_its_report_framed(alone: Paddock, tas
     text = shown.decode()
     assert "\x1b[31mred" not in text and "\x1b[?25h" in text  # the cursor is given back
     assert "starting a temporary server" in text
-    text = clean_text(text)
+    text = clean_terminal_text(text)
     assert "╭─ hello " in text and "╭─ report.md " in text and "hello world" in text
     assert "│ a red word" in text
 

@@ -12,7 +12,15 @@ import typer
 
 from paddock.cli.framework.command_registration import HELP_WIDTH
 from paddock.cli.framework.command_table import COMMANDS, SUMMARIES
-from paddock.cli.output.errors import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, exit_code_for, print_error, report_error
+from paddock.cli.output.errors import (
+    EXIT_BROKEN_PIPE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE_ERROR,
+    exit_code_for,
+    print_error,
+    report_error,
+)
 
 _HELP = """\
 Run AI agents in sandboxes and see what they do.
@@ -71,9 +79,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of our output is gone: discard what is still buffered.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return EXIT_BROKEN_PIPE
     except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except typer.Exit as done:
         return done.exit_code
     except Exception as error:
@@ -98,7 +106,7 @@ def _report_usage_error(error: Exception, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(f"{error.format_message()}\n")  # type: ignore[attr-defined]
-        return USAGE
+        return EXIT_USAGE_ERROR
     path = getattr(context, "command_path", "paddock")
     message = _describe_wrong_value(error)
     if message is None:
@@ -108,7 +116,7 @@ def _report_usage_error(error: Exception, as_json: bool) -> int:
     if path.endswith("sandbox exec") and "option" in message:
         hint = "put the options of the inner command after --, for example: paddock sandbox exec SANDBOX -- ls -l"
     print_error("USAGE", message, hint, as_json=as_json)
-    return getattr(error, "exit_code", FAILED)
+    return getattr(error, "exit_code", EXIT_FAILED)
 
 
 def _describe_wrong_value(error: Exception) -> str | None:

@@ -13,7 +13,7 @@ from paddock.cli.connection.data_directory import create_data_directory
 from paddock.cli.connection.server_address import has_running_server, running_server_url
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
-from paddock.cli.output.errors import FAILED
+from paddock.cli.output.errors import EXIT_FAILED
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def check_machine(
     healthy = all(finding.ok or not finding.required for finding in found)
     if cli.as_json:
         cli.out.print_json({"healthy": healthy, "findings": [finding.model_dump(mode="json") for finding in found]})
-        return 0 if healthy else FAILED
+        return 0 if healthy else EXIT_FAILED
     cli.out.print_table(
         ["", "CHECK", "FOUND"],
         [[_finding_mark(finding), finding.check, _finding_text(finding)] for finding in found],
@@ -61,7 +61,7 @@ async def check_machine(
         )
     else:
         cli.out.print_line("\nAll checks passed.")
-    return 0 if healthy else FAILED
+    return 0 if healthy else EXIT_FAILED
 
 
 @contextmanager

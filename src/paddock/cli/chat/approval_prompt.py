@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from paddock.cli.output.agent_text import clean_line, clean_text
+from paddock.cli.output.agent_text import clean_terminal_line, clean_terminal_text
 from paddock.cli.output.formatting import sanitize_text
 
 AskForLine = Callable[[str], Awaitable[str]]
@@ -32,16 +32,16 @@ _EFFECT_WORDS = {
 def describe_approval(approval: Mapping[str, Any]) -> str:
     """Describe an approval in full, so that nothing is approved unseen."""
     if approval.get("type") == "question":
-        lines = [clean_text(str(approval.get("question") or ""))]
+        lines = [clean_terminal_text(str(approval.get("question") or ""))]
         for number, choice in enumerate(approval.get("choices") or [], 1):
-            lines.append(f"  {number}) {clean_line(str(choice.get('label')))}")
+            lines.append(f"  {number}) {clean_terminal_line(str(choice.get('label')))}")
         return "\n".join(lines)
     lines = [f"The agent wants to use {escape_invisible_characters(str(approval.get('name')), '')}:"]
     if summary := approval.get("summary"):
         lines.append(f"  {escape_invisible_characters(str(summary.get('text')), '')}")
         lines.append(f"  [{', '.join(_EFFECT_WORDS.get(each, str(each)) for each in summary.get('effects') or ())}]")
     if agent_words := (summary or {}).get("agent_words") or approval.get("question"):
-        lines.append(f"  the agent says: {clean_line(str(agent_words))}")
+        lines.append(f"  the agent says: {clean_terminal_line(str(agent_words))}")
     for name, value in (approval.get("arguments") or {}).items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         first_line, *more_lines = escape_invisible_characters(text).split("\n")

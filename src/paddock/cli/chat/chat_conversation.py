@@ -21,11 +21,11 @@ from paddock.cli.chat.chat_views import ChatView, JsonChatView, PlainChatView, T
 from paddock.cli.chat.line_editor import LineEditor
 from paddock.cli.chat.session_commands import SESSIONS_PATH, find_session_id, session_api_path
 from paddock.cli.chat.slash_commands import SLASH_COMMAND_HELP, run_slash_command
-from paddock.cli.connection.reconnecting_client import ReconnectingClient, follow_events
+from paddock.cli.connection.reconnecting_client import ReconnectingClient, follow_server_events
 from paddock.cli.connection.server_client import ServerClient
 from paddock.cli.connection.server_finder import ServerFinder
 from paddock.cli.framework.context import CliContext
-from paddock.cli.output.errors import FAILED, INTERRUPTED, CliError, RequestRefused, UsageError
+from paddock.cli.output.errors import EXIT_FAILED, EXIT_INTERRUPTED, CliError, RequestRefused, UsageError
 
 WAITING_EXIT_CODE = 3
 """Exit code while an approval is pending."""
@@ -111,7 +111,7 @@ class ChatConversation:
         if state == "waiting":
             self._view.print_note(f"an approval is pending; decide with: paddock chat --resume {self._session}")
             return WAITING_EXIT_CODE
-        return 0 if state == "done" else INTERRUPTED if state == "left" else FAILED
+        return 0 if state == "done" else EXIT_INTERRUPTED if state == "left" else EXIT_FAILED
 
     async def chat_until_quit(self, content: Sequence[Mapping[str, Any]], line_editor: LineEditor) -> int:
         """Chat until the user exits."""
@@ -293,7 +293,7 @@ class ChatConversation:
 
     async def _queue_events(self, after: int) -> None:
         try:
-            async for event in follow_events(self._client, session_api_path(self._session, "/events"), after):
+            async for event in follow_server_events(self._client, session_api_path(self._session, "/events"), after):
                 self._events.put_nowait(event)
         except CliError as error:
             self._events.put_nowait(error)

@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
 
-from paddock.cli.output.agent_text import clean_line, clean_text, summarize_arguments
+from paddock.cli.output.agent_text import clean_terminal_line, clean_terminal_text, summarize_tool_arguments
 from paddock.cli.output.command_output import CommandOutput
 
 RESULT_LINES = 6
@@ -56,7 +56,7 @@ class JsonChatView:
         return nullcontext()
 
     def print_note(self, text: str, style: str = "dim") -> None:
-        sys.stderr.write(f"{clean_text(text)}\n")
+        sys.stderr.write(f"{clean_terminal_text(text)}\n")
 
 
 class PlainChatView(JsonChatView):
@@ -66,14 +66,16 @@ class PlainChatView(JsonChatView):
         data = event.get("data") or {}
         match event.get("type"):
             case "message.ended" if str(data.get("text") or "").strip():
-                self._out.print_line(clean_text(data["text"]).strip())
+                self._out.print_line(clean_terminal_text(data["text"]).strip())
             case "call.ready":
                 call = data.get("call") or {}
                 self.print_note(
-                    f"{clean_line(str(call.get('name')))} {summarize_arguments(call.get('arguments'))}"[:200]
+                    f"{clean_terminal_line(str(call.get('name')))} {summarize_tool_arguments(call.get('arguments'))}"[
+                        :200
+                    ]
                 )
             case "turn.error":
-                self.print_note(f"error: {clean_line(str(data.get('message')))}")
+                self.print_note(f"error: {clean_terminal_line(str(data.get('message')))}")
 
 
 class TerminalChatView:
@@ -104,7 +106,7 @@ class TerminalChatView:
         return _LiveArea(self)
 
     def print_note(self, text: str, style: str = "dim") -> None:
-        self._print(Text(clean_text(text), style=style))
+        self._print(Text(clean_terminal_text(text), style=style))
 
     def show_event(self, event: Mapping[str, Any]) -> None:
         data: Mapping[str, Any] = event.get("data") or {}
@@ -184,13 +186,13 @@ class TerminalChatView:
             return
         text = _join_message_text(message)
         author = "note" if message.get("role") == "note" else str(message.get("by") or "another person")
-        self._print(Text.assemble((f"{clean_line(author)}: ", "bold"), clean_text(text)))
+        self._print(Text.assemble((f"{clean_terminal_line(author)}: ", "bold"), clean_terminal_text(text)))
 
     def _show_decision(self, kind: str, data: Mapping[str, Any]) -> None:
-        name = clean_line(self._calls.get(str(data.get("call_id")), "the call"))
+        name = clean_terminal_line(self._calls.get(str(data.get("call_id")), "the call"))
         state = "expired" if kind == "approval.expired" else str(data.get("state"))
-        by = f" by {clean_line(str(data['by']))}" if data.get("by") else ""
-        reason = f": {clean_line(str(data['reason']))}" if data.get("reason") else ""
+        by = f" by {clean_terminal_line(str(data['by']))}" if data.get("by") else ""
+        reason = f": {clean_terminal_line(str(data['reason']))}" if data.get("reason") else ""
         self.print_note(f"  {name} {state}{by}{reason}"[:300])
 
     def _render_result(self, result: Mapping[str, Any]) -> RenderableType:
@@ -198,7 +200,7 @@ class TerminalChatView:
         lines: list[str] = []
         for part in result.get("content") or []:
             if part.get("type") == "text":
-                lines += clean_text(str(part.get("text") or "")).rstrip().splitlines()
+                lines += clean_terminal_text(str(part.get("text") or "")).rstrip().splitlines()
             else:
                 path = self._locate_file(
                     str(part.get("file")), str(part.get("name") or ""), str(part.get("mime") or "")
@@ -213,14 +215,14 @@ class TerminalChatView:
     def _print_thought(self) -> None:
         thought, self._thought_text = self._thought_text.strip(), ""
         if thought:
-            self._print(Padding(Text(clean_text(thought), style="dim italic"), (0, 0, 1, 2)))
+            self._print(Padding(Text(clean_terminal_text(thought), style="dim italic"), (0, 0, 1, 2)))
 
     def _print_message(self, cut: object) -> None:
         text, self._message_text = self._message_text.strip(), ""
         if text:
             self._print(Padding(_markdown(text), (0, 0, 1, 0)))
         if cut:
-            self.print_note(f"[{clean_line(str(cut))}]")
+            self.print_note(f"[{clean_terminal_line(str(cut))}]")
 
     def _print_finished_blocks(self) -> None:
         """Print finished paragraphs, so that long answers scroll."""
@@ -239,11 +241,11 @@ class TerminalChatView:
     def _render_live_area(self) -> RenderableType:
         parts: list[RenderableType] = []
         if self._thought_text.strip():
-            parts.append(Padding(Text(clean_text(self._thought_text), style="dim italic"), (0, 0, 0, 2)))
+            parts.append(Padding(Text(clean_terminal_text(self._thought_text), style="dim italic"), (0, 0, 0, 2)))
         if self._message_text.strip():
             parts.append(_markdown(self._message_text))
         for output in self._call_output.values():
-            if lines := clean_text(output).rstrip().splitlines()[-RESULT_LINES:]:
+            if lines := clean_terminal_text(output).rstrip().splitlines()[-RESULT_LINES:]:
                 parts.append(Padding(Text("\n".join(lines), style="dim", overflow="fold"), (0, 0, 0, 4)))
         if not self._thought_text.strip() and not self._message_text.strip():
             parts.append(Spinner("dots", Text(f"{self._describe_activity()} (Ctrl-C to stop)", style="dim")))
@@ -252,7 +254,9 @@ class TerminalChatView:
     def _describe_activity(self) -> str:
         """Return the starting sandbox, the running calls, or `thinking`."""
         names = [self._calls.get(call, "") for call in self._call_output]
-        running_names = ", ".join(clean_line(name) for name in names if name and name not in _TOOLS_WITH_OWN_VIEW)
+        running_names = ", ".join(
+            clean_terminal_line(name) for name in names if name and name not in _TOOLS_WITH_OWN_VIEW
+        )
         return self._starting_sandbox or (
             f"running: {running_names[:_MAX_NAMES_CHARACTERS]} …" if running_names else "thinking"
         )
@@ -295,7 +299,7 @@ class _LastLines:
 
 def _markdown(text: str) -> Markdown:
     # No terminal hyperlinks: they could hide an address other than the one shown.
-    return Markdown(clean_text(text), hyperlinks=False)
+    return Markdown(clean_terminal_text(text), hyperlinks=False)
 
 
 def find_last_markdown_block_end(text: str) -> int:
@@ -315,7 +319,7 @@ def find_last_markdown_block_end(text: str) -> int:
 
 def _render_call(name: str, arguments: object) -> RenderableType:
     return Text.assemble(
-        ("⏵ ", "cyan"), (clean_line(name), "bold cyan"), " ", (summarize_arguments(arguments)[:500], "")
+        ("⏵ ", "cyan"), (clean_terminal_line(name), "bold cyan"), " ", (summarize_tool_arguments(arguments)[:500], "")
     )
 
 
@@ -331,7 +335,7 @@ def _describe_starting_sandbox(data: Mapping[str, Any]) -> str:
 def _render_plan(steps: Iterable[Mapping[str, Any]]) -> RenderableType:
     lines = [
         Text(
-            f"  {_PLAN_MARKS.get(str(step.get('state')), '☐')} {clean_line(str(step.get('title')))}",
+            f"  {_PLAN_MARKS.get(str(step.get('state')), '☐')} {clean_terminal_line(str(step.get('title')))}",
             style="dim" if step.get("state") in ("done", "dropped") else "",
         )
         for step in steps
@@ -350,15 +354,14 @@ def print_message_history(out: CommandOutput, messages: Iterable[Mapping[str, An
     """Print past messages in short form."""
     for message in messages:
         role = str(message.get("role"))
-        text = clean_text(_join_message_text(message)).strip()
+        text = clean_terminal_text(_join_message_text(message)).strip()
         if role == "tool":
             first_line, *more_lines = text.splitlines() or ["(no output)"]
             out.print_line(f"    {first_line[:200]}{f'  … {len(more_lines)} more lines' if more_lines else ''}")
             continue
         if text or message.get("cut"):
-            cut = f" [{clean_line(str(message['cut']))}]" if message.get("cut") else ""
+            cut = f" [{clean_terminal_line(str(message['cut']))}]" if message.get("cut") else ""
             out.print_line(f"{role}: {text}{cut}")
         for call in message.get("calls") or []:
-            out.print_line(
-                f"  ⏵ {clean_line(str(call.get('name')))} {summarize_arguments(call.get('arguments'))[:200]}"
-            )
+            arguments = summarize_tool_arguments(call.get("arguments"))[:200]
+            out.print_line(f"  ⏵ {clean_terminal_line(str(call.get('name')))} {arguments}")

@@ -16,7 +16,9 @@ FindServer = Callable[[], Awaitable[ServerClient]]
 """Finds the server again or starts another one, and returns a client of it."""
 
 
-async def follow_events(reach: ReconnectingClient, path: str, after: int = 0) -> AsyncGenerator[dict[str, Any], None]:
+async def follow_server_events(
+    reach: ReconnectingClient, path: str, after: int = 0
+) -> AsyncGenerator[dict[str, Any], None]:
     """Yield past and new events without gaps or duplicates, reconnecting as needed."""
     last_seen = time.monotonic()
     while True:

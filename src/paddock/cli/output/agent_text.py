@@ -29,7 +29,7 @@ _MAIN_ARGUMENTS = (
 """Tool arguments that best describe a call, most descriptive first."""
 
 
-def clean_text(text: str) -> str:
+def clean_terminal_text(text: str) -> str:
     """Remove terminal control sequences and keep what a terminal would finally show."""
     text = _CONTROL_SEQUENCES.sub("", text.replace("\r\n", "\n"))
     # A carriage return overwrites the line, so only the last version is kept.
@@ -37,23 +37,23 @@ def clean_text(text: str) -> str:
     return sanitize_text("\n".join(lines).expandtabs(4))
 
 
-def clean_line(text: str) -> str:
-    return " ".join(clean_text(text).split())
+def clean_terminal_line(text: str) -> str:
+    return " ".join(clean_terminal_text(text).split())
 
 
-def summarize_arguments(arguments: object) -> str:
+def summarize_tool_arguments(arguments: object) -> str:
     """Return a tool's arguments on one line: the most descriptive one, or all of them."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
         except ValueError:
-            return clean_line(str(arguments))
+            return clean_terminal_line(str(arguments))
     if not isinstance(arguments, Mapping):
-        return "" if arguments is None else clean_line(json.dumps(arguments, ensure_ascii=False, default=str))
+        return "" if arguments is None else clean_terminal_line(json.dumps(arguments, ensure_ascii=False, default=str))
     for name in _MAIN_ARGUMENTS:
         if isinstance(arguments.get(name), str) and arguments[name].strip():
-            return clean_line(arguments[name])
-    return clean_line(" ".join(f"{name}={_argument_text(value)}" for name, value in arguments.items()))
+            return clean_terminal_line(arguments[name])
+    return clean_terminal_line(" ".join(f"{name}={_argument_text(value)}" for name, value in arguments.items()))
 
 
 def _argument_text(value: object) -> str:

@@ -9,12 +9,12 @@ from typing import Any, TextIO
 from paddock.cli.output.formatting import sanitize_lines, sanitize_text
 from paddock.errors import PaddockError
 
-FAILED = 1
-USAGE = 2
-PADDOCK_FAILED = 125
+EXIT_FAILED = 1
+EXIT_USAGE_ERROR = 2
+EXIT_PADDOCK_FAILED = 125
 """Exit code of `exec` and `shell` if Paddock fails and not the command; the same as Docker's."""
-INTERRUPTED = 130
-BROKEN_PIPE = 141
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
 
 
 class CliError(PaddockError):
@@ -22,7 +22,7 @@ class CliError(PaddockError):
 
     code = "FAILED"
 
-    def __init__(self, message: str = "", *, hint: str | None = None, exit_code: int = FAILED) -> None:
+    def __init__(self, message: str = "", *, hint: str | None = None, exit_code: int = EXIT_FAILED) -> None:
         super().__init__(message)
         self.hint = hint
         self.exit_code = exit_code
@@ -34,7 +34,7 @@ class UsageError(CliError):
     code = "USAGE"
 
     def __init__(self, message: str = "", *, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint, exit_code=USAGE)
+        super().__init__(message, hint=hint, exit_code=EXIT_USAGE_ERROR)
 
 
 class NoServerError(CliError):
@@ -66,7 +66,7 @@ def error_code(error: BaseException) -> str:
 
 
 def exit_code_for(error: BaseException) -> int:
-    return error.exit_code if isinstance(error, CliError) else FAILED
+    return error.exit_code if isinstance(error, CliError) else EXIT_FAILED
 
 
 def report_error(error: BaseException, *, as_json: bool) -> None:

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from paddock.cli.output.agent_text import clean_line
+from paddock.cli.output.agent_text import clean_terminal_line
 from paddock.cli.output.command_output import CommandOutput
 from paddock.cli.output.formatting import sanitize_text
-from paddock.cli.run.run_progress import SUCCEEDED, ProgressLine, RunProgress
+from paddock.cli.run.run_progress import SUCCEEDED_STATE, ProgressLine, RunProgress
 from paddock.cli.run.run_render import (
     LINE_MARKS,
     REFRESH_PER_SECOND,
@@ -165,16 +165,16 @@ class PlainRunView:
             self._line(run, "=", run.image_build_status or run.stage)
         elif event.get("type") == "run.ended" and self._runs > 1:
             # The reason is part of the summary, which follows immediately for a single run.
-            self._line(run, "✓" if run.state == SUCCEEDED else "✗", format_run_state(run.state))
+            self._line(run, "✓" if run.state == SUCCEEDED_STATE else "✗", format_run_state(run.state))
         for line in lines:
             for each in line.text.splitlines() or [""]:
                 self._line(run, LINE_MARKS[line.kind], f"{line.title} {each}".strip())
 
     def print_note(self, text: str) -> None:
-        self._out.print_line(clean_line(text))
+        self._out.print_line(clean_terminal_line(text))
 
     def show_status(self, text: str) -> None:
-        self._out.print_line(clean_line(text))
+        self._out.print_line(clean_terminal_line(text))
 
     def _line(self, run: RunProgress, mark: str, text: str) -> None:
         after = format_run_duration(run.elapsed_seconds(run.last_event_at or datetime.now(UTC)))
@@ -244,10 +244,10 @@ class _LiveView:
     def print_note(self, text: str) -> None:
         from rich.text import Text
 
-        self.console.print(Text(clean_line(text), style="yellow"))
+        self.console.print(Text(clean_terminal_line(text), style="yellow"))
 
     def show_status(self, text: str) -> None:
-        self._status = clean_line(text)
+        self._status = clean_terminal_line(text)
 
     def render_status(self, now: datetime) -> RenderableType:
         from rich.text import Text
@@ -286,7 +286,7 @@ class SingleRunView(_LiveView):
             rows.append(Text(SCRIPTED_NOTE, style="yellow"))
         for row in rows:
             row.truncate(inner, overflow="ellipsis")
-        title = Text(clean_line(run.name), style="bold")
+        title = Text(clean_terminal_line(run.name), style="bold")
         title.truncate(inner)
         return Panel(Group(*rows), title=title, title_align="left", box=box.ROUNDED, border_style="dim")
 
@@ -304,8 +304,8 @@ class RunsTableView(_LiveView):
     def show_event(self, run: RunProgress, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
         from rich.text import Text
 
-        if event.get("type") == "run.ended" and run.state != SUCCEEDED:
-            text = Text(f"✗ {clean_line(run.name)} {format_run_state(run.state)}", style="red")
+        if event.get("type") == "run.ended" and run.state != SUCCEEDED_STATE:
+            text = Text(f"✗ {clean_terminal_line(run.name)} {format_run_state(run.state)}", style="red")
             text.truncate(self.console.width, overflow="ellipsis")
             self.console.print(text)
 

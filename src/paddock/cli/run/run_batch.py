@@ -20,7 +20,7 @@ from paddock.cli.run.run_planning import PlannedRun
 if TYPE_CHECKING:
     from paddock.runs.tasks.task_file_loader import LoadedTask
 
-UPLOAD_SECONDS = 3600.0
+UPLOAD_TIMEOUT_SECONDS = 3600.0
 _CHUNK = 2**18
 _UPLOAD_ATTEMPTS = 3
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -105,7 +105,7 @@ class RunBatch:
                 file.seek(0)
                 try:
                     sent = await self._client.client.request_json(
-                        "POST", "/v1/inputs", data=_read_chunks(file), headers=headers, timeout=UPLOAD_SECONDS
+                        "POST", "/v1/inputs", data=_read_chunks(file), headers=headers, timeout=UPLOAD_TIMEOUT_SECONDS
                     )
                     return str(sent["id"])
                 except (ConnectionLost, NoServerError):

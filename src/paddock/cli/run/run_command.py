@@ -11,7 +11,7 @@ import typer
 
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
-from paddock.cli.output.errors import FAILED, INTERRUPTED, UsageError
+from paddock.cli.output.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
     from paddock.cli.connection.server_client import ServerClient
@@ -141,12 +141,12 @@ async def _run_attached(
             if warm and not call.interrupted:
                 servers.keep_child_running()
         except asyncio.CancelledError:
-            return INTERRUPTED
+            return EXIT_INTERRUPTED
         except BaseExceptionGroup as group:
             raise _first_error(group) from None
     if call.interrupted:
-        return INTERRUPTED
-    return 0 if all(_succeeded(planned) for planned in planned_runs) else FAILED
+        return EXIT_INTERRUPTED
+    return 0 if all(_succeeded(planned) for planned in planned_runs) else EXIT_FAILED
 
 
 async def _copy_deliverables(client: ServerClient, planned_runs: Sequence[PlannedRun], output: Path) -> None:

@@ -7,15 +7,15 @@ from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
 
-from paddock.cli.connection.reconnecting_client import ReconnectingClient, follow_events
+from paddock.cli.connection.reconnecting_client import ReconnectingClient, follow_server_events
 from paddock.cli.connection.server_client import ServerClient
 from paddock.cli.run.progress_views import RunView
-from paddock.cli.run.run_progress import ENDED, SUCCEEDED, RunProgress
+from paddock.cli.run.run_progress import ENDED_STATES, SUCCEEDED_STATE, RunProgress
 
 
 async def follow_run_events(reach: ReconnectingClient, run_id: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
     """Yield a run's events until it ends, without gaps or duplicates."""
-    async with aclosing(follow_events(reach, f"/v1/runs/{quote(run_id, safe='')}/events", after)) as events:
+    async with aclosing(follow_server_events(reach, f"/v1/runs/{quote(run_id, safe='')}/events", after)) as events:
         async for event in events:
             yield event
             if event.get("type") == "run.ended":
@@ -25,7 +25,7 @@ async def follow_run_events(reach: ReconnectingClient, run_id: str, after: int =
 async def find_final_agent_messages(client: ServerClient, run: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the agent's last error and message of an unsuccessful run, latest first."""
     progress = RunProgress(str(run["name"]), str(run["id"]))
-    if run.get("agent") and run.get("state") in ENDED and run.get("state") != SUCCEEDED:
+    if run.get("agent") and run.get("state") in ENDED_STATES and run.get("state") != SUCCEEDED_STATE:
         async for event in follow_run_events(ReconnectingClient(client), progress.id):
             progress.apply_event(event)
     return progress.final_messages

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from paddock.cli.output.agent_text import clean_line, clean_text, summarize_arguments
+from paddock.cli.output.agent_text import clean_terminal_line, clean_terminal_text, summarize_tool_arguments
 from paddock.cli.output.formatting import parse_time
 
-STAGES = ("admit", "sandbox", "inputs", "start", "watch", "collect", "verify", "release")
-SUCCEEDED = "succeeded"
-ENDED = ("succeeded", "failed", "timed_out", "cancelled", "lost", "over_budget")
-STATES = ("queued", "running", *ENDED)
+RUN_STAGES = ("admit", "sandbox", "inputs", "start", "watch", "collect", "verify", "release")
+SUCCEEDED_STATE = "succeeded"
+ENDED_STATES = ("succeeded", "failed", "timed_out", "cancelled", "lost", "over_budget")
+RUN_STATES = ("queued", "running", *ENDED_STATES)
 
 LineKind = Literal["said", "thought", "call", "result", "failure", "output", "error", "note", "passed"]
 
@@ -76,7 +76,7 @@ class RunProgress:
         lines = self._streamed_text_lines(kind, data) + self._event_lines(kind, data, at)
         self._remember_last_message(kind, lines)
         if lines:
-            self.last_line = clean_line(f"{lines[-1].title} {lines[-1].text}")
+            self.last_line = clean_terminal_line(f"{lines[-1].title} {lines[-1].text}")
         return lines
 
     @property
@@ -102,21 +102,27 @@ class RunProgress:
             case "text" if data.get("join"):
                 return []
             case "text":
-                return [ProgressLine("said", clean_text(text).strip())] if text.strip() else []
+                return [ProgressLine("said", clean_terminal_text(text).strip())] if text.strip() else []
             case "thinking":
-                return [ProgressLine("thought", clean_line(text))] if text.strip() else []
+                return [ProgressLine("thought", clean_terminal_line(text))] if text.strip() else []
             case "tool_call":
                 return [
                     ProgressLine(
-                        "call", summarize_arguments(data.get("arguments")), clean_line(str(data.get("name") or "tool"))
+                        "call",
+                        summarize_tool_arguments(data.get("arguments")),
+                        clean_terminal_line(str(data.get("name") or "tool")),
                     )
                 ]
             case "tool_result":
-                return [ProgressLine("failure" if data.get("failed") else "result", clean_line(text) or "(nothing)")]
+                return [
+                    ProgressLine(
+                        "failure" if data.get("failed") else "result", clean_terminal_line(text) or "(nothing)"
+                    )
+                ]
             case "output":
-                return [ProgressLine("output", line) for line in clean_text(text).splitlines() if line.strip()]
+                return [ProgressLine("output", line) for line in clean_terminal_text(text).splitlines() if line.strip()]
             case "error":
-                return [ProgressLine("error", clean_line(str(data.get("message") or "")))]
+                return [ProgressLine("error", clean_terminal_line(str(data.get("message") or "")))]
             case _:
                 return self._apply_state_event(kind, data, at)
 
@@ -126,7 +132,7 @@ class RunProgress:
             whole, _, self.partial_text = f"{self.partial_text}{data.get('text') or ''}".rpartition("\n")
         else:
             whole, self.partial_text = self.partial_text, ""
-        return [ProgressLine("said", clean_text(whole).strip())] if whole.strip() else []
+        return [ProgressLine("said", clean_terminal_text(whole).strip())] if whole.strip() else []
 
     def _apply_state_event(self, kind: str, data: Mapping[str, Any], at: datetime | None) -> list[ProgressLine]:
         match kind:
@@ -138,7 +144,7 @@ class RunProgress:
                     self.stages, self.stage = {}, ""
                 if data.get("instead_of"):
                     missing = f"the server's default, because {data['instead_of']} is not configured"
-                    return [ProgressLine("note", clean_line(f"model {self.model}: {missing}"))]
+                    return [ProgressLine("note", clean_terminal_line(f"model {self.model}: {missing}"))]
             case "stage":
                 self._enter_stage(data, at)
             case "usage":
@@ -148,32 +154,34 @@ class RunProgress:
                 word = "passed" if passed else f"failed with exit code {data.get('exit_code')}"
                 return [
                     ProgressLine(
-                        "passed" if passed else "error", f"check {clean_line(str(data.get('name', '')))}: {word}"
+                        "passed" if passed else "error",
+                        f"check {clean_terminal_line(str(data.get('name', '')))}: {word}",
                     )
                 ]
             case "missing":
-                return [ProgressLine("note", clean_line(f"no {data.get('path')}: {data.get('reason')}"))]
+                return [ProgressLine("note", clean_terminal_line(f"no {data.get('path')}: {data.get('reason')}"))]
             case "cancelling":
-                return [ProgressLine("note", clean_line(f"cancelling: {data.get('reason') or 'requested'}"))]
+                return [ProgressLine("note", clean_terminal_line(f"cancelling: {data.get('reason') or 'requested'}"))]
             case "retrying":
                 self._close_stage(at)
                 self.state, self.stage = "queued", ""
                 wait = float(data.get("wait") or 0)
                 return [
                     ProgressLine(
-                        "note", clean_line(f"{data.get('state')}: {data.get('reason')}; retrying in {wait:.0f} s")
+                        "note",
+                        clean_terminal_line(f"{data.get('state')}: {data.get('reason')}; retrying in {wait:.0f} s"),
                     )
                 ]
             case "ended":
                 self._close_stage(at)
                 self.state, self.stage, self.ended_at = str(data.get("state") or "failed"), "", at
-                self.reason = clean_line(str(data.get("reason") or ""))
+                self.reason = clean_terminal_line(str(data.get("reason") or ""))
         return []
 
     def _enter_stage(self, data: Mapping[str, Any], at: datetime | None) -> None:
         stage, fraction = str(data.get("stage") or ""), data.get("fraction")
-        self.state, self.step = "running", clean_line(str(data.get("step") or ""))
-        self.image = clean_line(str(data.get("image") or ""))
+        self.state, self.step = "running", clean_terminal_line(str(data.get("step") or ""))
+        self.image = clean_terminal_line(str(data.get("image") or ""))
         if self.step and fraction:
             self.step += f", {float(fraction):.0%}"
         if stage != self.stage or self.stage_started_at is None:
@@ -200,4 +208,4 @@ class RunProgress:
 
     @property
     def has_ended(self) -> bool:
-        return self.state in ENDED
+        return self.state in ENDED_STATES

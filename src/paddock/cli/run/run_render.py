@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from paddock.cli.output.agent_text import clean_line
+from paddock.cli.output.agent_text import clean_terminal_line
 from paddock.cli.output.formatting import format_cost, format_count
-from paddock.cli.run.run_progress import STAGES, SUCCEEDED, ProgressLine, RunProgress
+from paddock.cli.run.run_progress import RUN_STAGES, SUCCEEDED_STATE, ProgressLine, RunProgress
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -68,7 +68,7 @@ STATE_STYLES = {
 def shorten_reason(result: Mapping[str, Any]) -> str:
     """Return a short reason why a run ended: `finished`, `exit code 1`, `timed out after 10m`."""
     reason = " ".join(str(result.get("reason") or "").split())
-    if result.get("state") == SUCCEEDED and result.get("endedBy") == "exit":
+    if result.get("state") == SUCCEEDED_STATE and result.get("endedBy") == "exit":
         return "finished"
     for beginning, short in _SHORT_REASONS:
         if reason.startswith(beginning):
@@ -115,10 +115,12 @@ def render_runs_table(runs: Sequence[RunProgress], now: datetime, width: int) ->
         right = title in ("TURNS", "TOKENS", "COST", "TIME")
         table.add_column(title, width=each, no_wrap=True, overflow="ellipsis", justify="right" if right else "left")
     for run in runs:
-        mark = {"queued": " ", "running": spinner_frame(now)}.get(run.state, "✓" if run.state == SUCCEEDED else "✗")
+        mark = {"queued": " ", "running": spinner_frame(now)}.get(
+            run.state, "✓" if run.state == SUCCEEDED_STATE else "✗"
+        )
         tokens = run.input_tokens + run.output_tokens
         cells = {
-            "NAME": Text(clean_line(run.name)),
+            "NAME": Text(clean_terminal_line(run.name)),
             "STAGE": Text(f"{mark} {run.stage or format_run_state(run.state)}", style=STATE_STYLES.get(run.state, "")),
             "TURNS": Text(str(run.turns or "")),
             "TOKENS": Text(format_count(tokens) if tokens else ""),
@@ -131,7 +133,7 @@ def render_runs_table(runs: Sequence[RunProgress], now: datetime, width: int) ->
 
 
 def _latest_text(run: RunProgress) -> str:
-    if run.has_ended and run.state != SUCCEEDED:
+    if run.has_ended and run.state != SUCCEEDED_STATE:
         return run.reason
     return run.image_build_status or run.last_line
 
@@ -164,7 +166,7 @@ def render_run_stages(run: RunProgress, now: datetime, width: int) -> Text:
     from rich.text import Text
 
     text = Text()
-    for stage in STAGES:
+    for stage in RUN_STAGES:
         if stage == run.stage:
             since = (now - run.stage_started_at).total_seconds() if run.stage_started_at else 0.0
             piece = Text.assemble(
@@ -192,7 +194,7 @@ def render_run_figures(run: RunProgress, now: datetime) -> Text:
     tokens = run.input_tokens + run.output_tokens
     parts = [
         f"attempt {run.attempt}" if run.attempt > 1 else "",
-        clean_line(run.model) if not run.scripted else "",
+        clean_terminal_line(run.model) if not run.scripted else "",
         format_quantity(run.turns, "turn") if run.turns else "",
         f"{format_count(run.input_tokens)} in, {format_count(run.output_tokens)} out" if tokens else "",
         format_cost(run.cost),

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from paddock.cli.output.agent_text import clean_line, clean_text
+from paddock.cli.output.agent_text import clean_terminal_line, clean_terminal_text
 from paddock.cli.output.command_output import CommandOutput
 from paddock.cli.output.formatting import format_cost, format_count, format_size, sanitize_text
 from paddock.cli.run.failure_evidence import build_evidence_rows
-from paddock.cli.run.run_progress import STAGES, SUCCEEDED
+from paddock.cli.run.run_progress import RUN_STAGES, SUCCEEDED_STATE
 from paddock.cli.run.run_render import STATE_STYLES, format_quantity, format_run_duration, format_run_state
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ def render_run_headline(run: Mapping[str, Any]) -> Text:
 
     state = str(run.get("state"))
     result = run.get("result") or {}
-    mark = {SUCCEEDED: "✓", "queued": "…", "running": "…"}.get(state, "✗")
+    mark = {SUCCEEDED_STATE: "✓", "queued": "…", "running": "…"}.get(state, "✗")
     text = Text(
-        f"{mark} {clean_line(str(run.get('name')))} {format_run_state(state)}",
+        f"{mark} {clean_terminal_line(str(run.get('name')))} {format_run_state(state)}",
         style=f"bold {STATE_STYLES.get(state, '')}",
     )
     if result:
         text.append(f" after {format_run_duration(float(result.get('seconds') or 0))}", style="default not bold")
-        text.append(f": {clean_line(str(result.get('reason') or ''))}", style="default not bold")
+        text.append(f": {clean_terminal_line(str(result.get('reason') or ''))}", style="default not bold")
     elif run.get("stage"):
         text.append(f" in stage {run['stage']}", style="default not bold")
     return text
@@ -92,7 +92,7 @@ def build_run_summary_rows(
     if full:
         for name in ("group", "agent", "sandboxId", "cancelling"):
             if run.get(name) and not (name == "cancelling" and result):
-                found.append((name.removesuffix("Id"), Text(clean_line(str(run[name])))))
+                found.append((name.removesuffix("Id"), Text(clean_terminal_line(str(run[name])))))
     if int(run.get("attempt") or 1) > 1:
         found.append(("attempt", Text(str(run["attempt"]))))
     if result:
@@ -103,13 +103,13 @@ def build_run_summary_rows(
             *_stage_time_rows(result, full),
         ]
     elif run.get("model"):
-        found.append(("model", Text(clean_line(str(run["model"])))))
+        found.append(("model", Text(clean_terminal_line(str(run["model"])))))
     found += _deliverable_rows(run, result, folder, copied_files)
     found += [
         (
             "missing",
             Text(
-                f"{clean_line(str(each['path']))}: {clean_line(str(each['reason']))}",
+                f"{clean_terminal_line(str(each['path']))}: {clean_terminal_line(str(each['reason']))}",
                 style="" if not each["required"] else "red",
             ),
         )
@@ -144,10 +144,16 @@ def _check_rows(result: Mapping[str, Any]) -> list[tuple[str, Text]]:
         mark = Text("✓ ", style="green") if check["passed"] else Text("✗ ", style="red")
         note = "" if check["passed"] else f" (exit code {check.get('exitCode')})"
         found.append(
-            ("", mark + Text(f"{clean_line(str(check['name']))} {format_run_duration(float(check['seconds']))}{note}"))
+            (
+                "",
+                mark
+                + Text(
+                    f"{clean_terminal_line(str(check['name']))} {format_run_duration(float(check['seconds']))}{note}"
+                ),
+            )
         )
         if not check["passed"] and str(check.get("output") or "").strip():
-            tail = clean_text(str(check["output"])).strip().splitlines()[-3:]
+            tail = clean_terminal_text(str(check["output"])).strip().splitlines()[-3:]
             found += [("", Text(f"  {line}", style="dim")) for line in tail]
     return found
 
@@ -162,7 +168,7 @@ def _model_rows(run: Mapping[str, Any], result: Mapping[str, Any], full: bool) -
     if traffic.get("scripted"):
         text = Text("scripted model; no real model was used", style="yellow")
     else:
-        text = Text(clean_line(str(traffic.get("model") or run.get("model") or "")))
+        text = Text(clean_terminal_line(str(traffic.get("model") or run.get("model") or "")))
     turns = int(result.get("turns") or 0)
     text.append(f"; {format_quantity(turns, 'turn')}, " if turns else "; ", style="default")
     text.append(
@@ -173,7 +179,9 @@ def _model_rows(run: Mapping[str, Any], result: Mapping[str, Any], full: bool) -
     if traffic.get("cost") is not None:
         text.append(f", {format_cost(float(traffic['cost']))}", style="default")
     if traffic.get("failed"):
-        text.append(f"; {traffic['failed']} failed: {clean_line(str(traffic.get('lastError') or ''))}", style="red")
+        text.append(
+            f"; {traffic['failed']} failed: {clean_terminal_line(str(traffic.get('lastError') or ''))}", style="red"
+        )
     return [("model", text)]
 
 
@@ -184,7 +192,7 @@ def _stage_time_rows(result: Mapping[str, Any], full: bool) -> list[tuple[str, T
     least = 0.0 if full else 0.05
     parts = [
         f"{stage} {format_run_duration(float(stages[stage]))}"
-        for stage in STAGES
+        for stage in RUN_STAGES
         if float(stages.get(stage, -1)) >= least
     ]
     return [("time", Text(", ".join(parts)))] if parts else []
@@ -208,7 +216,7 @@ def _deliverable_rows(
         amount = Text(f"{format_size(item['size'])}  ", style="dim", no_wrap=True)
         found.append(("" if found else "deliverables", amount + Text(sanitize_text(shown), style="default")))
         if item.get("note"):
-            found.append(("", Text(clean_line(str(item["note"])), style="yellow")))
+            found.append(("", Text(clean_terminal_line(str(item["note"])), style="yellow")))
     if len(items) > _SHOWN_FILES:
         total = sum(int(item["size"]) for item in items)
         found.append(("", Text(f"and {len(items) - _SHOWN_FILES} more; {format_size(total)} in all", style="dim")))
@@ -225,11 +233,11 @@ def print_runs_table(runs: Sequence[Mapping[str, Any]], expected: int, directori
     _write_lines(lines[:1])
     for run, line in zip(runs, lines[1:], strict=True):
         _write_lines([line])
-        reason = clean_line(str((run.get("result") or {}).get("reason") or ""))
-        if reason and not beside and run.get("state") != SUCCEEDED:
+        reason = clean_terminal_line(str((run.get("result") or {}).get("reason") or ""))
+        if reason and not beside and run.get("state") != SUCCEEDED_STATE:
             for each in Text(reason, style="dim").wrap(out, max(20, out.width - 2)):
                 out.print(Text("  ") + each)
-    succeeded = sum(run.get("state") == SUCCEEDED for run in runs)
+    succeeded = sum(run.get("state") == SUCCEEDED_STATE for run in runs)
     scripted = any(((run.get("result") or {}).get("traffic") or {}).get("scripted") for run in runs)
     text = Text(f"{succeeded} of {expected} succeeded", style="bold green" if succeeded == expected else "bold red")
     if scripted:
@@ -276,7 +284,7 @@ def _table_cells(run: Mapping[str, Any]) -> dict[str, Text]:
     traffic, score = result.get("traffic") or {}, result.get("score")
     tokens = int(traffic.get("inputTokens") or 0) + int(traffic.get("outputTokens") or 0)
     return {
-        "NAME": Text(clean_line(str(run.get("name")))),
+        "NAME": Text(clean_terminal_line(str(run.get("name")))),
         "STATE": Text(format_run_state(state), style=STATE_STYLES.get(state, "")),
         "TURNS": Text(str(result.get("turns") or "")),
         "TOKENS": Text(format_count(tokens) if tokens else ""),
@@ -285,7 +293,7 @@ def _table_cells(run: Mapping[str, Any]) -> dict[str, Text]:
         "SCORE": Text("" if score is None else f"{float(score):.2f}"),
         "FILES": Text(str(len(result.get("deliverables") or []) or "")),
         "RUN": Text(str(run.get("id"))),
-        "REASON": Text(clean_line(str(result.get("reason") or "")), style="dim"),
+        "REASON": Text(clean_terminal_line(str(result.get("reason") or "")), style="dim"),
     }
 
 
@@ -302,7 +310,7 @@ def abbreviate_home_directory(path: Path) -> str:
 
 def print_file_content(out: CommandOutput, path: str, text: str) -> None:
     """Print a short text file, framed on a terminal."""
-    shown = clean_text(text).rstrip("\n")
+    shown = clean_terminal_text(text).rstrip("\n")
     if not sys.stdout.isatty():
         out.print_line(f"--- {path} ---\n{shown}\n---")
         return
@@ -311,5 +319,5 @@ def print_file_content(out: CommandOutput, path: str, text: str) -> None:
     from rich.text import Text
 
     open_rich_console().print(
-        Panel(Text(shown), title=Text(clean_line(path)), title_align="left", box=box.ROUNDED, padding=(0, 1))
+        Panel(Text(shown), title=Text(clean_terminal_line(path)), title_align="left", box=box.ROUNDED, padding=(0, 1))
     )

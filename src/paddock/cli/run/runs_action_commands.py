@@ -51,7 +51,7 @@ async def cancel_runs(
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, stored with the run.")] = None,
 ) -> None:
     """Cancel runs. Partial results are collected unless you pass --hard."""
-    from paddock.cli.run.run_progress import ENDED
+    from paddock.cli.run.run_progress import ENDED_STATES
     from paddock.cli.run.run_render import format_run_state
 
     body = {"hard": hard} | ({"reason": reason} if reason else {})
@@ -60,7 +60,7 @@ async def cancel_runs(
         for run in runs:
             path = await find_run_path(client, run)
             found = await client.get(path)
-            if found["state"] in ENDED:
+            if found["state"] in ENDED_STATES:
                 sys.stderr.write(f"{sanitize_text(run)} has already ended: {format_run_state(found['state'])}\n")
             else:
                 done.append(await client.post(f"{path}/cancel", body))

@@ -121,12 +121,12 @@ def _shortened(text: str, length: int) -> str:
 
 def _parse_state(text: str) -> str:
     """Return the server's name of a state; `timed out` and `timed-out` mean `timed_out`."""
-    from paddock.cli.run.run_progress import STATES
+    from paddock.cli.run.run_progress import RUN_STATES
     from paddock.cli.run.run_render import format_run_state
 
     state = "_".join(text.lower().replace("-", " ").replace("_", " ").split())
-    if state not in STATES:
-        raise UsageError(f"--state {text!r} is unknown; use one of {', '.join(map(format_run_state, STATES))}")
+    if state not in RUN_STATES:
+        raise UsageError(f"--state {text!r} is unknown; use one of {', '.join(map(format_run_state, RUN_STATES))}")
     return state
 
 

@@ -9,7 +9,7 @@ import typer
 
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
-from paddock.cli.output.errors import FAILED, CliError
+from paddock.cli.output.errors import EXIT_FAILED, CliError
 from paddock.cli.run.runs_commands import RunArgument, find_run_path
 
 
@@ -35,7 +35,7 @@ async def watch_run_until_end(cli: CliContext, run: RunArgument) -> int:
     from paddock.cli.run.deliverable_download import find_run_folder
     from paddock.cli.run.progress_views import choose_run_view
     from paddock.cli.run.run_events import watch_run as follow
-    from paddock.cli.run.run_progress import SUCCEEDED, RunProgress
+    from paddock.cli.run.run_progress import SUCCEEDED_STATE, RunProgress
     from paddock.cli.run.run_summary import print_run_summary
 
     async with cli.open_client() as client:
@@ -51,7 +51,7 @@ async def watch_run_until_end(cli: CliContext, run: RunArgument) -> int:
     else:
         folder = find_run_folder(cli.data_directory, progress.id) if ServerFinder(cli).is_local else None
         print_run_summary(found, folder=folder, final_messages=progress.final_messages)
-    return 0 if found["state"] == SUCCEEDED else FAILED
+    return 0 if found["state"] == SUCCEEDED_STATE else EXIT_FAILED
 
 
 async def print_run_logs(
@@ -68,7 +68,7 @@ async def print_run_logs(
     import codecs
 
     from paddock.cli.connection.server_finder import open_any_server
-    from paddock.cli.output.agent_text import clean_text
+    from paddock.cli.output.agent_text import clean_terminal_text
 
     query = {"follow": "true" if follow else "false"} | ({"attempt": str(attempt)} if attempt else {})
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -80,7 +80,7 @@ async def print_run_logs(
         async with client.request("GET", path, params=query) as answer:
             async for piece in answer.content.iter_any():
                 if sys.stdout.isatty():
-                    sys.stdout.write(clean_text(decoder.decode(piece)))
+                    sys.stdout.write(clean_terminal_text(decoder.decode(piece)))
                     sys.stdout.flush()
                 else:
                     sys.stdout.buffer.write(piece)

@@ -11,7 +11,7 @@ import typer
 
 from paddock.cli.framework.command_registration import command_group, register_command
 from paddock.cli.framework.context import CliContext
-from paddock.cli.output.errors import FAILED, CliError, supports_colour
+from paddock.cli.output.errors import EXIT_FAILED, CliError, supports_colour
 from paddock.cli.output.formatting import sanitize_text
 from paddock.cli.run.task_display import (
     deliverable_text,
@@ -104,7 +104,7 @@ async def validate_tasks(
         cli.out.print_json(
             {"valid": not wrong, **({"ready": not (wrong or unready)} if ready else {}), "files": documents}
         )
-        return FAILED if wrong or unready else None
+        return EXIT_FAILED if wrong or unready else None
     for path, result in found:
         if isinstance(result, InvalidTaskError):
             print_task_problems(path, result.problems)

@@ -13,10 +13,10 @@ from paddock.cli.framework import option_parsing
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import (
-    BROKEN_PIPE,
-    INTERRUPTED,
-    PADDOCK_FAILED,
-    USAGE,
+    EXIT_BROKEN_PIPE,
+    EXIT_INTERRUPTED,
+    EXIT_PADDOCK_FAILED,
+    EXIT_USAGE_ERROR,
     CliError,
     UsageError,
     exit_code_for,
@@ -87,12 +87,12 @@ def execute_command(
     try:
         return asyncio.run(_run_command(cli, sandbox, document, detach, attached, no_stdin))
     except BrokenPipeError:
-        return BROKEN_PIPE
+        return EXIT_BROKEN_PIPE
     except PaddockError as error:
         if cli.debug:
             raise
         report_error(error, as_json=cli.as_json)
-        return USAGE if exit_code_for(error) == USAGE else PADDOCK_FAILED
+        return EXIT_USAGE_ERROR if exit_code_for(error) == EXIT_USAGE_ERROR else EXIT_PADDOCK_FAILED
 
 
 async def _run_command(
@@ -132,7 +132,7 @@ async def _run_command(
             "detached; the command is still running; follow it with: "
             f"paddock sandbox logs {sandbox_id} --command {execution.id} --follow"
         )
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     sink.write_event("ended", exitCode=ending.exit_code, **({"reason": ending.reason} if ending.reason else {}))
     if ending.reason and not cli.as_json:
         print_warning(ending.reason)

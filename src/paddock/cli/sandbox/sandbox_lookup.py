@@ -12,7 +12,7 @@ from paddock.cli.connection.server_client import ServerClient
 from paddock.cli.output.errors import CliError
 
 SandboxArgument = Annotated[str, typer.Argument(metavar="SANDBOX", help="ID, ID prefix, or name.", show_default=False)]
-NAME_LABEL = "name"
+NAME_METADATA_KEY = "name"
 """Metadata key set by `create --name`."""
 _FULL_ID = re.compile(r"sb-[0-9a-f]{16}")
 
@@ -58,11 +58,13 @@ def choose_sandbox(sandboxes: list[dict[str, Any]], text: str) -> str:
     ids = [str(sandbox["id"]) for sandbox in sandboxes]
     if text in ids:
         return text
-    named = [str(sandbox["id"]) for sandbox in sandboxes if (sandbox.get("metadata") or {}).get(NAME_LABEL) == text]
+    named = [
+        str(sandbox["id"]) for sandbox in sandboxes if (sandbox.get("metadata") or {}).get(NAME_METADATA_KEY) == text
+    ]
     prefix_matches = [i for i in ids if i.startswith(text) or i.removeprefix("sb-").startswith(text)]
     matches = named or (prefix_matches if text else [])
     if not matches:
-        names = [str(name) for sandbox in sandboxes if (name := (sandbox.get("metadata") or {}).get(NAME_LABEL))]
+        names = [str(name) for sandbox in sandboxes if (name := (sandbox.get("metadata") or {}).get(NAME_METADATA_KEY))]
         similar = difflib.get_close_matches(text, names, 1)
         hint = f"did you mean {similar[0]}?" if similar else "list sandboxes: paddock sandbox list"
         raise NoSuchSandbox(f"there is no sandbox {text}", hint=hint)

@@ -9,7 +9,7 @@ import typer
 
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
-from paddock.cli.output.errors import PADDOCK_FAILED, CliError, UsageError, exit_code_for, report_error
+from paddock.cli.output.errors import EXIT_PADDOCK_FAILED, CliError, UsageError, exit_code_for, report_error
 from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
 from paddock.errors import PaddockError
 
@@ -65,7 +65,7 @@ def open_shell(
         if cli.debug:
             raise
         report_error(error, as_json=False)
-        return PADDOCK_FAILED if exit_code_for(error) != 2 else 2
+        return EXIT_PADDOCK_FAILED if exit_code_for(error) != 2 else 2
 
 
 async def _run_terminal(

@@ -18,7 +18,7 @@ from paddock.cli.output.errors import ConnectionLost, NoServerError, RequestRefu
 from paddock.cli.output.formatting import sanitize_text
 from paddock.cli.sandbox.remote_command import TRANSIENT_CODES
 
-STDIN, STDOUT, STDERR, REPLAY = 0, 1, 2, 3
+STDIN_FRAME, STDOUT_FRAME, STDERR_FRAME, REPLAY_FRAME = 0, 1, 2, 3
 CLOSE_TAKEN_OVER = 4001
 RECONNECT_SECONDS = 30.0
 NOTICE_SECONDS = 10.0
@@ -166,11 +166,11 @@ class TerminalSession:
         raise ConnectionLost("the connection to the terminal was lost")
 
     def _write_frame(self, frame: bytes) -> None:
-        if frame[0] == REPLAY:
+        if frame[0] == REPLAY_FRAME:
             first, data = int.from_bytes(frame[1:9], "big"), frame[9:]
             self._position = first + len(data)
             data = strip_terminal_queries(data)
-        elif frame[0] in (STDOUT, STDERR):
+        elif frame[0] in (STDOUT_FRAME, STDERR_FRAME):
             data = frame[1:]
             self._position += len(data)
         else:
@@ -188,7 +188,7 @@ class TerminalSession:
             typed = await self._typed.get()
             forwarded, left = self._escape.feed(typed)
             if forwarded:
-                await ws.send_bytes(bytes((STDIN,)) + forwarded)
+                await ws.send_bytes(bytes((STDIN_FRAME,)) + forwarded)
             if left or not typed:
                 return
 

@@ -12,7 +12,7 @@ import typer
 from paddock.cli.framework import option_parsing
 from paddock.cli.framework.command_registration import command_group, register_command
 from paddock.cli.framework.context import CliContext
-from paddock.cli.output.errors import FAILED, CliError, RequestRefused, UsageError, print_warning
+from paddock.cli.output.errors import EXIT_FAILED, CliError, RequestRefused, UsageError, print_warning
 from paddock.cli.output.errors import print_error as complain
 from paddock.cli.output.formatting import format_size
 from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
@@ -173,7 +173,7 @@ def _print_result(cli: CliContext, result: dict[str, Any], save: Path | None) ->
     saved = _save_picture(pictures[0], save) if save is not None and pictures else None
     if cli.as_json:
         cli.out.print_json(result)
-        return FAILED if result["isError"] else 0
+        return EXIT_FAILED if result["isError"] else 0
     for part in result["content"]:
         if part.get("type") == "text" and part.get("text"):
             if result["isError"]:
@@ -186,7 +186,7 @@ def _print_result(cli: CliContext, result: dict[str, Any], save: Path | None) ->
             )
     if saved is not None and cli.out.is_interactive:
         cli.out.print_line(f"saved {format_size(saved)} to {save}")
-    return FAILED if result["isError"] else 0
+    return EXIT_FAILED if result["isError"] else 0
 
 
 def _save_picture(part: dict[str, Any], path: Path) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from paddock.cli.output.agent_text import clean_line, clean_text, summarize_arguments
+from paddock.cli.output.agent_text import clean_terminal_line, clean_terminal_text, summarize_tool_arguments
 from paddock.cli.output.command_output import CommandOutput
 from paddock.cli.output.errors import CliError, UsageError
 from paddock.cli.run.deliverable_download import local_deliverable_path
@@ -118,7 +118,7 @@ def test_streamed_text_is_shown_line_by_line() -> None:
 
 @pytest.mark.parametrize("text", [HOSTILE, "\x1b[31", "\x1b]8;;http://evil", "\x1bP$q\x1b\\", "\x9b", "\x00\x08\x7f"])
 def test_control_characters_of_agents_are_removed(text: str) -> None:
-    assert all(character.isprintable() or character == "\n" for character in clean_text(text))
+    assert all(character.isprintable() or character == "\n" for character in clean_terminal_text(text))
     run = RunProgress("hello", "run-1")
     view, many = SingleRunView(_console(file := io.StringIO())), RunsTableView(_console(file))
     view.add_run(run)
@@ -150,9 +150,9 @@ def _console(file: io.StringIO) -> Console:
 
 
 def test_colours_are_removed_and_text_is_kept() -> None:
-    assert clean_text("a \x1b[1;31mred\x1b[0m word") == "a red word"
-    assert clean_text("10%\r50%\r100%\ndone\r\n") == "100%\ndone\n"
-    assert clean_line(" a\n\tb ") == "a b"
+    assert clean_terminal_text("a \x1b[1;31mred\x1b[0m word") == "a red word"
+    assert clean_terminal_text("10%\r50%\r100%\ndone\r\n") == "100%\ndone\n"
+    assert clean_terminal_line(" a\n\tb ") == "a b"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_colours_are_removed_and_text_is_kept() -> None:
     ],
 )
 def test_a_call_is_shown_by_its_most_descriptive_argument(arguments: object, shown: str) -> None:
-    assert summarize_arguments(arguments) == shown
+    assert summarize_tool_arguments(arguments) == shown
 
 
 @pytest.mark.parametrize("width", [40, 80, 140])
