@@ -44,7 +44,7 @@ READ_ONLY_ROUTE_MODULES = {
     "sandboxes/events": "admin.event_routes",
     "sandboxes/recordings": "live.recordings",
     "sessions": "sessions.session_routes",
-    "sessions.approval_routes": "sessions.approvals",
+    "sessions/approvals": "sessions.approval_routes",
     "sessions/files": "sessions.session_file_routes",
     "snapshots": "sandboxes.snapshot_routes",
     "usage": "llm.usage",
