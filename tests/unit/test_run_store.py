@@ -33,8 +33,16 @@ def a_task(**fields: Any) -> Task:
 def a_run(number: int = 0, tenant: str = "default", task: Task | None = None, **fields: Any) -> Run:
     at = START + timedelta(seconds=number)
     task = task or a_task()
-    given = {"state": RunState.QUEUED, "stage": RunStage.ADMIT, "name": task.name, "created_at": at, "changed_at": at}
-    return Run(**(given | {"id": f"run-{number}", "tenant": tenant, "task": task, "priority": task.priority} | fields))
+    defaults = {
+        "state": RunState.QUEUED,
+        "stage": RunStage.ADMIT,
+        "name": task.name,
+        "created_at": at,
+        "changed_at": at,
+    }
+    return Run(
+        **(defaults | {"id": f"run-{number}", "tenant": tenant, "task": task, "priority": task.priority} | fields)
+    )
 
 
 @pytest.fixture
@@ -53,7 +61,7 @@ async def keep(store: Store, *some: Run) -> None:
         assert await store.write(RunStore(store).insert_work(run)) == (run, True)
 
 
-async def test_a_run_comes_back_as_it_was(store: Store, runs: RunStore) -> None:
+async def test_stored_run_is_unchanged(store: Store, runs: RunStore) -> None:
     kept = a_run(
         task=a_task(end={"silence": None}, deliverables="a.txt", secrets=["KEY"], verify="true", env={"A": "b"}),
         group="all",
@@ -69,7 +77,7 @@ async def test_a_run_comes_back_as_it_was(store: Store, runs: RunStore) -> None:
     assert (await runs.get("run-0")).task.end.silence is None
 
 
-async def test_the_same_request_makes_one_run_for_each_tenant(store: Store, runs: RunStore) -> None:
+async def test_same_request_key_creates_one_run_per_tenant(store: Store, runs: RunStore) -> None:
     await keep(store, a_run(1, request_key="r"), a_run(2, "other", request_key="r"))
     again, new = await store.write(runs.insert_work(a_run(3, request_key="r")))
     assert (again.id, new) == ("run-1", False)
@@ -83,7 +91,7 @@ async def test_tenants_do_not_see_each_other(store: Store, runs: RunStore) -> No
     assert await runs.list("two") == ([], 0)
 
 
-async def test_lists_are_by_state_name_and_group(store: Store, runs: RunStore) -> None:
+async def test_runs_are_listed_by_state_name_and_group(store: Store, runs: RunStore) -> None:
     await keep(
         store,
         a_run(1, name="work claude", group="a"),
@@ -91,8 +99,8 @@ async def test_lists_are_by_state_name_and_group(store: Store, runs: RunStore) -
         a_run(3, task=a_task(name="other")),
     )
 
-    async def ids(**wish: Any) -> list[str]:
-        return [run.id for run in (await runs.list("default", **wish))[0]]
+    async def ids(**filters: Any) -> list[str]:
+        return [run.id for run in (await runs.list("default", **filters))[0]]
 
     assert await ids() == ["run-3", "run-2", "run-1"]
     assert await ids(name="work") == ["run-2", "run-1"]
@@ -103,7 +111,7 @@ async def test_lists_are_by_state_name_and_group(store: Store, runs: RunStore) -
         await runs.list("default", page=0)
 
 
-async def test_priority_goes_before_age_and_what_must_wait_stands_aside(store: Store, runs: RunStore) -> None:
+async def test_runs_are_claimed_by_priority_then_age_unless_delayed(store: Store, runs: RunStore) -> None:
     await keep(
         store,
         a_run(1),
@@ -111,16 +119,16 @@ async def test_priority_goes_before_age_and_what_must_wait_stands_aside(store: S
         a_run(3, not_before=LATER),
         a_run(4),
     )
-    room = RunCapacity(free=2)
-    claimed = await runs.claim("me", START + timedelta(seconds=9), LATER, room.select_runs)
+    capacity = RunCapacity(free=2)
+    claimed = await runs.claim("me", START + timedelta(seconds=9), LATER, capacity.select_runs)
     assert [run.id for run in claimed] == ["run-2", "run-1"]
     assert claimed[0].state is RunState.RUNNING and claimed[0].owner == "me"
     assert claimed[0].started_at == START + timedelta(seconds=9)
     assert await runs.next_due(START + timedelta(seconds=9)) == LATER
-    assert [run.id for run in await runs.claim("me", LATER, LATER, room.select_runs)] == ["run-3", "run-4"]
+    assert [run.id for run in await runs.claim("me", LATER, LATER, capacity.select_runs)] == ["run-3", "run-4"]
 
 
-async def test_tenants_and_tasks_have_room_of_their_own(store: Store, runs: RunStore) -> None:
+async def test_concurrency_is_limited_per_tenant_and_task(store: Store, runs: RunStore) -> None:
     narrow = a_task(name="narrow", concurrency=1)
     await keep(
         store,
@@ -131,33 +139,31 @@ async def test_tenants_and_tasks_have_room_of_their_own(store: Store, runs: RunS
         a_run(5, "busy"),
         a_run(6, "other", task=narrow),
     )
-    room = RunCapacity(free=10, tenant_parallel=2)
-    assert [run.id for run in await runs.claim("me", START, LATER, room.select_runs)] == [
+    capacity = RunCapacity(free=10, tenant_parallel=2)
+    assert [run.id for run in await runs.claim("me", START, LATER, capacity.select_runs)] == [
         "run-1",
         "run-3",
         "run-4",
         "run-6",
     ]
-    assert await runs.claim("me", START, LATER, room.select_runs) == []
+    assert await runs.claim("me", START, LATER, capacity.select_runs) == []
     await runs.update("run-1", "me", state=RunState.SUCCEEDED)
-    assert [run.id for run in await runs.claim("me", START, LATER, room.select_runs)] == ["run-2"]
+    assert [run.id for run in await runs.claim("me", START, LATER, capacity.select_runs)] == ["run-2"]
 
 
-async def test_of_two_who_claim_at_once_each_run_gets_one(store: Store, tmp_path: Path) -> None:
+async def test_concurrent_claims_get_disjoint_runs(store: Store, tmp_path: Path) -> None:
     await keep(store, *(a_run(number) for number in range(20)))
     async with await Store.open(tmp_path / "p.db") as other:
-        room = RunCapacity(free=15)
+        capacity = RunCapacity(free=15)
         first, second = await asyncio.gather(
-            RunStore(store).claim("one", START, LATER, room.select_runs),
-            RunStore(other).claim("two", START, LATER, room.select_runs),
+            RunStore(store).claim("one", START, LATER, capacity.select_runs),
+            RunStore(other).claim("two", START, LATER, capacity.select_runs),
         )
     taken = [run.id for run in (*first, *second)]
     assert len(taken) == len(set(taken)) == 20
 
 
-async def test_only_the_owner_changes_a_run_and_only_a_stale_lease_changes_the_owner(
-    store: Store, runs: RunStore
-) -> None:
+async def test_run_is_changed_by_its_owner_until_its_lease_expires(store: Store, runs: RunStore) -> None:
     await keep(store, a_run(1))
     await runs.claim("one", START, LATER, RunCapacity(free=1).select_runs)
     with pytest.raises(Conflict):
@@ -172,7 +178,7 @@ async def test_only_the_owner_changes_a_run_and_only_a_stale_lease_changes_the_o
     assert await runs.renew("one", LATER) == []
 
 
-async def test_whoever_is_alone_or_finds_it_let_go_takes_over_at_once(store: Store, runs: RunStore) -> None:
+async def test_runs_of_only_server_or_released_lease_are_taken_over(store: Store, runs: RunStore) -> None:
     await keep(store, a_run(1), a_run(2))
     await runs.claim("one", START, LATER, RunCapacity(free=2).select_runs)
     assert len(await runs.take_over("two", START, LATER, limit=9, alone=True)) == 2
@@ -181,7 +187,7 @@ async def test_whoever_is_alone_or_finds_it_let_go_takes_over_at_once(store: Sto
     assert len(await runs.take_over("three", START, LATER, limit=1, alone=False)) == 1
 
 
-async def test_cancelling_ends_what_waits_and_tells_what_runs(store: Store, runs: RunStore) -> None:
+async def test_cancel_ends_queued_run_and_notifies_running_run(store: Store, runs: RunStore) -> None:
     await keep(store, a_run(1), a_run(2))
     await runs.claim("me", START, LATER, RunCapacity(free=1).select_runs)
 
@@ -198,7 +204,7 @@ async def test_cancelling_ends_what_waits_and_tells_what_runs(store: Store, runs
     assert await runs.renew("me", LATER) == [("run-1", "enough", True)]
 
 
-async def test_a_run_is_forgotten_once_it_has_ended(store: Store, runs: RunStore) -> None:
+async def test_ended_run_can_be_deleted(store: Store, runs: RunStore) -> None:
     await keep(store, a_run(1, inputs="b", state=RunState.LOST, ended_at=START), a_run(2, inputs="b"))
     with pytest.raises(Conflict):
         await runs.delete("run-2")
@@ -208,14 +214,14 @@ async def test_a_run_is_forgotten_once_it_has_ended(store: Store, runs: RunStore
     assert await runs.delete("run-2") is False
 
 
-async def test_a_change_and_its_events_are_kept_together_or_not_at_all(store: Store, runs: RunStore) -> None:
+async def test_change_and_its_events_are_stored_atomically(store: Store, runs: RunStore) -> None:
     log = await EventLog.open(store)
     await keep(store, a_run(1))
 
-    def tell(run: Run) -> list[NewEvent]:
+    def stage_events(run: Run) -> list[NewEvent]:
         return [NewEvent("run/run-1", EventType.RUN_STAGE, {"stage": run.stage}, "default", LATER)] * 2
 
-    changed = await log.write_with_events(runs.update_work("run-1", None, stage=RunStage.WATCH), tell)
+    changed = await log.write_with_events(runs.update_work("run-1", None, stage=RunStage.WATCH), stage_events)
     assert changed.stage is RunStage.WATCH
     assert [(event.number, event.data, event.at) for event in await log.read("run/run-1")] == [
         (1, {"stage": "watch"}, LATER),

@@ -57,19 +57,19 @@ SOME: list[SessionEvent] = [
 ]
 
 
-def as_told(event: SessionEvent) -> Any:
+def as_published(event: SessionEvent) -> Any:
     kept = EventRecord(
         sequence=7, stream="session/s", number=3, type=event.event, tenant="t", at=NOW, data=event.data()
     )
     return json.loads(event_to_json(kept))
 
 
-def test_the_files_are_up_to_date() -> None:
+def test_schema_files_are_current() -> None:
     assert (REFERENCE / "session-events.schema.json").read_text() == session_event_schema_text(), "run: make docs"
     assert (REFERENCE / "session-events.ts").read_text() == session_event_typescript(), "run: make docs"
 
 
-def test_the_schema_is_one_and_knows_every_event() -> None:
+def test_schema_is_valid_and_covers_all_events() -> None:
     assert jsonschema_rs.meta.is_valid(session_event_schema())
     kinds = {str(each) for each in EVENTS}
     assert set(session_event_schema()["properties"]["type"]["enum"]) == kinds
@@ -77,9 +77,9 @@ def test_the_schema_is_one_and_knows_every_event() -> None:
 
 
 @pytest.mark.parametrize("event", SOME, ids=lambda event: str(event.event))
-def test_what_is_told_fits(event: SessionEvent) -> None:
+def test_published_events_match_the_schema(event: SessionEvent) -> None:
     validator = jsonschema_rs.validator_for(session_event_schema())
-    document = as_told(event)
+    document = as_published(event)
     validator.validate(document)
     for broken in (
         {**document, "type": "session.dance"},

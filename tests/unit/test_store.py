@@ -22,11 +22,11 @@ START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 def a_sandbox(number: int = 0, tenant: str = "default", **fields: object) -> Sandbox:
     at = START + timedelta(seconds=number)
-    given = {"backend": "local", "image": "code", "state": SandboxState.PENDING, "created_at": at, "changed_at": at}
-    return Sandbox.model_validate(given | {"id": f"s{number}", "tenant": tenant} | fields)
+    defaults = {"backend": "local", "image": "code", "state": SandboxState.PENDING, "created_at": at, "changed_at": at}
+    return Sandbox.model_validate(defaults | {"id": f"s{number}", "tenant": tenant} | fields)
 
 
-async def test_a_sandbox_comes_back_as_it_was_after_reopening(tmp_path: Path) -> None:
+async def test_stored_sandbox_is_unchanged_after_reopening(tmp_path: Path) -> None:
     kept = a_sandbox(
         expires_at=START.astimezone() + timedelta(hours=1),
         entrypoint=("sleep", "1"),
@@ -64,7 +64,7 @@ async def test_tenants_do_not_see_each_other(tmp_path: Path) -> None:
             await snapshots.get("n1", "two")
 
 
-async def test_listing(tmp_path: Path) -> None:
+async def test_sandboxes_are_listed_by_page_state_and_metadata(tmp_path: Path) -> None:
     async with await Store.open(tmp_path / "p.db") as store:
         sandboxes = SandboxStore(store)
         for number in range(25):
@@ -87,7 +87,7 @@ async def test_listing(tmp_path: Path) -> None:
         assert counts == {("default", SandboxState.RUNNING): 12, ("default", SandboxState.FAILED): 13}
 
 
-async def test_asking_twice_creates_once_even_at_the_same_time(tmp_path: Path) -> None:
+async def test_concurrent_repeated_requests_create_one_sandbox(tmp_path: Path) -> None:
     async with await Store.open(tmp_path / "p.db") as store:
         sandboxes = SandboxStore(store)
         made: list[str] = []
@@ -104,7 +104,7 @@ async def test_asking_twice_creates_once_even_at_the_same_time(tmp_path: Path) -
             await sandboxes.insert(a_sandbox(int(made[0][1:])))
 
 
-async def test_only_one_of_many_transitions_wins(tmp_path: Path) -> None:
+async def test_only_one_concurrent_transition_succeeds(tmp_path: Path) -> None:
     async with await Store.open(tmp_path / "p.db") as store:
         sandboxes = SandboxStore(store)
         await sandboxes.insert(a_sandbox())
@@ -144,7 +144,7 @@ async def test_updates_reject_unknown_fields_and_states(tmp_path: Path) -> None:
             await sandboxes.update("none", pool="p")
 
 
-async def test_expired_and_ended(tmp_path: Path) -> None:
+async def test_expired_and_ended_sandboxes_are_found(tmp_path: Path) -> None:
     async with await Store.open(tmp_path / "p.db") as store:
         sandboxes = SandboxStore(store)
         hour = timedelta(hours=1)
@@ -204,7 +204,7 @@ async def test_pools(tmp_path: Path) -> None:
             await pools.update("t", "p", size=5)
 
 
-async def test_only_what_need_not_be_flushed_is_not(tmp_path: Path) -> None:
+async def test_only_unflushed_writes_skip_the_flush(tmp_path: Path) -> None:
     full, normal = 2, 1
 
     def level(connection: Connection) -> int:

@@ -59,7 +59,7 @@ def acknowledged_before_kill(path: Path) -> set[str]:
     return {line for line in lines if line.endswith("\n")}
 
 
-async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+async def test_acknowledged_writes_survive_sigkill(tmp_path: Path) -> None:
     path = tmp_path / "p.db"
     for _ in range(3):
         acknowledged = acknowledged_before_kill(path)
@@ -75,17 +75,17 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def tiny_disk(where: Path) -> Iterator[Path]:
-    where.mkdir()
+def tiny_disk(mount_point: Path) -> Iterator[Path]:
+    mount_point.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(where)], check=False, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount_point)], check=False, capture_output=True
     )
     if mounted.returncode:
         pytest.skip(f"cannot mount a small file system: {mounted.stderr.decode().strip()}")
     try:
-        yield where
+        yield mount_point
     finally:
-        subprocess.run(["umount", "-l", str(where)], check=True)
+        subprocess.run(["umount", "-l", str(mount_point)], check=True)
 
 
 async def fill(log: EventLog) -> int:
@@ -100,7 +100,7 @@ async def fill(log: EventLog) -> int:
     raise AssertionError("the disk never filled up")
 
 
-async def test_a_full_disk_is_reported_and_survived(tmp_path: Path) -> None:
+async def test_full_disk_is_reported_and_survived(tmp_path: Path) -> None:
     with tiny_disk(tmp_path / "disk") as disk:
         (disk / "ballast").write_bytes(bytes(200_000))
         async with await Store.open(disk / "p.db") as store:
@@ -130,7 +130,7 @@ async def test_a_file_size_limit_is_reported(tmp_path: Path) -> None:
         assert (await log.append("s", EventType.DISK_FULL, tenant="t")).number == acknowledged + 1
 
 
-async def test_the_check_fails_while_writes_fail_and_recovers(tmp_path: Path) -> None:
+async def test_check_fails_while_writes_fail(tmp_path: Path) -> None:
     async with await Store.open(tmp_path / "p.db") as store:
         log = await EventLog.open(store)
         await store.check()
@@ -149,7 +149,7 @@ async def test_the_check_fails_while_writes_fail_and_recovers(tmp_path: Path) ->
         await store.check()
 
 
-async def test_the_check_writes_nothing_while_all_is_well(tmp_path: Path) -> None:
+async def test_check_writes_nothing_without_failures(tmp_path: Path) -> None:
     async with await Store.open(tmp_path / "p.db") as store:
         written = (tmp_path / "p.db-wal").stat()
         for _ in range(3):
@@ -157,7 +157,7 @@ async def test_the_check_writes_nothing_while_all_is_well(tmp_path: Path) -> Non
         assert (tmp_path / "p.db-wal").stat().st_mtime_ns == written.st_mtime_ns
 
 
-async def test_the_check_tells_of_a_database_that_is_gone(tmp_path: Path) -> None:
+async def test_check_reports_missing_database(tmp_path: Path) -> None:
     path = tmp_path / "p.db"
     async with await Store.open(path) as store:
         path.rename(tmp_path / "elsewhere")
@@ -171,7 +171,7 @@ async def test_the_check_tells_of_a_database_that_is_gone(tmp_path: Path) -> Non
         await store.check()
 
 
-async def test_another_writer_is_waited_for_and_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_write_waits_for_other_writer_then_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "_BUSY_SECONDS", 0.3)
     path = tmp_path / "p.db"
     async with await Store.open(path) as store:
@@ -196,7 +196,7 @@ async def test_another_writer_is_waited_for_and_then_named(tmp_path: Path, monke
         ("INSERT INTO nowhere VALUES (0)", "Unavailable"),
     ],
 )
-async def test_a_failing_work_does_not_hurt_those_it_shares_a_commit_with(
+async def test_failed_write_does_not_affect_others_in_its_commit(
     tmp_path: Path, statement: str | None, error: str
 ) -> None:
     def add(number: int) -> Work[int]:
@@ -221,7 +221,7 @@ async def test_a_failing_work_does_not_hurt_those_it_shares_a_commit_with(
         assert [number for (number,) in kept] == [0, 1, 2, 4, 5]
 
 
-async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+async def test_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "p.db"
     path.write_bytes(b"this is not a database " * 500)
     before = path.read_bytes()
@@ -230,7 +230,7 @@ async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-async def test_a_damaged_database(tmp_path: Path) -> None:
+async def test_damaged_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "p.db"
     async with await Store.open(path) as store:
         log = await EventLog.open(store)
@@ -244,7 +244,7 @@ async def test_a_damaged_database(tmp_path: Path) -> None:
             await (await EventLog.open(store)).read("s")
 
 
-async def test_places_that_cannot_hold_a_database(tmp_path: Path) -> None:
+async def test_unusable_database_paths_are_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match="cannot be used"):
         await Store.open(tmp_path / "file" / "p.db")
@@ -252,7 +252,7 @@ async def test_places_that_cannot_hold_a_database(tmp_path: Path) -> None:
         await Store.open("postgresql://host/db")
 
 
-async def test_a_database_of_a_newer_paddock_is_left_alone(tmp_path: Path) -> None:
+async def test_database_of_newer_paddock_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "p.db"
     await (await Store.open(path)).close()
     with contextlib.closing(sqlite3.connect(path)) as other:
@@ -262,7 +262,7 @@ async def test_a_database_of_a_newer_paddock_is_left_alone(tmp_path: Path) -> No
         await Store.open(path)
 
 
-async def test_a_failed_migration_leaves_everything_as_it_was(tmp_path: Path) -> None:
+async def test_failed_migration_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "p.db"
     await (await Store.open(path)).close()
     scripts = tmp_path / "migrations"
@@ -291,7 +291,7 @@ async def test_a_failed_migration_leaves_everything_as_it_was(tmp_path: Path) ->
     await (await Store.open(path)).close()
 
 
-async def test_migrations_lead_to_the_schema_in_tables() -> None:
+async def test_migrations_produce_the_schema_of_tables() -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
@@ -308,19 +308,19 @@ async def test_migrations_lead_to_the_schema_in_tables() -> None:
     engine.dispose()
 
 
-async def test_the_schema_is_valid_for_postgresql_too() -> None:
+async def test_schema_is_valid_for_postgresql() -> None:
     for table in tables.metadata.sorted_tables:
         assert "CREATE TABLE" in str(CreateTable(table).compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
 
 
-async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
+async def test_database_files_are_readable_by_owner_only(tmp_path: Path) -> None:
     async with await Store.open(tmp_path / "p.db") as store:
         await EventLog.open(store)
         modes = {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / name for name in os.listdir(tmp_path))}
     assert modes == {0o600}
 
 
-async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+async def test_closed_store_is_reported(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "p.db")
     log = await EventLog.open(store)
     await store.close()
@@ -340,7 +340,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_server_is_kept_out_until_the_first_dies(tmp_path: Path) -> None:
+def test_data_directory_is_locked_until_first_server_dies(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
         assert first.stdout

@@ -27,7 +27,7 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_a_drive_is_a_directory_and_case_does_not_matter(drive: Path) -> None:
+def test_drive_is_a_directory_and_case_is_ignored(drive: Path) -> None:
     (drive / "users/agent/Documents/笔记.txt").touch()
     for path in (
         r"C:\users\agent\Documents\笔记.txt",
@@ -40,15 +40,15 @@ def test_a_drive_is_a_directory_and_case_does_not_matter(drive: Path) -> None:
     assert to_unix_path(r"Z:\etc\passwd") == "/etc/passwd"
 
 
-def test_nothing_climbs_out_of_a_drive(drive: Path) -> None:
+def test_paths_cannot_leave_their_drive(drive: Path) -> None:
     assert to_unix_path(r"C:\..\..\..\etc") == str(drive / "etc")
 
 
-def test_what_is_not_there_yet_keeps_its_name(drive: Path) -> None:
+def test_missing_file_keeps_its_name(drive: Path) -> None:
     assert to_unix_path(r"C:\USERS\New Folder\File.txt") == str(drive / "users/New Folder/File.txt")
 
 
-def test_unix_paths_stay_as_they_are_and_backslashes_part_names() -> None:
+def test_unix_paths_are_unchanged_and_backslashes_separate_names() -> None:
     assert to_unix_path("/etc/a:b") == "/etc/a:b"
     assert to_unix_path(r"sub\file.txt") == "sub/file.txt"
     assert ToolContext("/workspace", "windows").absolute_path(r"sub\file.txt") == "/workspace/sub/file.txt"
@@ -71,12 +71,12 @@ def test_unix_paths_stay_as_they_are_and_backslashes_part_names() -> None:
         ("C:\\trailing ", "dot or a space"),
     ],
 )
-def test_nonsense_is_refused_in_one_line(path: str, problem: str) -> None:
+def test_invalid_paths_are_refused_in_one_line(path: str, problem: str) -> None:
     with pytest.raises(ToolError, match=problem):
         to_unix_path(path)
 
 
-def test_windows_programs_are_told_of_paths_in_their_own_way(drive: Path) -> None:
+def test_windows_programs_get_windows_paths(drive: Path) -> None:
     assert to_windows_path(str(drive / "users/x.txt")) == r"C:\users\x.txt"
     assert to_windows_path(str(drive.parents[1] / "prefix/drive_c/users/x.txt")) == r"C:\users\x.txt"
     assert to_windows_path("/workspace/a b.txt") == r"Z:\workspace\a b.txt"
@@ -94,15 +94,15 @@ def test_windows_programs_are_told_of_paths_in_their_own_way(drive: Path) -> Non
         ("echo 100%", "echo 100%"),
     ],
 )
-def test_a_command_line_becomes_a_line_of_a_batch_file(command: str, line: str) -> None:
+def test_command_line_becomes_batch_file_line(command: str, line: str) -> None:
     assert render_batch_file(command).decode() == f"@echo off\r\n{line}\r\n"
 
 
-def test_commands_of_several_lines_and_any_script_are_kept() -> None:
+def test_multi_line_commands_and_scripts_are_unchanged() -> None:
     assert render_batch_file("echo 你好\r\necho 🙂\n").decode() == "@echo off\r\necho 你好\r\necho 🙂\r\n\r\n"
 
 
-def test_a_line_that_cmd_would_cut_is_refused() -> None:
+def test_line_too_long_for_cmd_is_refused() -> None:
     render_batch_file("echo 1\n" * 5000)
     with pytest.raises(ToolError, match="up to 8000 characters"):
         render_batch_file("echo " + "1" * 8000)

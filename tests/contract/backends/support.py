@@ -32,7 +32,7 @@ UIDS_PER_DIRECTORY = 500
 
 
 def eventually(condition: Callable[[], T], timeout: float = 10.0) -> T:
-    """Wait for a condition, and return what it found."""
+    """Poll a condition until it is truthy, and return its value."""
     deadline = time.monotonic() + timeout
     while not (found := condition()):
         assert time.monotonic() < deadline, f"did not happen within {timeout} seconds"
@@ -58,43 +58,43 @@ class RunningSandbox:
 
     @property
     def first_process(self) -> int:
-        """The host's number of the sandbox's pid 1."""
+        """Host pid of the sandbox's init process."""
         return int(process_control.read_bwrap_report(self.files.report)["child-pid"])
 
     @property
     def monitor(self) -> int:
-        """The host's number of the bubblewrap process that waits for the sandbox."""
+        """Host pid of the bubblewrap process that waits for the sandbox."""
         return parent_of(self.first_process)
 
     def run(self, command: str | Sequence[str], *, stdin: str | None = None, timeout: float = 20.0) -> CommandResult:
-        async def talk() -> CommandResult:
+        async def call_daemon() -> CommandResult:
             async with DaemonClient(self.backend.daemon_address(self.record)) as inside:
                 return await inside.run(SandboxCommand(command, stdin=stdin))
 
-        return asyncio.run(asyncio.wait_for(talk(), timeout))
+        return asyncio.run(asyncio.wait_for(call_daemon(), timeout))
 
     def python(self, code: str, *arguments: str, timeout: float = 20.0) -> CommandResult:
         return self.run(["/usr/bin/python3", "-I", "-c", code, *arguments], timeout=timeout)
 
     def output(self, command: str | Sequence[str]) -> str:
-        """What a command that must succeed writes."""
+        """Return the output of a command that must succeed."""
         result = self.run(command)
         assert result.exit_code == 0, (result.stdout, result.stderr)
         return result.stdout.decode(errors="replace")
 
     def start(self, command: str) -> str:
-        async def talk() -> str:
+        async def call_daemon() -> str:
             async with DaemonClient(self.backend.daemon_address(self.record)) as inside:
                 return await inside.start(command)
 
-        return asyncio.run(asyncio.wait_for(talk(), 10))
+        return asyncio.run(asyncio.wait_for(call_daemon(), 10))
 
     def write(self, path: str, content: bytes, mode: int = 755) -> None:
-        async def talk() -> None:
+        async def call_daemon() -> None:
             async with DaemonClient(self.backend.daemon_address(self.record)) as inside:
                 await inside.write_file(path, content, mode=mode)
 
-        asyncio.run(asyncio.wait_for(talk(), 20))
+        asyncio.run(asyncio.wait_for(call_daemon(), 20))
 
     def status(self) -> SandboxStatus:
         return asyncio.run(self.backend.status(self.record))
@@ -105,7 +105,7 @@ class RunningSandbox:
 
 @dataclass
 class LocalBackendHarness:
-    """A data directory of its own, the sandboxes started in it, and what must be gone at the end."""
+    """A backend with its own data directory, whose sandboxes are removed at the end."""
 
     settings: LocalBackendSettings
     image: Image
@@ -153,7 +153,7 @@ class LocalBackendHarness:
 
 @contextmanager
 def local_backend(directory: Path, image: Image, **changes: Any) -> Iterator[LocalBackendHarness]:
-    """A place for sandboxes that asserts, when it closes, that nothing of them is left on the machine."""
+    """Yield a backend; assert at the end that nothing of its sandboxes is left on the machine."""
     data = directory / f"data-{secrets.token_hex(6)}"
     base = 1_300_000_000 + secrets.randbelow(1_000_000) * UIDS_PER_DIRECTORY
     made = LocalBackendHarness(
@@ -167,7 +167,7 @@ def local_backend(directory: Path, image: Image, **changes: Any) -> Iterator[Loc
 
 
 def assert_nothing_left(settings: LocalBackendSettings) -> None:
-    """No process, mount, control group, directory, user number or socket of a data directory exists any more."""
+    """Assert that no process, mount, control group, directory, uid or socket of a data directory is left."""
     mark = settings.data.name
     eventually(lambda: not list(_processes_of(settings)), 5)
     assert mark not in Path("/proc/self/mountinfo").read_text(), "a mount is left"
@@ -177,7 +177,7 @@ def assert_nothing_left(settings: LocalBackendSettings) -> None:
     groups = [hierarchy.path for hierarchy in fresh._cgroups.hierarchies]
     assert asyncio.run(fresh.leftovers()) == []
     if fresh._uids is not None:
-        assert fresh._uids.take() == settings.uid_base, "a user number is still taken"
+        assert fresh._uids.take() == settings.uid_base, "a uid is still in use"
     asyncio.run(fresh.close())
     assert not [path for path in groups if path.exists()], "a control group is left"
 
@@ -212,7 +212,7 @@ def descends(pid: int, ancestor: int) -> bool:
 
 
 def running(words: str) -> list[int]:
-    """The processes that have these words on their command line."""
+    """Return pids of processes with this text on their command line."""
     found = []
     for entry in os.listdir("/proc"):
         try:
@@ -228,7 +228,7 @@ def kill(pid: int) -> None:
 
 
 def host_image(directory: Path) -> Image:
-    """This machine's own /usr: the image every machine can have."""
+    """Return the `host` image, which every machine has."""
     return ImageStore(directory, recipe_dirs=()).resolve("host")
 
 
@@ -237,16 +237,16 @@ class NoOrdinaryUserError(Exception):
 
 
 def ordinary_python() -> list[str]:
-    """The words that run this Python's packages as a user that owns nothing."""
+    """Return the command prefix that runs Python with these packages as an unprivileged user."""
     drop = ["setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups", "--"]
     site_packages = next(path for path in sys.path if path.endswith("site-packages"))
     search = os.pathsep.join([str(REPOSITORY / "src"), site_packages])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    ask = "import sys, pytest, paddock; print('%d.%d' % sys.version_info[:2])"
+    probe = "import sys, pytest, paddock; print('%d.%d' % sys.version_info[:2])"
     for python in (sys.executable, f"/usr/bin/python{version}", "/usr/bin/python3"):
         words = [*drop, "env", f"PYTHONPATH={search}", "PYTHONDONTWRITEBYTECODE=1", python]
-        asked = subprocess.run([*words, "-c", ask], capture_output=True, text=True, check=False, cwd="/")
-        if asked.returncode == 0 and asked.stdout.strip() == version:
+        completed = subprocess.run([*words, "-c", probe], capture_output=True, text=True, check=False, cwd="/")
+        if completed.returncode == 0 and completed.stdout.strip() == version:
             return words
     raise NoOrdinaryUserError(
         f"an ordinary user can run no Python {version} with these packages: {sys.executable} is out of its reach and "
@@ -256,7 +256,7 @@ def ordinary_python() -> list[str]:
 
 @dataclass(frozen=True)
 class Tally:
-    """How a test run as an ordinary user went."""
+    """Result of a test run as an unprivileged user."""
 
     passed: int
     skipped: int
@@ -265,7 +265,7 @@ class Tally:
 
 
 def run_as_ordinary_user(*arguments: str, timeout: float = 240.0) -> Tally:
-    """Run pytest in this repository as a user that owns nothing but a temporary directory."""
+    """Run pytest in this repository as an unprivileged user with a temporary home directory."""
     words = ordinary_python()
     with tempfile.TemporaryDirectory(prefix="paddock-ordinary-") as home:
         os.chown(home, ORDINARY_UID, ORDINARY_UID)
@@ -276,8 +276,8 @@ def run_as_ordinary_user(*arguments: str, timeout: float = 240.0) -> Tally:
             [*words, *pytest], cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout, check=False
         )
 
-    def count(what: str) -> int:
-        found = re.search(rf"(\d+) {what}", done.stdout.rstrip().rpartition("\n")[2])
+    def count(outcome: str) -> int:
+        found = re.search(rf"(\d+) {outcome}", done.stdout.rstrip().rpartition("\n")[2])
         return int(found[1]) if found else 0
 
     failed = count("failed") + count("error") + (0 if done.returncode in (0, 1) else 1)

@@ -28,7 +28,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBackendS
 
 
 @pytest.fixture
-def create_sandbox_backend(settings: LocalBackendSettings) -> Callable[[], LocalBackend]:
+def make_backend(settings: LocalBackendSettings) -> Callable[[], LocalBackend]:
     return lambda: LocalBackend(settings)
 
 
@@ -41,7 +41,7 @@ CHECKS = [name for name in dir(BackendConformance) if name.startswith("test_")]
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(os.geteuid() != 0, reason="already run as an ordinary user; root's half needs root")
-def test_an_ordinary_user_keeps_the_contract_too() -> None:
+def test_backend_of_unprivileged_user_meets_the_contract() -> None:
     try:
         tally = run_as_ordinary_user(__file__, "-k", "TestLocal")
     except NoOrdinaryUserError as reason:

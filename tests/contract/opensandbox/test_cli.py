@@ -41,7 +41,7 @@ def osb(server: Server, tmp_path: Path) -> Osb:
     return Osb(server, tmp_path)
 
 
-def test_a_sandbox_from_creation_to_end(osb: Osb, tmp_path: Path) -> None:
+def test_sandbox_life_cycle_by_command_line(osb: Osb, tmp_path: Path) -> None:
     made = osb.json("sandbox", "create", "--image", IMAGE, "--timeout", "10m", "-m", "by=osb", "-e", "A=1")
     sandbox = made["id"]
     assert osb.json("sandbox", "get", sandbox)["status"]["state"] == "Running"
@@ -83,6 +83,6 @@ def test_snapshots(osb: Osb) -> None:
     osb.run("snapshot", "delete", kept)
 
 
-def test_errors_are_reported(osb: Osb) -> None:
+def test_command_line_errors_are_reported(osb: Osb) -> None:
     assert "no recipe named" in osb.run("sandbox", "create", "--image", "nonsense", code=1)
     assert "sb-missing" in osb.run("sandbox", "get", "sb-missing", code=1)

@@ -31,7 +31,7 @@ async def interpreter(connection: ConnectionConfig) -> AsyncIterator[CodeInterpr
         await sandbox.destroy()
 
 
-async def test_python_remembers(interpreter: CodeInterpreter) -> None:
+async def test_python_context_keeps_variables(interpreter: CodeInterpreter) -> None:
     context = await interpreter.codes.create_context(SupportedLanguage.PYTHON)
     await interpreter.codes.run("import math\nx = 41", context=context)
     done = await interpreter.codes.run("print('hi')\nx + 1", context=context)
@@ -47,7 +47,7 @@ async def test_python_remembers(interpreter: CodeInterpreter) -> None:
     assert await interpreter.codes.list_contexts(SupportedLanguage.PYTHON) == []
 
 
-async def test_images_are_results(interpreter: CodeInterpreter, connection: ConnectionConfig) -> None:
+async def test_image_results_are_returned(interpreter: CodeInterpreter, connection: ConnectionConfig) -> None:
     """The SDK keeps a result's text only, so its picture is looked for on the wire."""
     code = f"""
 import base64
@@ -68,7 +68,7 @@ Picture()
     assert results["image/png"] == PNG
 
 
-async def test_bash_remembers(interpreter: CodeInterpreter) -> None:
+async def test_bash_context_keeps_variables(interpreter: CodeInterpreter) -> None:
     context = await interpreter.codes.create_context(SupportedLanguage.BASH)
     await interpreter.codes.run("N=6; cd /usr", context=context)
     done = await interpreter.codes.run("echo $((N * 7)) $PWD", context=context)
@@ -76,23 +76,23 @@ async def test_bash_remembers(interpreter: CodeInterpreter) -> None:
 
 
 async def test_code_is_interrupted(interpreter: CodeInterpreter) -> None:
-    begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    execution_id: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     busy = asyncio.Event()
 
-    async def began(event: ExecutionInit) -> None:
-        begun.set_result(event.id)
+    async def on_started(event: ExecutionInit) -> None:
+        execution_id.set_result(event.id)
 
-    async def wrote(_: OutputMessage) -> None:
+    async def on_output(_: OutputMessage) -> None:
         busy.set()
 
     running = asyncio.create_task(
         interpreter.codes.run(
             "import time\nprint('busy')\ntime.sleep(600)",
             language=SupportedLanguage.PYTHON,
-            handlers=ExecutionHandlers(on_init=began, on_stdout=wrote),
+            handlers=ExecutionHandlers(on_init=on_started, on_stdout=on_output),
         )
     )
     await asyncio.wait_for(busy.wait(), 20)
-    await interpreter.codes.interrupt(await begun)
+    await interpreter.codes.interrupt(await execution_id)
     done = await asyncio.wait_for(running, 20)
     assert done.error is not None and done.error.name == "KeyboardInterrupt"

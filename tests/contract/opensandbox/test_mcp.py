@@ -24,9 +24,9 @@ class Tools:
         self._process = process
         self._ids = itertools.count(1)
 
-    def ask(self, method: str, **params: Any) -> Any:
+    def request(self, method: str, **params: Any) -> Any:
         number = next(self._ids)
-        self.tell({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         assert self._process.stdout is not None
         for line in self._process.stdout:
             message = json.loads(line)
@@ -34,13 +34,13 @@ class Tools:
                 return message["result"]
         raise AssertionError("the MCP server has ended")
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
 
     def call(self, name: str, **arguments: Any) -> Any:
-        result = self.ask("tools/call", name=name, arguments=arguments)
+        result = self.request("tools/call", name=name, arguments=arguments)
         assert not result.get("isError"), result
         structured = result.get("structuredContent")
         return structured if structured is not None else result["content"]
@@ -58,21 +58,21 @@ def tools(server: Server) -> Iterator[Tools]:
     )
     with process:
         client = Tools(process)
-        client.ask(
+        client.request(
             "initialize",
             protocolVersion="2025-06-18",
             capabilities={},
             clientInfo={"name": "test", "version": "1"},
         )
-        client.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         yield client
         assert process.stdin is not None
         process.stdin.close()
         process.terminate()
 
 
-def test_every_tool(tools: Tools) -> None:
-    names = {tool["name"] for tool in tools.ask("tools/list")["tools"]}
+def test_every_mcp_tool_works(tools: Tools) -> None:
+    names = {tool["name"] for tool in tools.request("tools/list")["tools"]}
     assert {"sandbox_create", "command_run", "file_read"} <= names
     sandbox = tools.call("sandbox_create", image=IMAGE, metadata={"by": "mcp"})["sandbox_id"]
     done = tools.call("command_run", sandbox_id=sandbox, command="echo hello; exit 2")

@@ -53,39 +53,39 @@ async def manager(server: Server) -> AsyncIterator[SandboxManager]:
         yield made
 
 
-async def test_commands_say_what_they_write_and_how_they_end(sandbox: Sandbox) -> None:
+async def test_commands_return_output_and_exit_code(sandbox: Sandbox) -> None:
     assert await sandbox.is_healthy()
-    heard: list[str] = []
+    received: list[str] = []
 
-    async def hear(message: OutputMessage) -> None:
-        heard.append(message.text)
+    async def on_message(message: OutputMessage) -> None:
+        received.append(message.text)
 
     done = await sandbox.commands.run(
-        "echo $COLOUR; echo oops >&2; exit 3", handlers=ExecutionHandlers(on_stdout=hear, on_stderr=hear)
+        "echo $COLOUR; echo oops >&2; exit 3", handlers=ExecutionHandlers(on_stdout=on_message, on_stderr=on_message)
     )
     assert [message.text for message in done.logs.stdout] == ["blue"]
     assert [message.text for message in done.logs.stderr] == ["oops"]
     assert done.exit_code == 3
-    assert sorted(heard) == ["blue", "oops"]
-    there = await sandbox.commands.run(
+    assert sorted(received) == ["blue", "oops"]
+    with_options = await sandbox.commands.run(
         "pwd; echo $SHADE", opts=RunCommandOpts(working_directory="/tmp", envs={"SHADE": "dark"})
     )
-    assert [message.text for message in there.logs.stdout] == ["/tmp", "dark"]
+    assert [message.text for message in with_options.logs.stdout] == ["/tmp", "dark"]
     late = await sandbox.commands.run("sleep 30", opts=RunCommandOpts(timeout=timedelta(milliseconds=300)))
     assert late.exit_code != 0
 
 
-async def test_output_comes_while_the_command_runs(sandbox: Sandbox) -> None:
+async def test_output_is_streamed_while_command_runs(sandbox: Sandbox) -> None:
     first = asyncio.Event()
 
-    async def hear(message: OutputMessage) -> None:
+    async def on_message(message: OutputMessage) -> None:
         if message.text == "first":
             first.set()
 
     running = asyncio.create_task(
         sandbox.commands.run(
             "echo first; until [ -e /tmp/go ]; do sleep 0.02; done; echo last",
-            handlers=ExecutionHandlers(on_stdout=hear),
+            handlers=ExecutionHandlers(on_stdout=on_message),
         )
     )
     await asyncio.wait_for(first.wait(), 20)
@@ -111,7 +111,7 @@ async def test_background_commands_are_followed_by_cursor_and_interrupted(sandbo
     assert status.exit_code != 0
 
 
-async def test_sessions_keep_their_state(sandbox: Sandbox) -> None:
+async def test_command_sessions_keep_their_state(sandbox: Sandbox) -> None:
     session = await sandbox.commands.create_session(working_directory="/tmp")
     await sandbox.commands.run_in_session(session, "export N=41; cd /usr")
     done = await sandbox.commands.run_in_session(session, "echo $((N + 1)) $PWD")
@@ -139,10 +139,10 @@ async def test_files(sandbox: Sandbox) -> None:
     assert (await files.get_file_info(["/tmp/d/a.txt"]))["/tmp/d/a.txt"].mode == 600
     await files.replace_contents([ContentReplaceEntry(path="/tmp/d/a.txt", old_content="red", new_content="blue")])
     assert await files.read_file("/tmp/d/a.txt") == "colour: blue\n"
-    told = await files.replace_contents_detailed(
+    replacements = await files.replace_contents_detailed(
         [ContentReplaceEntry(path="/tmp/d/a.txt", old_content="green", new_content="x")]
     )
-    assert [result.replaced_count for result in told] == [0]
+    assert [result.replaced_count for result in replacements] == [0]
     found = await files.search(SearchEntry(path="/tmp/d", pattern="**/*.txt"))
     assert sorted(entry.path for entry in found) == ["/tmp/d/a.txt", "/tmp/d/e/c.txt"]
     listed = await files.list_directory(DirectoryListEntry(path="/tmp/d"))
@@ -198,7 +198,7 @@ async def test_pause_resume_renew_and_metadata(connection: ConnectionConfig, man
         await manager.get_sandbox_info(sandbox.id)
 
 
-async def test_a_sandbox_without_an_end(manager: SandboxManager, connection: ConnectionConfig) -> None:
+async def test_sandbox_without_timeout_does_not_expire(manager: SandboxManager, connection: ConnectionConfig) -> None:
     async with await Sandbox.create(IMAGE, connection_config=connection, timeout=None) as sandbox:
         assert (await sandbox.get_info()).expires_at is None
         await sandbox.kill()
@@ -236,7 +236,7 @@ async def test_lists_are_filtered_by_state_and_metadata(manager: SandboxManager,
         await made.destroy()
 
 
-async def test_the_network_is_denied_and_says_so(sandbox: Sandbox) -> None:
+async def test_network_policy_reports_denied_network(sandbox: Sandbox) -> None:
     policy = await sandbox.get_egress_policy()
     assert policy.default_action == "deny" and policy.egress in (None, [])
     await sandbox.patch_egress_rules([NetworkRule(action="deny", target="example.com")])
@@ -245,7 +245,7 @@ async def test_the_network_is_denied_and_says_so(sandbox: Sandbox) -> None:
         await sandbox.patch_egress_rules([NetworkRule(action="allow", target="example.com")])
 
 
-async def test_policies_that_cannot_be_kept_are_refused(connection: ConnectionConfig) -> None:
+async def test_allowing_network_policies_are_refused(connection: ConnectionConfig) -> None:
     denied = await Sandbox.create(
         IMAGE, connection_config=connection, network_policy=NetworkPolicy(defaultAction="deny", egress=[])
     )

@@ -23,7 +23,7 @@ from paddock.store.database import Store
 @dataclass
 class Running:
     fleet: Fleet
-    keeper: Reconciler
+    reconciler: Reconciler
     backend: LocalBackend
 
 
@@ -36,12 +36,12 @@ async def running(data: Path, **settings: Any) -> AsyncIterator[Running]:
     store = await Store.open(data / "paddock.db")
     events = await EventLog.open(store)
     fleet = Fleet(backend=backend, images=ImageStore(data / "images"), store=store, events=events, config=config)
-    keeper = Reconciler(fleet)
-    await keeper.open()
+    reconciler = Reconciler(fleet)
+    await reconciler.open()
     try:
-        yield Running(fleet, keeper, backend)
+        yield Running(fleet, reconciler, backend)
     finally:
-        await keeper.close()
+        await reconciler.close()
         await fleet.close()
         events.close()
         await store.close()

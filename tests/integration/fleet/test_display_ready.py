@@ -37,13 +37,13 @@ def display(command: str) -> ImageService:
     return ImageService(name="display", command=command, ready="/tmp/display")
 
 
-async def test_a_display_that_comes_up_is_waited_for(tmp_path: Path) -> None:
+async def test_start_waits_for_display(tmp_path: Path) -> None:
     async with sandbox(tmp_path, display("sleep 0.2; touch /tmp/display; sleep 60")) as client:
         await wait_for_display(client)
         assert (await client.run("test -e /tmp/display")).exit_code == 0
 
 
-async def test_desktop_services_are_waited_for(tmp_path: Path) -> None:
+async def test_start_waits_for_desktop_services(tmp_path: Path) -> None:
     panel = ImageService(name="panel", command="sleep 0.2; touch /tmp/p; sleep 60", after=("display",), ready="/tmp/p")
     async with sandbox(tmp_path, display("touch /tmp/display; sleep 60"), panel) as client:
         await wait_for_display(client)
@@ -56,7 +56,7 @@ async def test_display_without_desktop_services_is_ready(tmp_path: Path) -> None
         await wait_for_display(client, extra_timeout=0.2)
 
 
-async def test_a_display_that_never_comes_up_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+async def test_wait_for_missing_display_times_out(tmp_path: Path) -> None:
     async with sandbox(tmp_path, display("sleep 60")) as client:
         began = time.monotonic()
         with pytest.raises(SandboxStartError, match="did not come up"):

@@ -50,10 +50,10 @@ class TwoSandboxes:
     def source(self, path: str) -> SandboxFileLocation:
         return SandboxFileLocation(sandbox=self.a, path=path)
 
-    def goal(self, path: str) -> SandboxFileLocation:
+    def destination(self, path: str) -> SandboxFileLocation:
         return SandboxFileLocation(sandbox=self.b, path=path)
 
-    async def told(self, sandbox_id: str) -> list[dict[str, object]]:
+    async def move_events(self, sandbox_id: str) -> list[dict[str, object]]:
         events = await self.fleet.events.read(tenant=ME, stream=f"sandbox/{sandbox_id}")
         return [dict(event.data) for event in events if event.type is EventType.FILE_MOVED]
 
@@ -81,12 +81,12 @@ async def nothing_arrived(two: TwoSandboxes, directory: str = "/workspace") -> N
         return await sh(two.right, f"ls -A {directory} 2>/dev/null || true") == ""
 
     await until(empty)
-    assert await two.told(two.b) == []
+    assert await two.move_events(two.b) == []
 
 
-async def test_a_file_arrives_byte_for_byte_with_its_mode(two: TwoSandboxes) -> None:
+async def test_moved_file_keeps_content_and_mode(two: TwoSandboxes) -> None:
     await sh(two.left, "head -c 5000000 /dev/urandom > /workspace/数据.bin && chmod 750 /workspace/数据.bin")
-    moved = await two.mover.move(ME, two.source("/workspace/数据.bin"), two.goal("/workspace/new/dir/x.bin"))
+    moved = await two.mover.move(ME, two.source("/workspace/数据.bin"), two.destination("/workspace/new/dir/x.bin"))
     content = await two.right.read_file("/workspace/new/dir/x.bin")
     assert (moved.size, moved.sha256) == (5_000_000, hashlib.sha256(content).hexdigest())
     assert await sh(two.left, "sha256sum < /workspace/数据.bin") == f"{moved.sha256}  -"
@@ -95,7 +95,7 @@ async def test_a_file_arrives_byte_for_byte_with_its_mode(two: TwoSandboxes) -> 
 
 async def test_move_is_published_for_both_sandboxes(two: TwoSandboxes) -> None:
     await two.left.write_file("/workspace/a.txt", b"hello")
-    await two.mover.move(ME, two.source("/workspace/a.txt"), two.goal("/workspace/b.txt"))
+    await two.mover.move(ME, two.source("/workspace/a.txt"), two.destination("/workspace/b.txt"))
     expected = {
         "source": two.a,
         "source_path": "/workspace/a.txt",
@@ -105,60 +105,60 @@ async def test_move_is_published_for_both_sandboxes(two: TwoSandboxes) -> None:
         "sha256": hashlib.sha256(b"hello").hexdigest(),
     }
     for sandbox in (two.a, two.b):
-        [event] = await two.told(sandbox)
+        [event] = await two.move_events(sandbox)
         assert expected.items() <= event.items()
 
 
-async def test_a_directory_goes_as_one_with_links_and_empty_directories(two: TwoSandboxes) -> None:
+async def test_moved_directory_keeps_links_and_empty_directories(two: TwoSandboxes) -> None:
     await sh(two.left, "mkdir -p /workspace/d/empty && echo hi > /workspace/d/f && ln -s /etc/passwd /workspace/d/link")
-    moved = await two.mover.move(ME, two.source("/workspace/d"), two.goal("/workspace/copy"))
+    moved = await two.mover.move(ME, two.source("/workspace/d"), two.destination("/workspace/copy"))
     assert moved.type == "directory" and moved.size > 0
     assert (
         await sh(two.right, "cd /workspace/copy && ls && readlink link && cat f") == "empty\nf\nlink\n/etc/passwd\nhi"
     )
 
 
-async def test_a_directory_at_the_destination_gets_it_inside(two: TwoSandboxes) -> None:
+async def test_source_is_moved_into_existing_directory(two: TwoSandboxes) -> None:
     await sh(two.left, "mkdir /workspace/d && echo 1 > /workspace/d/one && echo 2 > /workspace/two")
     await sh(two.right, "mkdir /workspace/here && ln -s here /workspace/there")
-    await two.mover.move(ME, two.source("/workspace/d"), two.goal("/workspace/here"))
-    await two.mover.move(ME, two.source("/workspace/two"), two.goal("/workspace/there"))
-    await two.mover.move(ME, two.source("/workspace/two"), two.goal("/workspace/new/"))
-    await two.mover.move(ME, two.source("/workspace/d/."), two.goal("/workspace/here"))
+    await two.mover.move(ME, two.source("/workspace/d"), two.destination("/workspace/here"))
+    await two.mover.move(ME, two.source("/workspace/two"), two.destination("/workspace/there"))
+    await two.mover.move(ME, two.source("/workspace/two"), two.destination("/workspace/new/"))
+    await two.mover.move(ME, two.source("/workspace/d/."), two.destination("/workspace/here"))
     found = await sh(two.right, "cd /workspace && find . -type f | sort")
     assert found.split() == ["./here/d/one", "./here/one", "./here/two", "./new/two"]
 
 
-async def test_names_made_to_do_harm_are_only_names(two: TwoSandboxes) -> None:
+async def test_hostile_file_names_are_harmless(two: TwoSandboxes) -> None:
     await sh(two.left, f"mkdir /workspace/d && cd /workspace/d && {HARMFUL}")
-    await two.mover.move(ME, two.source("/workspace/d"), two.goal("/workspace/got"))
+    await two.mover.move(ME, two.source("/workspace/d"), two.destination("/workspace/got"))
     listing = "find . -printf '%y %P %l\\0' | sort -z | sha256sum"
     there = await sh(two.right, f"cd /workspace/got && {listing}")
     assert there == await sh(two.left, f"cd /workspace/d && {listing}")
 
 
-async def test_moving_removes_the_source_once_all_has_arrived(two: TwoSandboxes) -> None:
+async def test_move_removes_source_after_complete_copy(two: TwoSandboxes) -> None:
     await sh(two.left, "mkdir /workspace/d && echo 1 > /workspace/d/one && echo 2 > /workspace/two")
     for name in ("d", "two"):
-        moved = await two.mover.move(ME, two.source(f"/workspace/{name}"), two.goal("/workspace/"), keep=False)
+        moved = await two.mover.move(ME, two.source(f"/workspace/{name}"), two.destination("/workspace/"), keep=False)
         assert not moved.kept
     assert await sh(two.left, "ls /workspace") == ""
     assert await sh(two.right, "cat /workspace/d/one /workspace/two") == "1\n2"
 
 
-async def test_a_source_that_cannot_be_removed_is_told_of(two: TwoSandboxes) -> None:
-    moved = await two.mover.move(ME, two.source("/etc/hostname"), two.goal("/workspace/name"), keep=False)
+async def test_source_that_cannot_be_removed_is_reported(two: TwoSandboxes) -> None:
+    moved = await two.mover.move(ME, two.source("/etc/hostname"), two.destination("/workspace/name"), keep=False)
     assert moved.kept and await sh(two.right, "cat /workspace/name") == two.a
 
 
-async def test_within_one_sandbox_it_is_a_copy(two: TwoSandboxes) -> None:
+async def test_directory_is_copied_within_one_sandbox(two: TwoSandboxes) -> None:
     await sh(two.left, "mkdir /workspace/d && echo 1 > /workspace/d/one")
     await two.mover.move(ME, two.source("/workspace/d"), two.source("/workspace/e"))
     assert await sh(two.left, "cat /workspace/e/one") == "1"
-    assert len(await two.told(two.a)) == 1
+    assert len(await two.move_events(two.a)) == 1
 
 
-async def test_nothing_goes_onto_or_into_itself(two: TwoSandboxes) -> None:
+async def test_move_onto_or_into_itself_is_refused(two: TwoSandboxes) -> None:
     await sh(two.left, "mkdir /workspace/d && echo 1 > /workspace/one")
     with pytest.raises(Conflict, match="are the same"):
         await two.mover.move(ME, two.source("/workspace/one"), two.source("/workspace/./one"))
@@ -168,14 +168,14 @@ async def test_nothing_goes_onto_or_into_itself(two: TwoSandboxes) -> None:
         await two.mover.move(ME, two.source("/workspace/d"), two.source("/workspace/d"))
 
 
-async def test_what_is_too_large_is_refused_before_it_is_sent(two: TwoSandboxes) -> None:
+async def test_too_large_file_is_refused_before_sending(two: TwoSandboxes) -> None:
     await sh(two.left, "truncate -s 5G /workspace/large")
     with pytest.raises(TooLarge, match="5368709120 bytes; at most 67108864"):
-        await two.mover.move(ME, two.source("/workspace/large"), two.goal("/workspace/large"))
+        await two.mover.move(ME, two.source("/workspace/large"), two.destination("/workspace/large"))
     await nothing_arrived(two)
 
 
-async def test_what_turns_out_too_large_stops_at_the_limit(two: TwoSandboxes) -> None:
+async def test_large_directory_stops_at_the_limit(two: TwoSandboxes) -> None:
     await sh(two.left, "mkdir /workspace/d && truncate -s 5G /workspace/d/large")
     passed = 0
 
@@ -185,7 +185,7 @@ async def test_what_turns_out_too_large_stops_at_the_limit(two: TwoSandboxes) ->
 
     with pytest.raises(TooLarge, match="larger than the 20000000 bytes"):
         await two.mover.move(
-            ME, two.source("/workspace/d"), two.goal("/workspace/d"), max_size=20_000_000, on_progress=report
+            ME, two.source("/workspace/d"), two.destination("/workspace/d"), max_size=20_000_000, on_progress=report
         )
     assert passed <= 20_000_000
     await nothing_arrived(two, "/workspace/d")
@@ -193,19 +193,19 @@ async def test_what_turns_out_too_large_stops_at_the_limit(two: TwoSandboxes) ->
 
 async def test_requested_size_is_limited_by_the_configuration(two: TwoSandboxes) -> None:
     with pytest.raises(InvalidInput, match=r"sandboxes\.max_move"):
-        await two.mover.move(ME, two.source("/workspace/a"), two.goal("/workspace/a"), max_size=2**40)
+        await two.mover.move(ME, two.source("/workspace/a"), two.destination("/workspace/a"), max_size=2**40)
 
 
-async def test_a_source_that_grows_arrives_as_it_was(two: TwoSandboxes) -> None:
+async def test_growing_file_is_copied_consistently(two: TwoSandboxes) -> None:
     await sh(two.left, "head -c 30000000 /dev/zero > /workspace/log")
     growing = await two.left.start("while true; do head -c 100000 /dev/zero >> /workspace/log; done")
-    moved = await two.mover.move(ME, two.source("/workspace/log"), two.goal("/workspace/log"))
+    moved = await two.mover.move(ME, two.source("/workspace/log"), two.destination("/workspace/log"))
     await two.left.interrupt(growing)
     assert moved.size >= 30_000_000
     assert int(await sh(two.right, "stat -c %s /workspace/log")) == moved.size
 
 
-async def test_a_source_that_shrinks_does_not_arrive(two: TwoSandboxes) -> None:
+async def test_shrinking_file_fails_the_move(two: TwoSandboxes) -> None:
     await sh(two.left, "truncate -s 60000000 /workspace/log")
     shrunk = False
 
@@ -218,7 +218,7 @@ async def test_a_source_that_shrinks_does_not_arrive(two: TwoSandboxes) -> None:
                 file.truncate(10)
 
     with pytest.raises(SandboxError):
-        await two.mover.move(ME, two.source("/workspace/log"), two.goal("/workspace/log"), on_progress=report)
+        await two.mover.move(ME, two.source("/workspace/log"), two.destination("/workspace/log"), on_progress=report)
     await nothing_arrived(two)
 
 
@@ -234,7 +234,7 @@ def _processes(sandbox_id: str) -> list[int]:
 
 
 @pytest.mark.parametrize("which", ["a", "b"])
-async def test_a_sandbox_that_dies_on_the_way_leaves_nothing_and_says_so(two: TwoSandboxes, which: str) -> None:
+async def test_sandbox_death_fails_the_move_and_leaves_nothing(two: TwoSandboxes, which: str) -> None:
     await sh(two.left, "truncate -s 60000000 /workspace/log")
     ending: list[asyncio.Task[None]] = []
 
@@ -243,7 +243,7 @@ async def test_a_sandbox_that_dies_on_the_way_leaves_nothing_and_says_so(two: Tw
             ending.append(asyncio.ensure_future(two.fleet.delete(ME, getattr(two, which))))
 
     with pytest.raises(SandboxError):
-        await two.mover.move(ME, two.source("/workspace/log"), two.goal("/workspace/log"), on_progress=report)
+        await two.mover.move(ME, two.source("/workspace/log"), two.destination("/workspace/log"), on_progress=report)
     await ending[0]
     if which == "a":
         await nothing_arrived(two)
@@ -256,14 +256,14 @@ async def test_cancelled_move_leaves_nothing_behind(two: TwoSandboxes) -> None:
     def report(count: int, total: int | None) -> None:
         waiting[0].cancel()
 
-    move = two.mover.move(ME, two.source("/workspace/log"), two.goal("/workspace/log"), on_progress=report)
+    move = two.mover.move(ME, two.source("/workspace/log"), two.destination("/workspace/log"), on_progress=report)
     waiting.append(asyncio.ensure_future(move))
     with pytest.raises(asyncio.CancelledError):
         await waiting[0]
     await nothing_arrived(two)
 
 
-async def test_a_full_disk_keeps_what_was_there(two: TwoSandboxes) -> None:
+async def test_full_disk_keeps_existing_destination_file(two: TwoSandboxes) -> None:
     await sh(
         two.left, "head -c 60000000 /dev/urandom > /dev/shm/large; mkdir /dev/shm/d && mv /dev/shm/large /dev/shm/d"
     )
@@ -277,21 +277,21 @@ async def test_a_full_disk_keeps_what_was_there(two: TwoSandboxes) -> None:
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/workspace/pipe", "/workspace/loop"])
-async def test_what_is_neither_file_nor_directory_is_refused(two: TwoSandboxes, path: str) -> None:
+async def test_special_files_are_refused(two: TwoSandboxes, path: str) -> None:
     await sh(two.left, "mkfifo /workspace/pipe && ln -s loop /workspace/loop")
     with pytest.raises((InvalidInput, NotFound)):
-        await two.mover.move(ME, two.source(path), two.goal("/workspace/x"))
+        await two.mover.move(ME, two.source(path), two.destination("/workspace/x"))
     await nothing_arrived(two)
 
 
-async def test_links_are_followed_where_they_are_named(two: TwoSandboxes) -> None:
+async def test_symlinks_named_as_source_are_followed(two: TwoSandboxes) -> None:
     await sh(two.left, "cd /workspace && mkdir d && echo 1 > d/f && ln -s d dl && ln -s d/f fl")
-    assert (await two.mover.move(ME, two.source("/workspace/dl"), two.goal("/workspace/x"))).type == "directory"
-    assert (await two.mover.move(ME, two.source("/workspace/fl"), two.goal("/workspace/y"))).type == "file"
+    assert (await two.mover.move(ME, two.source("/workspace/dl"), two.destination("/workspace/x"))).type == "directory"
+    assert (await two.mover.move(ME, two.source("/workspace/fl"), two.destination("/workspace/y"))).type == "file"
     assert await sh(two.right, "cat /workspace/x/f /workspace/y") == "1\n1"
 
 
-async def test_a_stuck_destination_does_not_hold_a_move_for_ever(two: TwoSandboxes) -> None:
+async def test_stuck_destination_times_out(two: TwoSandboxes) -> None:
     await sh(two.left, "truncate -s 60000000 /workspace/log")
     record = (await two.fleet.get(ME, two.b)).record
     stopping: list[asyncio.Task[None]] = []
@@ -302,13 +302,13 @@ async def test_a_stuck_destination_does_not_hold_a_move_for_ever(two: TwoSandbox
 
     hasty = FileMover(two.fleet, stall_timeout=0.3)
     with pytest.raises(SandboxTimeout, match="stuck"):
-        await hasty.move(ME, two.source("/workspace/log"), two.goal("/workspace/log"), on_progress=report)
+        await hasty.move(ME, two.source("/workspace/log"), two.destination("/workspace/log"), on_progress=report)
     await stopping[0]
     await two.fleet.backend.resume(record)
     await nothing_arrived(two)
 
 
-async def test_a_sandbox_that_trickles_is_given_up_in_the_end(two: TwoSandboxes) -> None:
+async def test_trickling_sandbox_times_out(two: TwoSandboxes) -> None:
     await sh(two.left, "truncate -s 60000000 /workspace/log")
 
     def report(count: int, total: int | None) -> None:
@@ -316,7 +316,7 @@ async def test_a_sandbox_that_trickles_is_given_up_in_the_end(two: TwoSandboxes)
 
     hasty = FileMover(two.fleet, max_time=0.2)
     with pytest.raises(SandboxTimeout):
-        await hasty.move(ME, two.source("/workspace/log"), two.goal("/workspace/log"), on_progress=report)
+        await hasty.move(ME, two.source("/workspace/log"), two.destination("/workspace/log"), on_progress=report)
     await nothing_arrived(two)
 
 
@@ -324,23 +324,25 @@ async def test_a_sandbox_that_trickles_is_given_up_in_the_end(two: TwoSandboxes)
     ("path", "problem"),
     [("relative", "absolute"), ("", "absolute"), ("/a\0b", "absolute"), ("/\udcff", "not Unicode")],
 )
-async def test_paths_that_make_no_sense_are_refused(two: TwoSandboxes, path: str, problem: str) -> None:
-    for source, goal in ((path, "/workspace/x"), ("/etc/hostname", path)):
+async def test_invalid_paths_are_refused(two: TwoSandboxes, path: str, problem: str) -> None:
+    for source, destination in ((path, "/workspace/x"), ("/etc/hostname", path)):
         with pytest.raises(InvalidInput, match=problem):
-            await two.mover.move(ME, two.source(source), two.goal(goal))
+            await two.mover.move(ME, two.source(source), two.destination(destination))
 
 
-async def test_other_tenants_sandboxes_do_not_exist(two: TwoSandboxes) -> None:
-    theirs = (await two.fleet.create("other", SandboxRequest())).id
+async def test_sandboxes_of_other_tenants_are_not_found(two: TwoSandboxes) -> None:
+    foreign = (await two.fleet.create("other", SandboxRequest())).id
     with pytest.raises(SandboxNotFound):
-        await two.mover.move(ME, two.source("/etc/hostname"), SandboxFileLocation(sandbox=theirs, path="/workspace/x"))
+        await two.mover.move(ME, two.source("/etc/hostname"), SandboxFileLocation(sandbox=foreign, path="/workspace/x"))
     with pytest.raises(SandboxNotFound):
-        await two.mover.move(ME, SandboxFileLocation(sandbox=theirs, path="/etc/hostname"), two.goal("/workspace/x"))
+        await two.mover.move(
+            ME, SandboxFileLocation(sandbox=foreign, path="/etc/hostname"), two.destination("/workspace/x")
+        )
 
 
-async def test_a_missing_source_and_a_paused_sandbox_say_what_is_wrong(two: TwoSandboxes) -> None:
+async def test_missing_source_and_paused_sandbox_have_clear_errors(two: TwoSandboxes) -> None:
     with pytest.raises(NotFound, match="there is no"):
-        await two.mover.move(ME, two.source("/workspace/none"), two.goal("/workspace/x"))
+        await two.mover.move(ME, two.source("/workspace/none"), two.destination("/workspace/x"))
     await two.fleet.pause(ME, two.b)
     with pytest.raises(Conflict, match="Paused"):
-        await two.mover.move(ME, two.source("/etc/hostname"), two.goal("/workspace/x"))
+        await two.mover.move(ME, two.source("/etc/hostname"), two.destination("/workspace/x"))

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.anyio
 ME = "me"
 
 
-async def test_a_sandbox_runs_commands_and_is_forgotten_when_deleted(data: Path) -> None:
+async def test_sandbox_runs_commands_until_deleted(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         sandbox = await fleet.create(ME, SandboxRequest(env={"GREETING": "hello"}, metadata={"purpose": "test"}))
@@ -64,7 +64,7 @@ async def test_a_sandbox_runs_commands_and_is_forgotten_when_deleted(data: Path)
         assert kinds[2:] == [EventType.SANDBOX_STOPPING, EventType.SANDBOX_ENDED]
 
 
-async def test_another_tenants_sandbox_does_not_exist(data: Path) -> None:
+async def test_sandbox_of_another_tenant_is_not_found(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         sandbox = await fleet.create(ME, SandboxRequest())
@@ -74,7 +74,7 @@ async def test_another_tenants_sandbox_does_not_exist(data: Path) -> None:
         assert (await fleet.list("somebody else"))[1] == 0
 
 
-async def test_asking_twice_with_one_key_makes_one_sandbox(data: Path) -> None:
+async def test_repeated_request_key_creates_one_sandbox(data: Path) -> None:
     async with running(data) as machine:
         request = SandboxRequest(request_key="order-7")
         made = await asyncio.gather(*(machine.fleet.create(ME, request) for _ in range(8)))
@@ -83,7 +83,7 @@ async def test_asking_twice_with_one_key_makes_one_sandbox(data: Path) -> None:
         assert list(await machine.backend.leftovers()) == [again.id]
 
 
-async def test_a_second_live_sandbox_of_one_name_is_refused(data: Path) -> None:
+async def test_duplicate_sandbox_name_is_refused(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         desk = SandboxRequest(name="desk", metadata={"name": "desk"})
@@ -100,7 +100,7 @@ async def test_a_second_live_sandbox_of_one_name_is_refused(data: Path) -> None:
         assert (await fleet.create(ME, desk)).metadata == {"name": "desk"}
 
 
-async def test_a_sandbox_cannot_be_given_the_name_of_another(data: Path) -> None:
+async def test_rename_to_used_sandbox_name_is_refused(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         desk = await fleet.create(ME, SandboxRequest(name="desk", metadata={"name": "desk"}))
@@ -145,7 +145,7 @@ async def test_invalid_requests_are_rejected_and_leave_nothing(data: Path) -> No
         assert (await machine.fleet.list(ME))[1] == 0
 
 
-async def test_a_tenant_gets_no_more_than_its_quota(data: Path) -> None:
+async def test_tenant_quota_is_enforced(data: Path) -> None:
     async with running(data, quotas={"sandboxes": 1, "tenants": {"big": {"sandboxes": 2}}}) as machine:
         await machine.fleet.create(ME, SandboxRequest())
         with pytest.raises(QuotaExceeded, match="delete one first"):
@@ -154,14 +154,14 @@ async def test_a_tenant_gets_no_more_than_its_quota(data: Path) -> None:
             await machine.fleet.create("big", SandboxRequest())
 
 
-async def test_quotas_hold_when_many_ask_at_once(data: Path) -> None:
+async def test_quotas_hold_for_concurrent_requests(data: Path) -> None:
     async with running(data, quotas={"sandboxes": 3}) as machine:
-        asked = [machine.fleet.create(ME, SandboxRequest()) for _ in range(8)]
-        results = await asyncio.gather(*asked, return_exceptions=True)
+        requests = [machine.fleet.create(ME, SandboxRequest()) for _ in range(8)]
+        results = await asyncio.gather(*requests, return_exceptions=True)
         assert sum(isinstance(result, QuotaExceeded) for result in results) == 5
 
 
-async def test_a_full_host_starts_and_keeps_nothing(data: Path) -> None:
+async def test_full_host_refuses_sandboxes_and_snapshots(data: Path) -> None:
     async with running(data) as machine:
         made = await machine.fleet.create(ME, SandboxRequest())
     async with running(data, sandboxes={"min_free_disk": 2**60}) as machine:
@@ -171,7 +171,7 @@ async def test_a_full_host_starts_and_keeps_nothing(data: Path) -> None:
             await machine.fleet.snapshot(ME, made.id)
 
 
-async def test_a_sandbox_ends_when_its_time_is_up_unless_renewed(data: Path) -> None:
+async def test_expired_sandbox_ends_unless_renewed(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         short, renewed = [await fleet.create(ME, SandboxRequest(timeout=0.5)) for _ in range(2)]
@@ -189,7 +189,7 @@ async def test_a_sandbox_ends_when_its_time_is_up_unless_renewed(data: Path) -> 
             await fleet.renew(ME, short.id, datetime.now(UTC) + timedelta(minutes=5))
 
 
-async def test_an_unused_sandbox_ends_but_a_busy_one_stays(data: Path) -> None:
+async def test_idle_sandbox_ends_but_busy_one_stays(data: Path) -> None:
     async with running(data, sandboxes={"idle_timeout": 1}) as machine:
         fleet = machine.fleet
         busy = await fleet.create(ME, SandboxRequest())
@@ -206,7 +206,7 @@ async def test_an_unused_sandbox_ends_but_a_busy_one_stays(data: Path) -> None:
         await asyncio.wait([working])
 
 
-async def test_a_killed_sandbox_is_reported_and_its_files_are_kept_for_a_while(data: Path) -> None:
+async def test_killed_sandbox_is_reported_and_its_files_are_kept(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         sandbox = await fleet.create(ME, SandboxRequest())
@@ -225,7 +225,7 @@ async def test_a_killed_sandbox_is_reported_and_its_files_are_kept_for_a_while(d
         await fleet.delete(ME, sandbox.id)
 
 
-async def test_pause_stops_the_clock_of_a_sandbox(data: Path) -> None:
+async def test_paused_sandbox_does_not_expire(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         sandbox = await fleet.create(ME, SandboxRequest())
@@ -239,7 +239,7 @@ async def test_pause_stops_the_clock_of_a_sandbox(data: Path) -> None:
         assert (await inside.run("true")).exit_code == 0
 
 
-async def test_a_snapshot_starts_new_sandboxes_with_what_the_first_had_written(data: Path) -> None:
+async def test_sandboxes_from_snapshot_have_its_files(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         first = await fleet.create(ME, SandboxRequest())
@@ -261,7 +261,7 @@ async def test_a_snapshot_starts_new_sandboxes_with_what_the_first_had_written(d
         assert await machine.backend.snapshots() == []
 
 
-async def test_a_sandbox_that_writes_too_much_loses_its_commands_and_lives(data: Path) -> None:
+async def test_disk_overuse_ends_commands_but_not_sandbox(data: Path) -> None:
     async with running(data, local={"disk_check_every": 0.05}) as machine:
         fleet = machine.fleet
         sandbox = await fleet.create(ME, SandboxRequest(limits=SandboxLimits(disk=32 * 2**20)))
@@ -280,12 +280,12 @@ async def test_a_sandbox_that_writes_too_much_loses_its_commands_and_lives(data:
 
 HIDING = """
 import os, socket, sys, time
-directory, way = sys.argv[1:]
+directory, method = sys.argv[1:]
 kept, block = [], bytes(range(256)) * 4096
 for number in range(40):
     held = os.open(directory, os.O_TMPFILE | os.O_RDWR)
     for _ in range(30): os.write(held, block)
-    if way == "sent":
+    if method == "sent":
         ours, theirs = socket.socketpair()
         socket.send_fds(ours, [b"x"], [held])
         os.close(held)
@@ -297,10 +297,12 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize(
-    ("directory", "way", "bound"),
+    ("directory", "method", "bound"),
     [("/workspace", "open", 256), ("/tmp", "open", 256), ("/v", "open", 256), ("/workspace", "sent", 768)],
 )
-async def test_files_without_a_name_are_within_the_disk_limit(data: Path, directory: str, way: str, bound: int) -> None:
+async def test_files_without_a_name_are_within_the_disk_limit(
+    data: Path, directory: str, method: str, bound: int
+) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         volume = VolumeRequest(name="v", claim="v", target="/v")
@@ -309,19 +311,19 @@ async def test_files_without_a_name_are_within_the_disk_limit(data: Path, direct
         inside = await fleet.running_client(ME, sandbox.id)
         before = shutil.disk_usage(data).free
         running_command = asyncio.create_task(
-            inside.run(SandboxCommand(["python3", "-c", HIDING, directory, way], timeout=40))
+            inside.run(SandboxCommand(["python3", "-c", HIDING, directory, method], timeout=40))
         )
-        most = 0
+        largest_loss = 0
         while not running_command.done():
-            most = max(most, before - shutil.disk_usage(data).free)
+            largest_loss = max(largest_loss, before - shutil.disk_usage(data).free)
             await asyncio.sleep(0.02)
         assert running_command.result().exit_code == 137
-        assert most < bound * 2**20
+        assert largest_loss < bound * 2**20
         kinds = [event.type for event in await fleet.events.read(f"sandbox/{sandbox.id}")]
         assert EventType.DISK_FULL in kinds
 
 
-async def test_a_sandbox_that_takes_too_many_inodes_loses_its_commands(data: Path) -> None:
+async def test_inode_overuse_ends_commands(data: Path) -> None:
     if not os.statvfs(data).f_files:
         pytest.skip("this file system has no fixed number of inodes")
     async with running(data) as machine:
@@ -345,7 +347,7 @@ def with_logs() -> Iterator[LogCapture]:
     structlog.configure(processors=before)
 
 
-async def test_a_disk_limit_cannot_be_passed_again_and_again(data: Path, with_logs: LogCapture) -> None:
+async def test_repeated_disk_overuse_ends_sandbox(data: Path, with_logs: LogCapture) -> None:
     limit, bound = 32 * 2**20, 2**29
     attack = "i=0; while true; do head -c 30M /dev/zero >f$1-$i || exit 7; i=$((i+1)); done"
     async with running(data) as machine:
@@ -380,9 +382,9 @@ async def test_a_disk_limit_cannot_be_passed_again_and_again(data: Path, with_lo
         assert (await fleet.get(ME, sandbox.id)).state is SandboxState.RUNNING
 
 
-async def test_a_sandbox_that_gets_around_the_refusal_is_ended(data: Path) -> None:
-    """A file with holes can be filled by writing to memory, which no limit of a process stops."""
-    holes = "for i in range(200): open(f'h{i}', 'w').truncate(30 * 2**20)"
+async def test_sandbox_that_bypasses_write_refusal_is_ended(data: Path) -> None:
+    """A sparse file can be filled by writing to memory, which no limit of a process stops."""
+    sparse_files = "for i in range(200): open(f'h{i}', 'w').truncate(30 * 2**20)"
     fill = (
         "import mmap, sys\n"
         "for i in range(200):\n"
@@ -393,7 +395,7 @@ async def test_a_sandbox_that_gets_around_the_refusal_is_ended(data: Path) -> No
         fleet = machine.fleet
         sandbox = await fleet.create(ME, SandboxRequest(limits=SandboxLimits(disk=32 * 2**20)))
         inside = await fleet.running_client(ME, sandbox.id)
-        assert (await inside.run(SandboxCommand(["python3", "-c", holes]))).exit_code == 0
+        assert (await inside.run(SandboxCommand(["python3", "-c", sparse_files]))).exit_code == 0
 
         async def ended() -> bool:
             if (await fleet.get(ME, sandbox.id)).state is not SandboxState.RUNNING:
@@ -406,7 +408,7 @@ async def test_a_sandbox_that_gets_around_the_refusal_is_ended(data: Path) -> No
         assert (await fleet.get(ME, sandbox.id)).reason == "disk_full"
 
 
-async def test_a_tenants_volumes_are_bounded_together(data: Path) -> None:
+async def test_volume_quota_covers_all_volumes_of_a_tenant(data: Path) -> None:
     async with running(data, local={"disk_check_every": 0.05}, quotas={"volumes": 32 * 2**20}) as machine:
         fleet = machine.fleet
         volume = VolumeRequest(name="v", claim="v", target="/v")
@@ -416,12 +418,14 @@ async def test_a_tenants_volumes_are_bounded_together(data: Path) -> None:
         filler = "i=0; while true; do head -c 4M /dev/zero > /v/f$i; i=$((i+1)); done"
         result = await (await fleet.running_client(ME, writer.id)).run(SandboxCommand(filler, timeout=30))
         assert result.exit_code == 137, result
-        told = [event for event in await fleet.events.read(f"sandbox/{writer.id}") if event.type is EventType.DISK_FULL]
-        assert told[0].data["volumes"] > told[0].data["limit"] == 32 * 2**20
+        disk_events = [
+            event for event in await fleet.events.read(f"sandbox/{writer.id}") if event.type is EventType.DISK_FULL
+        ]
+        assert disk_events[0].data["volumes"] > disk_events[0].data["limit"] == 32 * 2**20
         assert (await (await fleet.running_client(ME, reader.id)).status(reading))["running"]
 
 
-async def test_a_named_volume_outlives_its_sandbox_unless_it_was_temporary(data: Path) -> None:
+async def test_named_volume_outlives_its_sandbox_unless_temporary(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         kept = VolumeRequest(name="a", claim="kept", target="/kept")
@@ -440,7 +444,7 @@ async def test_a_named_volume_outlives_its_sandbox_unless_it_was_temporary(data:
         assert b"Read-only" in result.stderr
 
 
-async def test_a_volume_of_any_depth_is_removed_and_keeps_no_other_sandbox_from_ending(data: Path) -> None:
+async def test_deep_volume_is_removed_without_blocking_other_sandboxes(data: Path) -> None:
     dig = "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')"
     async with running(data) as machine:
         fleet = machine.fleet
@@ -461,9 +465,7 @@ async def test_a_volume_of_any_depth_is_removed_and_keeps_no_other_sandbox_from_
         assert (data / "volumes").stat().st_mode & 0o777 == 0o700
 
 
-async def test_a_sandbox_that_cannot_be_ended_keeps_no_other_from_ending(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sandbox_that_cannot_be_ended_does_not_block_others(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         stuck, *others = [await fleet.create(ME, SandboxRequest(timeout=1)) for _ in range(3)]
@@ -500,7 +502,7 @@ async def test_invalid_idle_report_is_ignored(data: Path, monkeypatch: pytest.Mo
         await until(ended)
 
 
-async def test_a_host_directory_is_mounted_only_from_allowed_places(
+async def test_host_directory_is_mounted_only_from_allowed_paths(
     data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     allowed = tmp_path_factory.mktemp("allowed")
@@ -523,7 +525,7 @@ async def test_a_host_directory_is_mounted_only_from_allowed_places(
             await fleet.create(ME, SandboxRequest(volumes=(missing,)))
 
 
-async def test_a_link_in_a_volume_cannot_lead_out_of_it(data: Path) -> None:
+async def test_symlink_in_volume_cannot_leave_it(data: Path) -> None:
     """The sandbox of an earlier sandbox may have left anything in a named volume."""
     async with running(data) as machine:
         fleet = machine.fleet
@@ -537,7 +539,7 @@ async def test_a_link_in_a_volume_cannot_lead_out_of_it(data: Path) -> None:
                 await fleet.create(ME, SandboxRequest(volumes=(volume.model_copy(update={"sub_path": name}),)))
 
 
-async def test_a_volume_cannot_be_mounted_over_what_the_sandbox_needs(data: Path) -> None:
+async def test_volume_cannot_be_mounted_over_reserved_paths(data: Path) -> None:
     hiding = ("/usr", "/usr/bin", "/lib", "/bin", "/run", "/opt", "/usr/lib/python3.11", "/usr/lib/python3.11/json")
     libraries = ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu/libc.so.6")
     async with running(data) as machine:
@@ -555,7 +557,7 @@ async def test_a_volume_cannot_be_mounted_over_what_the_sandbox_needs(data: Path
         assert (await (await fleet.running_client(ME, sandbox.id)).run("echo x > /var/tmp/file")).exit_code == 0
 
 
-async def test_an_owner_that_a_file_cannot_have_is_named(data: Path) -> None:
+async def test_invalid_file_owner_is_named_in_error(data: Path) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, SandboxRequest())
         inside = await machine.fleet.running_client(ME, sandbox.id)
@@ -571,7 +573,7 @@ async def test_an_owner_that_a_file_cannot_have_is_named(data: Path) -> None:
             await inside._ask("POST", "/files/upload", data=form)
 
 
-async def test_a_port_of_a_sandbox_is_reached_on_loopback(data: Path) -> None:
+async def test_sandbox_port_is_reachable_on_loopback(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         sandbox = await fleet.create(ME, SandboxRequest())
@@ -623,7 +625,7 @@ async def test_half_open_connections_do_not_lock_the_owner_out(data: Path) -> No
             assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_sandboxes_outlive_the_fleet_and_are_adopted_by_the_next(data: Path) -> None:
+async def test_next_fleet_adopts_running_sandboxes(data: Path) -> None:
     async with running(data) as machine:
         kept = [await machine.fleet.create(ME, SandboxRequest()) for _ in range(3)]
         inside = await machine.fleet.running_client(ME, kept[0].id)
@@ -651,7 +653,7 @@ async def test_sandboxes_without_owner_are_removed(data: Path) -> None:
         await until(gone)
 
 
-async def test_a_pool_hands_out_each_sandbox_once_and_fills_up_again(data: Path) -> None:
+async def test_pool_hands_out_each_sandbox_once_and_refills(data: Path) -> None:
     pools = [{"name": "ready", "image": "host", "size": 2}]
     async with running(data, pools=pools) as machine:
         fleet = machine.fleet
@@ -681,7 +683,7 @@ async def test_a_pool_hands_out_each_sandbox_once_and_fills_up_again(data: Path)
         await until(full)
 
 
-async def test_a_tenants_own_pool_is_resized_and_deleted(data: Path) -> None:
+async def test_tenant_pool_is_resized_and_deleted(data: Path) -> None:
     async with running(data, pools=[{"name": "shared", "image": "host", "size": 0}]) as machine:
         pools = machine.fleet.pools
         await pools.create(ME, "mine", "host", 1, SandboxLimits())
@@ -699,7 +701,7 @@ async def test_a_tenants_own_pool_is_resized_and_deleted(data: Path) -> None:
         assert [pool.name for pool in await pools.list(ME)] == ["shared"]
 
 
-async def test_a_pool_starts_no_more_than_its_upper_bound(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pool_respects_its_upper_bound(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         start, starts = machine.backend.start, []

@@ -25,7 +25,7 @@ async def output(machine: Running, sandbox_id: str, command: str) -> str:
     return (await (await machine.fleet.running_client(ME, sandbox_id)).run(command)).stdout.decode().strip()
 
 
-async def test_a_kind_brings_its_image_its_limits_and_its_name(data: Path) -> None:
+async def test_kind_sets_image_limits_and_name(data: Path) -> None:
     async with running(data, kinds=KINDS, sandboxes={"default_image": "none"}) as machine:
         sandbox = await machine.fleet.create(ME, SandboxRequest(kind="linux", env={"PADDOCK_KIND": "forged"}))
         assert (sandbox.kind, sandbox.image) == ("linux", "host")
@@ -34,7 +34,7 @@ async def test_a_kind_brings_its_image_its_limits_and_its_name(data: Path) -> No
         assert (await machine.fleet.get(ME, sandbox.id)).kind == "linux"
 
 
-async def test_what_is_asked_for_stands_above_what_the_kind_brings(data: Path) -> None:
+async def test_request_overrides_settings_of_kind(data: Path) -> None:
     kinds = {**KINDS, "linux": {**KINDS["linux"], "image": "none"}}
     async with running(data, kinds=kinds) as machine:
         request = SandboxRequest(kind="linux", image="host", limits=SandboxLimits(pids=55))
@@ -43,20 +43,20 @@ async def test_what_is_asked_for_stands_above_what_the_kind_brings(data: Path) -
         assert (sandbox.limits.memory, sandbox.limits.pids) == (256 * 2**20, 55)
 
 
-async def test_the_kinds_name_will_do_for_its_image(data: Path) -> None:
+async def test_kind_name_is_accepted_as_image(data: Path) -> None:
     async with running(data, kinds=KINDS) as machine:
         sandbox = await machine.fleet.create(ME, SandboxRequest(kind="linux", image="linux"))
         assert (sandbox.kind, sandbox.image) == ("linux", "host")
 
 
-async def test_a_sandbox_without_a_kind_has_none(data: Path) -> None:
+async def test_sandbox_without_requested_kind_has_no_kind(data: Path) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, SandboxRequest())
         assert sandbox.kind is None
         assert await output(machine, sandbox.id, "echo ${PADDOCK_KIND-none}") == "none"
 
 
-async def test_unknown_kinds_and_images_that_are_not_built_say_what_to_do(data: Path) -> None:
+async def test_errors_for_unknown_kinds_and_unbuilt_images_name_the_fix(data: Path) -> None:
     async with running(data) as machine:
         with pytest.raises(InvalidInput, match="known are: code, linux, browser, windows, mobile"):
             await machine.fleet.create(ME, SandboxRequest(kind="amiga"))
@@ -64,7 +64,7 @@ async def test_unknown_kinds_and_images_that_are_not_built_say_what_to_do(data: 
             await machine.fleet.create(ME, SandboxRequest(kind="code"))
 
 
-async def test_a_pool_of_a_kind_serves_that_kind_alone(data: Path) -> None:
+async def test_pool_of_kind_serves_only_that_kind(data: Path) -> None:
     async with running(data, kinds=KINDS) as machine:
         pools = machine.fleet.pools
         pool = await pools.create(ME, "desks", None, 1, SandboxLimits(), "linux")
@@ -82,7 +82,7 @@ async def test_a_pool_of_a_kind_serves_that_kind_alone(data: Path) -> None:
         await pools.delete(ME, "desks")
 
 
-async def test_a_pool_of_the_configuration_may_be_for_a_kind(data: Path) -> None:
+async def test_configured_pool_may_have_a_kind(data: Path) -> None:
     async with running(data, kinds=KINDS, pools=[{"name": "desks", "kind": "linux", "size": 1}]) as machine:
 
         async def filled() -> bool:
@@ -94,7 +94,7 @@ async def test_a_pool_of_the_configuration_may_be_for_a_kind(data: Path) -> None
         assert await output(machine, taken.id, "echo $PADDOCK_KIND") == "linux"
 
 
-async def test_a_pool_and_a_kind_that_disagree_are_refused(data: Path) -> None:
+async def test_request_with_kind_unlike_its_pool_is_refused(data: Path) -> None:
     async with running(data, kinds=KINDS) as machine:
         await machine.fleet.pools.create(ME, "desks", None, 0, SandboxLimits(), "linux")
         with pytest.raises(InvalidInput, match="kind linux, not code"):
@@ -103,7 +103,7 @@ async def test_a_pool_and_a_kind_that_disagree_are_refused(data: Path) -> None:
             await machine.fleet.pools.create(ME, "none", None, 0, SandboxLimits())
 
 
-async def test_pools_of_a_kind_are_there_again_after_a_restart(data: Path) -> None:
+async def test_pools_of_kinds_survive_restart(data: Path) -> None:
     async with running(data, kinds=KINDS) as machine:
         await machine.fleet.pools.create(ME, "desks", None, 0, SandboxLimits(), "linux")
     async with running(data, kinds=KINDS) as machine:

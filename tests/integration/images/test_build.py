@@ -35,7 +35,7 @@ def inside(image: Image, *command: str) -> str:
     return subprocess.run([*words, *command], check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def test_a_recipe_becomes_a_root_file_system(workshop: Workshop, tiny: Image) -> None:
+def test_recipe_is_built_into_root_file_system(workshop: Workshop, tiny: Image) -> None:
     assert tiny.root == workshop.images / f"tiny-{tiny.digest[:12]}" / "root"
     assert inside(tiny, "/usr/bin/python3", "-c", "import asyncio, ssl; print('works')") == "works\n"
     info = workshop.store().show("tiny")
@@ -47,7 +47,7 @@ def test_a_recipe_becomes_a_root_file_system(workshop: Workshop, tiny: Image) ->
     assert sorted(path.name for path in info.directory.iterdir()) == ["build.log", "image.json", "root"]
 
 
-def test_nothing_of_the_host_or_the_build_stays(tiny: Image) -> None:
+def test_image_has_no_traces_of_host_or_build(tiny: Image) -> None:
     root = tiny.root
     assert (root / "etc/resolv.conf").read_bytes() == b""
     assert (root / "etc/hostname").read_text() == "box\n"
@@ -61,7 +61,7 @@ def test_nothing_of_the_host_or_the_build_stays(tiny: Image) -> None:
     assert not list((root / "etc/apt/apt.conf.d").glob("*mmdebstrap*"))
 
 
-def test_building_again_is_instant(workshop: Workshop, tiny: Image) -> None:
+def test_second_build_is_instant(workshop: Workshop, tiny: Image) -> None:
     steps: list[BuildProgress] = []
     before = time.perf_counter()
     assert workshop.store().build("tiny", steps.append) == tiny
@@ -69,7 +69,7 @@ def test_building_again_is_instant(workshop: Workshop, tiny: Image) -> None:
     assert steps == []
 
 
-def test_resolving_is_quick_once_the_recipe_has_been_read(workshop: Workshop, tiny: Image) -> None:
+def test_cached_recipe_resolves_quickly(workshop: Workshop, tiny: Image) -> None:
     store = workshop.store()
     store.resolve("tiny")
     times = []
@@ -80,7 +80,7 @@ def test_resolving_is_quick_once_the_recipe_has_been_read(workshop: Workshop, ti
     assert sorted(times)[25] < 0.002
 
 
-def test_a_layer_adds_to_its_base(workshop: Workshop, tiny: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layer_adds_to_its_base(workshop: Workshop, tiny: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY_PASSWORD", "not passed on")
     monkeypatch.setenv("PIP_TIMEOUT", "17")
     (workshop.recipes / "greeting.txt").write_text("hello\n")
@@ -121,7 +121,7 @@ run:
     assert steps[-1] == BuildProgress("done", 1.0)
 
 
-def test_an_image_and_its_base_are_built_in_one_progress(workshop: Workshop, tiny: Image) -> None:
+def test_image_and_base_share_one_progress(workshop: Workshop, tiny: Image) -> None:
     workshop.write("ground", "base: tiny\nfiles: {/etc/ground: {content: low}}\n")
     workshop.write("storey", "base: ground\nfiles: {/etc/storey: {content: high}}\n")
     steps: list[BuildProgress] = []
@@ -132,7 +132,7 @@ def test_an_image_and_its_base_are_built_in_one_progress(workshop: Workshop, tin
     assert steps[-1] == BuildProgress("done", 1.0)
 
 
-def test_an_image_that_only_says_other_things_of_its_base_takes_no_room(workshop: Workshop, tiny: Image) -> None:
+def test_image_with_only_metadata_changes_needs_no_disk_space(workshop: Workshop, tiny: Image) -> None:
     services = "services: [{name: web, command: serve, ready: /tmp/web}, {name: page, command: show, after: [web]}]\n"
     workshop.write("same", "base: tiny\nenv: {COLOUR: red}\nnested_namespaces: true\n" + services)
     before = (tiny.root / "etc/passwd").read_bytes()
@@ -150,7 +150,7 @@ def test_an_image_that_only_says_other_things_of_its_base_takes_no_room(workshop
     assert inside(tiny, "/usr/bin/python3", "-c", "print('works')") == "works\n"
 
 
-def test_an_exported_tar_has_the_whole_root(workshop: Workshop, tiny: Image) -> None:
+def test_exported_tar_has_the_whole_root(workshop: Workshop, tiny: Image) -> None:
     buffer = io.BytesIO()
     workshop.store().export_tar(tiny, buffer)
     buffer.seek(0)
@@ -161,7 +161,7 @@ def test_an_exported_tar_has_the_whole_root(workshop: Workshop, tiny: Image) -> 
     assert members["./home/agent"].uid == 1000
 
 
-def test_a_failing_build_shows_its_end_and_keeps_its_log(workshop: Workshop, tiny: Image) -> None:
+def test_failed_build_shows_its_last_lines_and_keeps_its_log(workshop: Workshop, tiny: Image) -> None:
     workshop.write("broken", "base: tiny\nrun: ['echo about to fail; exit 3']\n")
     store = workshop.store()
     with pytest.raises(BuildError, match=re.escape("image 'broken': step 'run[0]' ended with exit code 3")) as caught:
@@ -176,13 +176,13 @@ def test_a_failing_build_shows_its_end_and_keeps_its_log(workshop: Workshop, tin
     assert not log.exists()
 
 
-def test_an_image_without_python_is_refused(workshop: Workshop, tiny: Image) -> None:
+def test_image_without_python_is_refused(workshop: Workshop, tiny: Image) -> None:
     workshop.write("bare", "base: tiny\nrun: ['rm /usr/bin/python3*']\n")
     with pytest.raises(BuildError, match=r"no usable python3 .*needs /usr/bin/python3 >= 3.9.*add 'python3' to apt"):
         workshop.store().build("bare")
 
 
-def test_a_build_killed_leaves_nothing_running_mounted_or_listed(workshop: Workshop, tiny: Image) -> None:
+def test_killed_build_leaves_no_processes_mounts_or_images(workshop: Workshop, tiny: Image) -> None:
     workshop.write("endless", "base: tiny\nrun: ['echo under way; exec sleep 600']\n")
     script = (
         "import sys; from pathlib import Path; from paddock.sandbox.images import ImageStore\n"
@@ -222,7 +222,7 @@ def processes_naming(text: str) -> list[int]:
     return found
 
 
-def test_of_two_builders_one_builds_and_the_other_waits(workshop: Workshop, tiny: Image) -> None:
+def test_second_builder_waits_for_the_first(workshop: Workshop, tiny: Image) -> None:
     workshop.write("contended", "base: tiny\nrun: ['date +%N >/etc/built']\n")
     images: list[Image] = []
     steps: list[BuildProgress] = []
@@ -237,11 +237,11 @@ def test_of_two_builders_one_builds_and_the_other_waits(workshop: Workshop, tiny
         builder.join(timeout=300)
     assert len(images) == 2
     assert images[0] == images[1]
-    told = [step.step for step in steps]
-    assert told.count("copy tiny") == 1 and told.count("waiting for another build") == 1
+    step_names = [step.step for step in steps]
+    assert step_names.count("copy tiny") == 1 and step_names.count("waiting for another build") == 1
 
 
-def test_cancelling_ends_the_build_and_leaves_nothing(workshop: Workshop, tiny: Image) -> None:
+def test_cancelled_build_leaves_nothing(workshop: Workshop, tiny: Image) -> None:
     workshop.write("cancelled", "base: tiny\nrun: ['echo under way; exec sleep 600']\n")
     cancel = threading.Event()
 
@@ -274,7 +274,7 @@ def test_cancelling_the_awaiting_task_ends_the_build(workshop: Workshop, tiny: I
     assert workshop.workspaces() == []
 
 
-def test_images_in_use_stay_and_old_ones_are_pruned(workshop: Workshop, tiny: Image) -> None:
+def test_prune_keeps_images_in_use(workshop: Workshop, tiny: Image) -> None:
     store = workshop.store()
     workshop.write("ageing", "base: tiny\nenv: {AGE: '1'}\n")
     first = store.build("ageing")
@@ -299,7 +299,7 @@ def test_images_in_use_stay_and_old_ones_are_pruned(workshop: Workshop, tiny: Im
         store.resolve("ageing")
 
 
-def test_an_alias_stands_for_an_image(workshop: Workshop, tiny: Image) -> None:
+def test_alias_resolves_to_image(workshop: Workshop, tiny: Image) -> None:
     store = ImageStore(workshop.images, [workshop.recipes], aliases={"default": "tiny"})
     assert store.resolve("default") == tiny
     assert "default" in store.names()

@@ -27,7 +27,7 @@ def host(store: ImageStore) -> Image:
     return store.resolve("host")
 
 
-def test_the_hosts_usr_completes_it(store: ImageStore, host: Image) -> None:
+def test_host_image_binds_the_hosts_usr(store: ImageStore, host: Image) -> None:
     assert host.binds[0].target == "/usr"
     assert all(bind.read_only for bind in host.binds)
     assert store.resolve("host") == host
@@ -37,7 +37,7 @@ def test_the_hosts_usr_completes_it(store: ImageStore, host: Image) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
-def test_programs_run_in_it_and_every_link_leads_somewhere(host: Image) -> None:
+def test_host_image_programs_run_and_links_resolve(host: Image) -> None:
     words = ["bwrap", "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000"]
     words += ["--ro-bind", str(host.root), "/"]
     for bind in host.binds:
@@ -50,7 +50,7 @@ def test_programs_run_in_it_and_every_link_leads_somewhere(host: Image) -> None:
     assert done.stderr == ""
 
 
-def test_nothing_private_is_in_it(host: Image) -> None:
+def test_host_image_has_no_private_files(host: Image) -> None:
     for path in host.root.rglob("*"):
         original = Path("/") / path.relative_to(host.root)
         if path.is_symlink() or not path.is_file() or not original.is_file():
@@ -99,7 +99,7 @@ def test_private_files_dangling_links_and_devices_are_left_out(tmp_path: Path) -
     assert [bind.target for bind in image.binds] == ["/usr", "/lib"]
 
 
-def test_its_digest_follows_what_it_copies(tmp_path: Path) -> None:
+def test_host_image_digest_depends_on_copied_files(tmp_path: Path) -> None:
     machine = make_host(tmp_path / "host")
     host_image = HostImage(BuiltImageDirectory(tmp_path / "images"), machine)
     before = host_image.resolve()

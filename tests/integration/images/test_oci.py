@@ -31,7 +31,7 @@ def umoci(*words: str | Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @needs_programs
-def test_an_oci_image_becomes_an_image_like_any_other(workshop: Workshop, tiny: Image, tmp_path: Path) -> None:
+def test_oci_image_is_pulled_and_listed_like_others(workshop: Workshop, tiny: Image, tmp_path: Path) -> None:
     layout = tmp_path / "layout"
     tag = f"{layout}:small"
     umoci("init", "--layout", layout)
@@ -67,7 +67,7 @@ def test_an_oci_image_becomes_an_image_like_any_other(workshop: Workshop, tiny: 
 
 
 @needs_programs
-def test_what_cannot_be_found_is_said_in_one_line(tmp_path: Path) -> None:
+def test_missing_oci_image_is_reported_in_one_line(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "images", [])
     before = time.perf_counter()
     with pytest.raises(ImageNotFound) as caught:
@@ -126,7 +126,7 @@ def test_an_unreachable_registry_is_named_without_network_details(
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         (
             'time="2026-01-01T00:00:00Z" level=fatal msg="Error parsing image name \\"docker://ghcr.io/acme/tool:9\\": '
@@ -149,8 +149,8 @@ def test_an_unreachable_registry_is_named_without_network_details(
         ('level=fatal msg="toomanyrequests: slow down"', "it answered: toomanyrequests: slow down"),
     ],
 )
-def test_the_answer_of_a_registry_is_told_in_plain_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, told: str
+def test_registry_errors_are_reported_in_plain_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, expected: str
 ) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -161,16 +161,16 @@ def test_the_answer_of_a_registry_is_told_in_plain_words(
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     with pytest.raises(ImageNotFound) as caught:
         ImageStore(tmp_path / "images", []).build("ghcr.io/acme/tool:9")
-    assert caught.value.message == f"image ghcr.io/acme/tool:9 could not be pulled: {told}"
+    assert caught.value.message == f"image ghcr.io/acme/tool:9 could not be pulled: {expected}"
 
 
 @needs_programs
-def test_a_platform_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_invalid_platform_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="must be written as linux/ARCHITECTURE"):
         ImageStore(tmp_path / "images", []).build("thing", platform="windows/amd64")
 
 
-def test_a_missing_program_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_program_error_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match=r"'skopeo' is needed to build images: .*apt-get install skopeo"):
         ImageStore(tmp_path / "images", []).build("thing")

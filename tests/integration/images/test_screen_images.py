@@ -98,11 +98,11 @@ def sandbox(sandboxes: SessionSandboxes, kind: str) -> RunningSandbox:
 
 
 def ask(sandbox: RunningSandbox, question: Callable[[DaemonClient], Awaitable[T]]) -> T:
-    async def talk() -> T:
+    async def query() -> T:
         async with DaemonClient(sandbox.backend.daemon_address(sandbox.record)) as inside:
             return await question(inside)
 
-    return asyncio.run(asyncio.wait_for(talk(), 20))
+    return asyncio.run(asyncio.wait_for(query(), 20))
 
 
 def services(sandbox: RunningSandbox) -> dict[str, dict[str, Any]]:
@@ -138,27 +138,27 @@ def evaluate(sandbox: RunningSandbox, page: str, code: str) -> Any:
 
 
 @each
-def test_everything_of_the_image_runs_from_the_start(sandbox: RunningSandbox, kind: str) -> None:
+def test_all_services_of_screen_image_start(sandbox: RunningSandbox, kind: str) -> None:
     found = all_ready(sandbox)
     assert sorted(found) == sorted(UP[kind])
     assert {service["starts"] for service in found.values()} == {1}, found
 
 
 @each
-def test_the_display_shows_something_and_speaks_rfb(sandbox: RunningSandbox, kind: str) -> None:
+def test_display_has_content_and_serves_rfb(sandbox: RunningSandbox, kind: str) -> None:
     seen = drawn(sandbox)
     assert seen["manager"] == "Openbox"
     assert tuple(seen["size"]) == SIZES[kind]
     assert seen["greeting"] == "RFB 003.008\n"
 
 
-def test_a_screen_is_as_large_as_the_one_who_creates_it_says(tmp_path: Path) -> None:
+def test_screen_has_requested_size(tmp_path: Path) -> None:
     with run_screen_sandbox(tmp_path, "desktop", env={"PADDOCK_SCREEN": "1024x600"}) as sandbox:
         assert tuple(drawn(sandbox)["size"]) == (1024, 600)
 
 
 @each
-def test_nothing_runs_as_root_or_listens_to_the_world(sandbox: RunningSandbox) -> None:
+def test_no_process_runs_as_root_or_listens_publicly(sandbox: RunningSandbox) -> None:
     all_ready(sandbox)
     assert set(sandbox.output("ps -eo user=").split()) == {"agent"}
     listening = sandbox.output("cat /proc/net/tcp /proc/net/tcp6")
@@ -178,19 +178,19 @@ def test_nothing_runs_as_root_or_listens_to_the_world(sandbox: RunningSandbox) -
         ("monospace", "DejaVu Sans Mono"),
     ],
 )
-def test_every_letter_has_a_font(sandboxes: SessionSandboxes, asked: str, family: str) -> None:
+def test_all_scripts_have_fonts(sandboxes: SessionSandboxes, asked: str, family: str) -> None:
     sandbox = sandboxes["desktop"]
     assert sandbox.output(["fc-match", "--format=%{family[0]}", asked]) == family
 
 
 @each
-def test_a_sandbox_starts_without_a_copy_of_its_image(sandbox: RunningSandbox) -> None:
+def test_sandbox_start_copies_no_image_files(sandbox: RunningSandbox) -> None:
     all_ready(sandbox)
     assert asyncio.run(sandbox.backend.disk_used(sandbox.record)) < 64 * MIB
 
 
 @each
-def test_a_display_that_was_killed_comes_back_with_all_that_was_on_it(sandbox: RunningSandbox, kind: str) -> None:
+def test_killed_display_restarts_with_window_manager(sandbox: RunningSandbox, kind: str) -> None:
     before = all_ready(sandbox)
     sandbox.output("pkill -KILL -x Xvnc")
     eventually(lambda: services(sandbox)["display"]["starts"] > before["display"]["starts"], 10)
@@ -200,7 +200,7 @@ def test_a_display_that_was_killed_comes_back_with_all_that_was_on_it(sandbox: R
     assert (seen["manager"], tuple(seen["size"])) == ("Openbox", SIZES[kind])
 
 
-def test_the_desktop_has_what_a_desktop_has(sandboxes: SessionSandboxes) -> None:
+def test_desktop_has_expected_programs(sandboxes: SessionSandboxes) -> None:
     sandbox = sandboxes["desktop"]
     sandbox.output("command -v lxterminal mousepad gpicview pcmanfm lxpanel")
     assert sandbox.output("xdg-mime query default text/plain").strip() == "org.xfce.mousepad.desktop"
@@ -208,7 +208,7 @@ def test_the_desktop_has_what_a_desktop_has(sandboxes: SessionSandboxes) -> None
     assert sandbox.run("command -v lxpolkit").exit_code != 0
 
 
-def test_programs_of_the_desktop_say_what_they_show(sandboxes: SessionSandboxes) -> None:
+def test_desktop_programs_appear_in_accessibility_tree(sandboxes: SessionSandboxes) -> None:
     sandbox = sandboxes["desktop"]
     all_ready(sandbox)
     sandbox.start("mousepad")
@@ -217,7 +217,7 @@ def test_programs_of_the_desktop_say_what_they_show(sandboxes: SessionSandboxes)
 
 
 @browsers
-def test_the_browser_is_fenced_in_its_own_sandbox_too(sandbox: RunningSandbox) -> None:
+def test_browser_runs_in_its_own_inner_sandbox(sandbox: RunningSandbox) -> None:
     all_ready(sandbox)
     version = json.loads(sandbox.output("curl -s --max-time 10 $PADDOCK_CDP/json/version"))
     assert version["Browser"].startswith("Chrome/")
@@ -226,7 +226,7 @@ def test_the_browser_is_fenced_in_its_own_sandbox_too(sandbox: RunningSandbox) -
 
 
 @browsers
-def test_pages_are_as_large_as_the_screen_lets_them_be(sandbox: RunningSandbox, kind: str) -> None:
+def test_browser_page_fills_the_screen(sandbox: RunningSandbox, kind: str) -> None:
     all_ready(sandbox)
     start = "file:///usr/share/paddock/start.html"
     width, height = evaluate(sandbox, start, "[innerWidth, innerHeight]")
@@ -236,7 +236,7 @@ def test_pages_are_as_large_as_the_screen_lets_them_be(sandbox: RunningSandbox, 
 
 
 @browsers
-def test_a_browser_that_was_killed_comes_back(sandbox: RunningSandbox) -> None:
+def test_killed_browser_restarts(sandbox: RunningSandbox) -> None:
     before = all_ready(sandbox)["browser"]["starts"]
     sandbox.output("pkill -KILL -o -f /usr/lib/chromium/chromium")
     eventually(lambda: services(sandbox)["browser"]["starts"] > before, 10)
@@ -244,7 +244,7 @@ def test_a_browser_that_was_killed_comes_back(sandbox: RunningSandbox) -> None:
     assert "webSocketDebuggerUrl" in sandbox.output("curl -s --max-time 10 $PADDOCK_CDP/json/version")
 
 
-def test_wine_runs_programs_and_has_its_drive(sandboxes: SessionSandboxes) -> None:
+def test_wine_runs_programs_from_its_drive(sandboxes: SessionSandboxes) -> None:
     sandbox = sandboxes["windows"]
     assert "Microsoft Windows 10" in sandbox.output("wine cmd /c ver")
     sandbox.output(r"wine cmd /c 'echo hello> C:\users\agent\Documents\note.txt'")
@@ -253,7 +253,7 @@ def test_wine_runs_programs_and_has_its_drive(sandboxes: SessionSandboxes) -> No
     assert sandbox.output(r"wine cmd /c 'type C:\work\note.txt'").strip() == "hello"
 
 
-def test_wine_has_letters_of_all_languages_and_no_dialogs(sandboxes: SessionSandboxes) -> None:
+def test_wine_has_fonts_of_all_languages_and_shows_no_dialogs(sandboxes: SessionSandboxes) -> None:
     sandbox = sandboxes["windows"]
     fonts = sandbox.output(r"wine reg query 'HKCU\Software\Wine\Fonts\Replacements' /v SimSun")
     assert "WenQuanYi Micro Hei" in fonts
@@ -261,7 +261,7 @@ def test_wine_has_letters_of_all_languages_and_no_dialogs(sandboxes: SessionSand
     assert "0x0" in crashes
 
 
-def test_keys_are_those_that_any_display_has_and_can_be_changed(tmp_path: Path) -> None:
+def test_keymap_is_complete_and_can_be_changed(tmp_path: Path) -> None:
     """The display's keymap is put together when its image is built."""
     with run_screen_sandbox(tmp_path, "desktop") as sandbox:
         all_ready(sandbox)
@@ -269,15 +269,15 @@ def test_keys_are_those_that_any_display_has_and_can_be_changed(tmp_path: Path) 
         eventually(lambda: sandbox.run("test -S /tmp/plain").exit_code == 0)
         # Parts have other names, and what a type does not speak of is its first level.
         keys = "xkbcomp -w 0 -xkb :{} - | sed -e '/^xkb_/s/ \".*//' -e '/ map.*= Level1;/d'"
-        ours, theirs = sandbox.output(keys.format(1)), sandbox.output(keys.format(7))
-        assert ours == theirs
-        assert len(ours.splitlines()) > 1000
+        actual, reference = sandbox.output(keys.format(1)), sandbox.output(keys.format(7))
+        assert actual == reference
+        assert len(actual.splitlines()) > 1000
         sandbox.output("setxkbmap -display :1 de")
         assert "adiaeresis" in sandbox.output(keys.format(1))
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_desktop_has_opengl_unless_somebody_does_without(tmp_path: Path, asked: bool) -> None:
+def test_desktop_has_opengl_unless_disabled(tmp_path: Path, asked: bool) -> None:
     look = "from Xlib import display; print('GLX' in display.Display().list_extensions())"
     with run_screen_sandbox(tmp_path, "desktop", env={} if asked else {"PADDOCK_OPENGL": ""}) as sandbox:
         found = eventually(lambda: sandbox.run(["python3", "-c", look]).stdout.decode().strip(), 30)

@@ -17,29 +17,29 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, image: Image) -> Iterator[LocalBackendHarness]:
+def harness(tmp_path_factory: pytest.TempPathFactory, image: Image) -> Iterator[LocalBackendHarness]:
     """Where this module's sandboxes are; when the module ends nothing of them may be left."""
     with local_backend(tmp_path_factory.mktemp("data"), image) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def running_sandbox(place: LocalBackendHarness) -> Iterator[RunningSandbox]:
-    with place.sandbox() as sandbox:
+def running_sandbox(harness: LocalBackendHarness) -> Iterator[RunningSandbox]:
+    with harness.sandbox() as sandbox:
         yield sandbox
 
 
 @pytest.fixture(scope="module")
-def neighbour(place: LocalBackendHarness) -> Iterator[RunningSandbox]:
+def neighbour(harness: LocalBackendHarness) -> Iterator[RunningSandbox]:
     """A second sandbox beside the first."""
-    with place.sandbox() as sandbox:
+    with harness.sandbox() as sandbox:
         yield sandbox
 
 
 @pytest.fixture(scope="module")
-def nested(place: LocalBackendHarness, image: Image) -> Iterator[RunningSandbox]:
+def nested(harness: LocalBackendHarness, image: Image) -> Iterator[RunningSandbox]:
     """A sandbox with nested namespaces, as for browsers."""
-    with place.sandbox(image=image.model_copy(update={"nested_namespaces": True})) as sandbox:
+    with harness.sandbox(image=image.model_copy(update={"nested_namespaces": True})) as sandbox:
         yield sandbox
 
 

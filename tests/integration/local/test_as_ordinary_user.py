@@ -11,7 +11,7 @@ from tests.contract.backends.support import NoOrdinaryUserError, run_as_ordinary
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(os.geteuid() != 0, reason="already run as an ordinary user; root's half needs root")
-def test_no_attempt_succeeds_against_an_ordinary_users_sandboxes() -> None:
+def test_attacks_fail_against_sandboxes_of_unprivileged_user() -> None:
     directory = Path(__file__).parent
     for_root = (f"--ignore={each}" for each in (__file__, directory / "test_owners.py"))
     try:

@@ -17,7 +17,7 @@ def parents() -> set[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes groups without being given one")
-def test_nothing_is_left_in_any_hierarchy_once_no_sandbox_needs_it() -> None:
+def test_control_groups_are_removed_with_the_last_sandbox() -> None:
     before = parents()
     found = cgroups.find_cgroups(INSTANCE)
     assert all(hierarchy.path.is_dir() for hierarchy in found.hierarchies)

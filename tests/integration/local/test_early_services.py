@@ -38,8 +38,8 @@ def open_gate(running_sandbox: RunningSandbox) -> None:
     running_sandbox.output("echo go >/tmp/gate")
 
 
-def test_it_is_the_sandboxs_first_child_and_comes_back_when_it_dies(place: LocalBackendHarness, image: Image) -> None:
-    with place.sandbox(image=with_services(image)) as running_sandbox:
+def test_early_service_is_first_child_and_restarts_after_death(harness: LocalBackendHarness, image: Image) -> None:
+    with harness.sandbox(image=with_services(image)) as running_sandbox:
         become(running_sandbox, first="starting", second="waiting")
         open_gate(running_sandbox)
         become(running_sandbox, first="ready", second="ready")
@@ -57,8 +57,8 @@ def test_it_is_the_sandboxs_first_child_and_comes_back_when_it_dies(place: Local
         assert services(running_sandbox)["second"]["pid"] == second
 
 
-def test_it_has_nothing_of_the_daemons(place: LocalBackendHarness, image: Image) -> None:
-    with place.sandbox(image=with_services(image)) as running_sandbox:
+def test_early_service_has_no_daemon_resources(harness: LocalBackendHarness, image: Image) -> None:
+    with harness.sandbox(image=with_services(image)) as running_sandbox:
         open_gate(running_sandbox)
         become(running_sandbox, first="ready")
         shown = running_sandbox.output("for each in /proc/2/fd/*; do echo ${each##*/} $(readlink $each); done").split(
@@ -73,31 +73,31 @@ def test_it_has_nothing_of_the_daemons(place: LocalBackendHarness, image: Image)
         assert (group, session) == ("2", "2")
 
 
-def test_what_an_earlier_life_left_does_not_make_it_ready(place: LocalBackendHarness, image: Image) -> None:
-    with place.sandbox(image=with_services(image)) as running_sandbox:
+def test_stale_ready_file_does_not_make_service_ready(harness: LocalBackendHarness, image: Image) -> None:
+    with harness.sandbox(image=with_services(image)) as running_sandbox:
         open_gate(running_sandbox)
         become(running_sandbox, first="ready")
-        place.do(running_sandbox.backend.snapshot(running_sandbox.record, "kept"))
-    with place.sandbox(image=with_services(image), snapshot="kept") as running_sandbox:
+        harness.do(running_sandbox.backend.snapshot(running_sandbox.record, "kept"))
+    with harness.sandbox(image=with_services(image), snapshot="kept") as running_sandbox:
         become(running_sandbox, first="starting", second="waiting")
         assert running_sandbox.run(["test", "-e", SIGN]).exit_code != 0
         open_gate(running_sandbox)
         become(running_sandbox, first="ready", second="ready")
-    place.do(place.backend.delete_snapshot("kept"))
+    harness.do(harness.backend.delete_snapshot("kept"))
 
 
 @pytest.mark.parametrize("command", [("no-such-program",), "exec no-such-program"])
-def test_one_that_cannot_be_started_does_not_keep_the_sandbox_from_starting(
-    place: LocalBackendHarness, image: Image, command: str | tuple[str, ...]
+def test_failing_early_service_does_not_block_sandbox_start(
+    harness: LocalBackendHarness, image: Image, command: str | tuple[str, ...]
 ) -> None:
-    with place.sandbox(image=with_services(image, command)) as running_sandbox:
+    with harness.sandbox(image=with_services(image, command)) as running_sandbox:
         eventually(lambda: services(running_sandbox)["first"]["starts"] >= 2)
         assert services(running_sandbox)["first"]["exit_code"] == 127
         assert any("no-such-program" in line for line in services(running_sandbox)["first"]["log"])
         assert running_sandbox.answers()
 
 
-def test_words_reach_it_as_they_are(place: LocalBackendHarness, image: Image) -> None:
+def test_early_service_arguments_are_unchanged(harness: LocalBackendHarness, image: Image) -> None:
     words = ("sh", "-c", 'printf "%s|" "$@"; exec sleep 300', "sh", "two words", "$HOME", "`id`", "", "';x")
-    with place.sandbox(image=with_services(image, words)) as running_sandbox:
+    with harness.sandbox(image=with_services(image, words)) as running_sandbox:
         eventually(lambda: services(running_sandbox)["first"]["log"] == ["two words|$HOME|`id`||';x|"])

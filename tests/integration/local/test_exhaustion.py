@@ -22,18 +22,18 @@ SMALL = SandboxLimits(memory=128 * MIB, pids=64, files=256, disk=64 * MIB, cpu=1
 
 
 @pytest.fixture
-def small(place: LocalBackendHarness) -> Iterator[RunningSandbox]:
-    with place.sandbox(limits=SMALL) as sandbox:
+def small(harness: LocalBackendHarness) -> Iterator[RunningSandbox]:
+    with harness.sandbox(limits=SMALL) as sandbox:
         yield sandbox
 
 
-def needs_memory_limit(place: LocalBackendHarness) -> None:
-    if BackendFeature.MEMORY_LIMIT not in place.backend.features:
+def needs_memory_limit(harness: LocalBackendHarness) -> None:
+    if BackendFeature.MEMORY_LIMIT not in harness.backend.features:
         pytest.skip("no memory control group on this machine for this user")
 
 
-def test_a_fork_bomb_burns_out_in_its_sandbox(place: LocalBackendHarness, neighbour: RunningSandbox) -> None:
-    running_sandbox = place.start(limits=SMALL)
+def test_fork_bomb_affects_only_its_sandbox(harness: LocalBackendHarness, neighbour: RunningSandbox) -> None:
+    running_sandbox = harness.start(limits=SMALL)
     running_sandbox.start("bomb() { bomb | bomb & }; bomb; while :; do bomb; done")
     host = len(os.listdir("/proc"))
     begin = time.monotonic()
@@ -41,16 +41,16 @@ def test_a_fork_bomb_burns_out_in_its_sandbox(place: LocalBackendHarness, neighb
     assert time.monotonic() - begin < 3
     assert len(os.listdir("/proc")) < host + 200
     begin = time.monotonic()
-    place.remove(running_sandbox)
+    harness.remove(running_sandbox)
     assert time.monotonic() - begin < 3
     assert running_sandbox.status().health is SandboxHealth.GONE
 
 
-def test_a_sandbox_whose_processes_are_used_up_can_still_be_ended(place: LocalBackendHarness) -> None:
-    with place.sandbox(limits=SMALL) as running_sandbox:
+def test_sandbox_without_free_processes_can_be_ended(harness: LocalBackendHarness) -> None:
+    with harness.sandbox(limits=SMALL) as running_sandbox:
         running_sandbox.start("for i in $(seq 200); do sleep 600 & done; wait")
         eventually(lambda: _members(running_sandbox) >= 40)
-        asyncio.run(place.backend.end_commands(running_sandbox.record))
+        asyncio.run(harness.backend.end_commands(running_sandbox.record))
         assert running_sandbox.answers()
 
 
@@ -71,7 +71,7 @@ print(os.fstat(fd).st_size, attempt(0x3))
 """
 
 
-def test_space_is_taken_by_writing_only(running_sandbox: RunningSandbox) -> None:
+def test_disk_space_is_used_only_by_writes(running_sandbox: RunningSandbox) -> None:
     """Disk use is measured, so preallocation, which is faster than measuring, is refused."""
     refused = f"{errno.EOPNOTSUPP}"
     assert running_sandbox.python(PREALLOCATING).stdout.decode().split("\n") == [
@@ -83,16 +83,16 @@ def test_space_is_taken_by_writing_only(running_sandbox: RunningSandbox) -> None
     ]
 
 
-def test_a_memory_bomb_is_stopped(place: LocalBackendHarness, small: RunningSandbox) -> None:
-    needs_memory_limit(place)
+def test_memory_bomb_is_stopped(harness: LocalBackendHarness, small: RunningSandbox) -> None:
+    needs_memory_limit(harness)
     result = small.python("keep = []\nwhile True: keep.append(bytearray(2**20))")
     assert result.exit_code != 0
     assert small.status().out_of_memory_kills >= 1
     assert small.answers()
 
 
-def test_memory_in_many_processes_counts_together(place: LocalBackendHarness, small: RunningSandbox) -> None:
-    needs_memory_limit(place)
+def test_memory_of_all_processes_is_summed(harness: LocalBackendHarness, small: RunningSandbox) -> None:
+    needs_memory_limit(harness)
     code = (
         "import os\n"
         "for _ in range(8): os.fork() or (bytearray(40 * 2**20), os.read(0, 1), os._exit(0))\n"
@@ -102,9 +102,9 @@ def test_memory_in_many_processes_counts_together(place: LocalBackendHarness, sm
     assert small.status().out_of_memory_kills >= 1
 
 
-@pytest.mark.parametrize("way", ["inodes", "memfd", "sysv"])
-def test_memory_outside_of_processes_counts(place: LocalBackendHarness, small: RunningSandbox, way: str) -> None:
-    needs_memory_limit(place)
+@pytest.mark.parametrize("method", ["inodes", "memfd", "sysv"])
+def test_memory_outside_processes_is_counted(harness: LocalBackendHarness, small: RunningSandbox, method: str) -> None:
+    needs_memory_limit(harness)
     code = {
         "inodes": "n = 0\nwhile True: open(f'/dev/shm/{n}', 'w').close(); n += 1",
         "memfd": "import os\nwhile True: os.write(os.memfd_create('m'), bytes(2**24))",
@@ -112,7 +112,7 @@ def test_memory_outside_of_processes_counts(place: LocalBackendHarness, small: R
             "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.shmat.restype = ctypes.c_void_p\n"
             "while True: ctypes.memset(libc.shmat(libc.shmget(0, 16 << 20, 0o1600), None, 0), 1, 16 << 20)"
         ),
-    }[way]
+    }[method]
     try:
         assert small.python(code).exit_code != 0
     except SandboxGone:
@@ -141,17 +141,17 @@ while True:
 """
 
 
-def test_the_daemon_outlives_memory_in_sockets(place: LocalBackendHarness, small: RunningSandbox) -> None:
-    needs_memory_limit(place)
+def test_daemon_survives_memory_in_sockets(harness: LocalBackendHarness, small: RunningSandbox) -> None:
+    needs_memory_limit(harness)
     small.start(f"exec python3 -c '{SOCKET_PAIRS}'")
     assert eventually(lambda: small.status().out_of_memory_kills >= 1)
     assert small.answers()
     assert small.status().health is SandboxHealth.RUNNING
 
 
-def test_the_sandboxs_memory_file_systems_are_bounded(small: RunningSandbox) -> None:
-    for place_ in ("/dev", "/dev/pts", "/proc", "/run/paddock/holes"):
-        assert small.run(f"head -c 1M /dev/zero > {place_}/fill").exit_code != 0, place_
+def test_memory_file_systems_are_bounded(small: RunningSandbox) -> None:
+    for path in ("/dev", "/dev/pts", "/proc", "/run/paddock/holes"):
+        assert small.run(f"head -c 1M /dev/zero > {path}/fill").exit_code != 0, path
     full = small.run("head -c 256M /dev/zero > /dev/shm/fill")
     assert full.exit_code != 0
     assert small.python("import os; s = os.statvfs('/dev/shm'); print(s.f_blocks * s.f_frsize)").stdout == b"67108864\n"
@@ -170,97 +170,97 @@ def test_one_file_cannot_outgrow_the_disk_limit(small: RunningSandbox) -> None:
     assert (small.files.workspace / "big").stat().st_size <= 64 * MIB
 
 
-def test_many_empty_files_count_as_disk_use(place: LocalBackendHarness, small: RunningSandbox) -> None:
+def test_many_empty_files_count_as_disk_use(harness: LocalBackendHarness, small: RunningSandbox) -> None:
     """A file system's inodes run out too."""
-    before = place.do(place.backend.disk_used(small.record))
+    before = harness.do(harness.backend.disk_used(small.record))
     made = small.python("for n in range(5000): open(f'/workspace/{n}', 'w').close()")
     assert made.exit_code == 0
-    whole = os.statvfs(place.data)
-    share = whole.f_blocks * whole.f_frsize // whole.f_files if whole.f_files else 0
-    assert place.do(place.backend.disk_used(small.record)) - before >= 4000 * share
+    file_system = os.statvfs(harness.data)
+    share = file_system.f_blocks * file_system.f_frsize // file_system.f_files if file_system.f_files else 0
+    assert harness.do(harness.backend.disk_used(small.record)) - before >= 4000 * share
 
 
 HOLDING = """
 import mmap, os, socket, sys, time
-def unlinked(directory, way):
-    if way == "tmpfile": return os.open(directory, os.O_TMPFILE | os.O_RDWR)
+def unlinked(directory, method):
+    if method == "tmpfile": return os.open(directory, os.O_TMPFILE | os.O_RDWR)
     path = directory + "/held"
     held = os.open(path, os.O_CREAT | os.O_RDWR)
     os.unlink(path)
     return held
-directory, way = sys.argv[1:]
-held = unlinked(directory, way)
+directory, method = sys.argv[1:]
+held = unlinked(directory, method)
 for _ in range(8): os.write(held, bytes(range(256)) * 4096)
-if way == "mapped":
+if method == "mapped":
     mapped = mmap.mmap(held, 4096)
     os.close(held)
-elif way == "sent":
+elif method == "sent":
     ours, theirs = socket.socketpair()
     socket.send_fds(ours, [b"x"], [held])
     os.close(held)
-elif way == "sent before it is accepted":
+elif method == "sent before it is accepted":
     listener, client = (socket.socket(socket.AF_UNIX) for _ in range(2))
     listener.bind("\\0waiting"); listener.listen()
     client.connect("\\0waiting")
     socket.send_fds(client, [b"x"], [held])
     os.close(held)
-elif way == "forked" and os.fork(): time.sleep(600)
+elif method == "forked" and os.fork(): time.sleep(600)
 print("held", flush=True)
 time.sleep(600)
 """
 
 
 @pytest.mark.parametrize("directory", ["/workspace", "/var/tmp"])
-@pytest.mark.parametrize("way", ["tmpfile", "unlinked", "mapped", "forked"])
+@pytest.mark.parametrize("method", ["tmpfile", "unlinked", "mapped", "forked"])
 def test_open_files_without_a_name_count_as_disk_use(
-    place: LocalBackendHarness, small: RunningSandbox, directory: str, way: str
+    harness: LocalBackendHarness, small: RunningSandbox, directory: str, method: str
 ) -> None:
-    before = place.do(place.backend.disk_used(small.record))
-    hold(small, directory, way)
-    found = place.do(place.backend.unlinked_files(small.record))
-    if way == "mapped" and os.geteuid() != 0:
+    before = harness.do(harness.backend.disk_used(small.record))
+    hold(small, directory, method)
+    found = harness.do(harness.backend.unlinked_files(small.record))
+    if method == "mapped" and os.geteuid() != 0:
         assert found.may_hide_more  # Only root may look at mapped files.
         return
     assert not found.may_hide_more
     assert 8 * MIB <= found.size < 9 * MIB
-    assert 8 * MIB <= place.do(place.backend.disk_used(small.record)) - before < 9 * MIB
-    asyncio.run(place.backend.end_commands(small.record))
-    eventually(lambda: place.do(place.backend.unlinked_files(small.record)).size == 0)
+    assert 8 * MIB <= harness.do(harness.backend.disk_used(small.record)) - before < 9 * MIB
+    asyncio.run(harness.backend.end_commands(small.record))
+    eventually(lambda: harness.do(harness.backend.unlinked_files(small.record)).size == 0)
 
 
-@pytest.mark.parametrize("way", ["sent", "sent before it is accepted"])
-def test_descriptors_on_their_way_are_noticed(place: LocalBackendHarness, small: RunningSandbox, way: str) -> None:
-    assert not place.do(place.backend.unlinked_files(small.record)).may_hide_more
-    hold(small, "/workspace", way)
-    assert place.do(place.backend.unlinked_files(small.record)).may_hide_more
+@pytest.mark.parametrize("method", ["sent", "sent before it is accepted"])
+def test_descriptors_in_transit_are_counted(harness: LocalBackendHarness, small: RunningSandbox, method: str) -> None:
+    assert not harness.do(harness.backend.unlinked_files(small.record)).may_hide_more
+    hold(small, "/workspace", method)
+    assert harness.do(harness.backend.unlinked_files(small.record)).may_hide_more
 
 
-def test_files_in_memory_do_not_count_as_disk_use(place: LocalBackendHarness, small: RunningSandbox) -> None:
+def test_files_in_memory_do_not_count_as_disk_use(harness: LocalBackendHarness, small: RunningSandbox) -> None:
     code = (
         "import os, time; m = os.memfd_create('m'); os.write(m, bytes(2**23)); print('held', flush=True); time.sleep(9)"
     )
     small.start(f'exec python3 -c "{code}"')
     hold(small, "/dev/shm", "unlinked")
-    assert place.do(place.backend.unlinked_files(small.record)).size == 0
+    assert harness.do(harness.backend.unlinked_files(small.record)).size == 0
 
 
-def hold(running_sandbox: RunningSandbox, directory: str, way: str) -> None:
+def hold(running_sandbox: RunningSandbox, directory: str, method: str) -> None:
     """Have a program hold a file of 8 MiB that has no name."""
-    command = ["/usr/bin/python3", "-I", "-c", HOLDING, directory, way]
+    command = ["/usr/bin/python3", "-I", "-c", HOLDING, directory, method]
     running_sandbox.start(f"exec {shlex.join(command)} > /workspace/out")
     out = running_sandbox.files.workspace / "out"
     eventually(lambda: out.exists() and out.read_text() == "held\n")
 
 
-def test_closed_directories_count_as_disk_use(place: LocalBackendHarness, small: RunningSandbox) -> None:
+def test_closed_directories_count_as_disk_use(harness: LocalBackendHarness, small: RunningSandbox) -> None:
     """Also where the host's user is the sandbox's, and so is kept out by the same permission bits."""
     small.output(
         "mkdir /workspace/d && head -c 8M /dev/urandom > /workspace/d/f && sync /workspace/d/f && chmod 0 /workspace/d"
     )
-    assert place.do(place.backend.disk_used(small.record)) >= 8 * MIB
+    assert harness.do(harness.backend.disk_used(small.record)) >= 8 * MIB
 
 
-def test_output_does_not_fill_the_sandboxs_log(small: RunningSandbox) -> None:
+def test_output_does_not_fill_sandbox_log(small: RunningSandbox) -> None:
     flood = "yes | head -c 9M; head -c 2M /dev/zero >&2; echo spam > /proc/1/fd/1; echo spam > /dev/console"
     result = small.run(flood)
     assert len(result.stdout) <= 16 * MIB

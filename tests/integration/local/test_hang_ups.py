@@ -34,7 +34,7 @@ while not os.path.exists("/workspace/go"):
 
 
 @asynccontextmanager
-async def talking(running_sandbox: RunningSandbox) -> AsyncIterator[DaemonClient]:
+async def connected(running_sandbox: RunningSandbox) -> AsyncIterator[DaemonClient]:
     async with (
         asyncio.timeout(40),
         DaemonClient(running_sandbox.backend.daemon_address(running_sandbox.record)) as inside,
@@ -42,17 +42,17 @@ async def talking(running_sandbox: RunningSandbox) -> AsyncIterator[DaemonClient
         yield inside
 
 
-async def said(inside: DaemonClient, tool: str, **arguments: Any) -> str:
+async def tool_text(inside: DaemonClient, tool: str, **arguments: Any) -> str:
     result = await inside.call_tool(tool, arguments, 30)
     assert result["isError"] is False, result
     return str(result["content"][0]["text"])
 
 
 async def shell(inside: DaemonClient, command: str) -> str:
-    return await said(inside, SHELL, command=command)
+    return await tool_text(inside, SHELL, command=command)
 
 
-async def becomes(holds: Callable[[], Awaitable[bool]], within: float = 10.0) -> None:
+async def wait_until(holds: Callable[[], Awaitable[bool]], within: float = 10.0) -> None:
     """Wait for something in the sandbox, which cannot tell when it happens."""
     deadline = time.monotonic() + within
     while not await holds():
@@ -60,16 +60,16 @@ async def becomes(holds: Callable[[], Awaitable[bool]], within: float = 10.0) ->
         await asyncio.sleep(0.01)
 
 
-async def running(inside: DaemonClient, words: str) -> int:
+async def count_running(inside: DaemonClient, words: str) -> int:
     """How many processes of the sandbox have these words for their whole command line."""
     return int(await shell(inside, f"ps -eo args | grep -cFx '{words}'; true"))
 
 
-async def runs(inside: DaemonClient, words: str, number: int) -> bool:
-    return await running(inside, words) == number
+async def has_running(inside: DaemonClient, words: str, number: int) -> bool:
+    return await count_running(inside, words) == number
 
 
-async def says(inside: DaemonClient, command: str, text: str) -> bool:
+async def prints(inside: DaemonClient, command: str, text: str) -> bool:
     return await shell(inside, command) == text
 
 
@@ -79,7 +79,7 @@ async def abandon(call: asyncio.Task[Any]) -> None:
         await call
 
 
-def begin(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+def start(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return asyncio.create_task(work)
 
 
@@ -88,64 +88,66 @@ def mcp(inside: DaemonClient, tool: str, **arguments: Any) -> Coroutine[Any, Any
     return inside.mcp(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode())
 
 
-@pytest.mark.parametrize("way", ["tools", "mcp"])
-def test_a_command_ends_with_all_it_started(running_sandbox: RunningSandbox, way: str) -> None:
-    async def scene() -> None:
-        async with talking(running_sandbox) as inside:
+@pytest.mark.parametrize("interface", ["tools", "mcp"])
+def test_hang_up_ends_command_and_its_children(running_sandbox: RunningSandbox, interface: str) -> None:
+    async def scenario() -> None:
+        async with connected(running_sandbox) as inside:
             command = "sleep 77771 & sleep 77772"
             work = (
-                inside.call_tool(SHELL, {"command": command}) if way == "tools" else mcp(inside, SHELL, command=command)
+                inside.call_tool(SHELL, {"command": command})
+                if interface == "tools"
+                else mcp(inside, SHELL, command=command)
             )
-            call = begin(work)
-            await becomes(partial(runs, inside, "sleep 77771", 1))
-            await becomes(partial(runs, inside, "sleep 77772", 1))
+            call = start(work)
+            await wait_until(partial(has_running, inside, "sleep 77771", 1))
+            await wait_until(partial(has_running, inside, "sleep 77772", 1))
             await abandon(call)
-            await becomes(partial(runs, inside, "sleep 77771", 0), SOON)
-            await becomes(partial(runs, inside, "sleep 77772", 0), SOON)
+            await wait_until(partial(has_running, inside, "sleep 77771", 0), SOON)
+            await wait_until(partial(has_running, inside, "sleep 77772", 0), SOON)
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_a_command_may_clean_up_and_is_killed_if_it_takes_too_long(running_sandbox: RunningSandbox) -> None:
-    async def scene() -> None:
-        async with talking(running_sandbox) as inside:
+def test_hung_up_command_may_clean_up_before_it_is_killed(running_sandbox: RunningSandbox) -> None:
+    async def scenario() -> None:
+        async with connected(running_sandbox) as inside:
             tidy = "trap 'echo tidied > /workspace/tidied; exit' TERM; touch /workspace/tidy; sleep 77773 & wait"
             deaf = "(trap '' TERM; touch /workspace/deaf; exec sleep 77774) & wait"
-            calls = [begin(inside.call_tool(SHELL, {"command": command})) for command in (tidy, deaf)]
-            await becomes(partial(says, inside, "cd /workspace; ls -d tidy deaf | wc -l", "2"))
-            await becomes(partial(runs, inside, "sleep 77774", 1))
+            calls = [start(inside.call_tool(SHELL, {"command": command})) for command in (tidy, deaf)]
+            await wait_until(partial(prints, inside, "cd /workspace; ls -d tidy deaf | wc -l", "2"))
+            await wait_until(partial(has_running, inside, "sleep 77774", 1))
             for call in calls:
                 await abandon(call)
-            await becomes(partial(says, inside, "cat /workspace/tidied 2>/dev/null; true", "tidied"), SOON)
-            await becomes(partial(runs, inside, "sleep 77774", 0), SOON)
+            await wait_until(partial(prints, inside, "cat /workspace/tidied 2>/dev/null; true", "tidied"), SOON)
+            await wait_until(partial(has_running, inside, "sleep 77774", 0), SOON)
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_what_a_command_left_running_goes_on(running_sandbox: RunningSandbox) -> None:
-    async def scene() -> None:
-        async with talking(running_sandbox) as inside:
+def test_detached_processes_survive_their_command(running_sandbox: RunningSandbox) -> None:
+    async def scenario() -> None:
+        async with connected(running_sandbox) as inside:
             await shell(inside, "sleep 77775 >/dev/null 2>&1 &")
-            call = begin(inside.call_tool(SHELL, {"command": "sleep 77776"}))
-            await becomes(partial(runs, inside, "sleep 77776", 1))
+            call = start(inside.call_tool(SHELL, {"command": "sleep 77776"}))
+            await wait_until(partial(has_running, inside, "sleep 77776", 1))
             await abandon(call)
-            await becomes(partial(runs, inside, "sleep 77776", 0), SOON)
-            assert await running(inside, "sleep 77775") == 1
+            await wait_until(partial(has_running, inside, "sleep 77776", 0), SOON)
+            assert await count_running(inside, "sleep 77775") == 1
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_abandoned_calls_fill_nothing_and_disturb_nobody(running_sandbox: RunningSandbox) -> None:
-    async def scene() -> None:
-        async with talking(running_sandbox) as inside:
+def test_abandoned_calls_leave_no_load(running_sandbox: RunningSandbox) -> None:
+    async def scenario() -> None:
+        async with connected(running_sandbox) as inside:
             worker = await shell(inside, "mkfifo /workspace/pipe; echo $PPID")
-            stays = begin(shell(inside, "read line < /workspace/pipe; echo $line"))
+            stays = start(shell(inside, "read line < /workspace/pipe; echo $line"))
             for words in (f"sleep 7778{number}" for number in range(5)):
-                calls = [begin(inside.call_tool(SHELL, {"command": f"exec {words}"})) for _ in range(50)]
-                await becomes(partial(runs, inside, words, 50))
+                calls = [start(inside.call_tool(SHELL, {"command": f"exec {words}"})) for _ in range(50)]
+                await wait_until(partial(has_running, inside, words, 50))
                 for call in calls:
                     await abandon(call)
-                await becomes(partial(runs, inside, words, 0), SOON)
+                await wait_until(partial(has_running, inside, words, 0), SOON)
             answers = await asyncio.gather(*(shell(inside, f"echo {number}") for number in range(60)))
             assert answers == [str(number) for number in range(60)]
             assert await shell(inside, "echo $PPID") == worker, "the worker was replaced"
@@ -153,50 +155,50 @@ def test_abandoned_calls_fill_nothing_and_disturb_nobody(running_sandbox: Runnin
             await shell(inside, "echo undisturbed > /workspace/pipe")
             assert await stays == "undisturbed"
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_a_cell_is_interrupted_and_its_variables_stay(running_sandbox: RunningSandbox) -> None:
-    async def scene() -> None:
-        async with talking(running_sandbox) as inside:
-            await said(inside, CELL, code="kept = 'as it was'; done = []")
-            call = begin(inside.call_tool(CELL, {"code": SLEEPS}))
-            await becomes(partial(says, inside, "ls /workspace/sleeps 2>/dev/null | wc -l", "1"))
+def test_interrupted_cell_keeps_variables(running_sandbox: RunningSandbox) -> None:
+    async def scenario() -> None:
+        async with connected(running_sandbox) as inside:
+            await tool_text(inside, CELL, code="kept = 'as it was'; done = []")
+            call = start(inside.call_tool(CELL, {"code": SLEEPS}))
+            await wait_until(partial(prints, inside, "ls /workspace/sleeps 2>/dev/null | wc -l", "1"))
             await abandon(call)
             async with asyncio.timeout(SOON):
-                assert await said(inside, CELL, code="kept, done") == "('as it was', ['cut'])"
+                assert await tool_text(inside, CELL, code="kept, done") == "('as it was', ['cut'])"
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_a_cell_is_interrupted_however_soon_it_is_abandoned(running_sandbox: RunningSandbox) -> None:
-    async def scene() -> None:
-        async with talking(running_sandbox) as inside:
-            await said(inside, CELL, code="kept = 'still'")
+def test_cell_abandoned_at_once_is_interrupted(running_sandbox: RunningSandbox) -> None:
+    async def scenario() -> None:
+        async with connected(running_sandbox) as inside:
+            await tool_text(inside, CELL, code="kept = 'still'")
             for number in range(40):
-                call = begin(inside.call_tool(CELL, {"code": "import time; time.sleep(300)"}))
+                call = start(inside.call_tool(CELL, {"code": "import time; time.sleep(300)"}))
                 await asyncio.sleep(number / 4000)
                 await abandon(call)
-            assert await said(inside, CELL, code="kept") == "'still'"
+            assert await tool_text(inside, CELL, code="kept") == "'still'"
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_a_cell_that_waits_for_another_is_never_run(running_sandbox: RunningSandbox) -> None:
-    async def scene() -> None:
-        async with talking(running_sandbox) as inside:
-            await said(inside, CELL, code="ran = []")
-            first = begin(said(inside, CELL, code=HOLDS))
-            await becomes(partial(says, inside, "ls /workspace/holds 2>/dev/null | wc -l", "1"))
-            waiting = [begin(inside.call_tool(CELL, {"code": "ran.append(1)"})) for _ in range(70)]
-            stays = begin(said(inside, CELL, code="ran.append('stays')"))
+def test_abandoned_waiting_cell_never_runs(running_sandbox: RunningSandbox) -> None:
+    async def scenario() -> None:
+        async with connected(running_sandbox) as inside:
+            await tool_text(inside, CELL, code="ran = []")
+            first = start(tool_text(inside, CELL, code=HOLDS))
+            await wait_until(partial(prints, inside, "ls /workspace/holds 2>/dev/null | wc -l", "1"))
+            waiting = [start(inside.call_tool(CELL, {"code": "ran.append(1)"})) for _ in range(70)]
+            stays = start(tool_text(inside, CELL, code="ran.append('stays')"))
             threads = "ls /proc/$PPID/task | wc -l"
-            await becomes(partial(says, inside, f"[ $({threads}) -gt 70 ]; echo $?", "0"))
+            await wait_until(partial(prints, inside, f"[ $({threads}) -gt 70 ]; echo $?", "0"))
             for call in waiting:
                 await abandon(call)
-            await becomes(partial(says, inside, f"[ $({threads}) -lt 40 ]; echo $?", "0"), SOON)
+            await wait_until(partial(prints, inside, f"[ $({threads}) -lt 40 ]; echo $?", "0"), SOON)
             await shell(inside, "touch /workspace/go")
             await asyncio.gather(first, stays)
-            assert await said(inside, CELL, code="ran") == "['stays']"
+            assert await tool_text(inside, CELL, code="ran") == "['stays']"
 
-    asyncio.run(scene())
+    asyncio.run(scenario())

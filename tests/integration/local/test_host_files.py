@@ -15,10 +15,10 @@ from paddock.model.sandbox import Image, Mount
 SETUID_ATTEMPTS = """
 import ctypes, os, stat, sys
 libc = ctypes.CDLL(None, use_errno=True)
-place = sys.argv[1]
+directory = sys.argv[1]
 made = []
 def attempt(name, act):
-    path = f"{place}/{name}"
+    path = f"{directory}/{name}"
     try:
         act(path)
     except OSError:
@@ -33,7 +33,7 @@ def raw(number, *arguments):
 def how(flags, mode):
     return ctypes.byref((ctypes.c_uint64 * 3)(flags, mode, 0))
 def unnamed(path):
-    fd = os.open(place, os.O_TMPFILE | os.O_RDWR, 0o4755)
+    fd = os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o4755)
     raw(265, -100, b"/proc/self/fd/%d" % fd, -100, path.encode(), 0x400)
 os.umask(0)
 attempt("chmod", lambda p: (plain(p), os.chmod(p, 0o4755)))
@@ -65,7 +65,7 @@ for version, more in ((0x02000000, b""), (0x03000000, struct.pack("<I", 0))):
 """
 
 
-def test_the_hosts_secrets_are_not_in_the_sandbox(running_sandbox: RunningSandbox, tmp_path: Path) -> None:
+def test_host_secrets_are_not_in_the_sandbox(running_sandbox: RunningSandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("the host's own")
     assert Path("/etc/shadow").exists()
@@ -82,14 +82,16 @@ def test_the_hosts_secrets_are_not_in_the_sandbox(running_sandbox: RunningSandbo
         assert running_sandbox.run(["ls", "-A", path]).stdout in (b"", f"{path}\n".encode()), path
 
 
-def test_climbing_out_of_the_root_stays_inside(running_sandbox: RunningSandbox, tmp_path: Path) -> None:
+def test_parent_paths_stay_inside_the_root(running_sandbox: RunningSandbox, tmp_path: Path) -> None:
     (tmp_path / "marked").touch()
     climb = "/" + "../" * 40
     assert running_sandbox.run(["ls", f"{climb}{tmp_path}/marked"]).exit_code != 0
     assert len(set(running_sandbox.output(["stat", "-c", "%d:%i", "/", climb]).split())) == 1
 
 
-def test_another_sandboxs_workspace_is_out_of_reach(running_sandbox: RunningSandbox, neighbour: RunningSandbox) -> None:
+def test_workspace_of_another_sandbox_is_unreachable(
+    running_sandbox: RunningSandbox, neighbour: RunningSandbox
+) -> None:
     neighbour.write("/workspace/diary", b"private")
     assert (neighbour.files.workspace / "diary").read_bytes() == b"private"
     found = running_sandbox.run(
@@ -99,7 +101,7 @@ def test_another_sandboxs_workspace_is_out_of_reach(running_sandbox: RunningSand
     assert b"diary" not in found.stdout
 
 
-def test_the_images_files_cannot_be_changed(running_sandbox: RunningSandbox, image: Image) -> None:
+def test_image_files_cannot_be_changed(running_sandbox: RunningSandbox, image: Image) -> None:
     before = (image.root / "etc/passwd").read_bytes()
     running_sandbox.run("echo evil:x:0:0::/:/bin/sh >> /etc/passwd; rm -rf /etc/ssl; mv /etc/hosts /etc/hosts2")
     assert (image.root / "etc/passwd").read_bytes() == before
@@ -117,12 +119,12 @@ def test_raw_devices_are_absent(running_sandbox: RunningSandbox, device: str) ->
     assert running_sandbox.run(["test", "-e", device]).exit_code == 1
 
 
-def test_device_nodes_cannot_be_made(running_sandbox: RunningSandbox, nested: RunningSandbox) -> None:
+def test_device_nodes_cannot_be_created(running_sandbox: RunningSandbox, nested: RunningSandbox) -> None:
     code = (
         "import os, stat\n"
         "for kind, major, minor in ((stat.S_IFBLK, 254, 0), (stat.S_IFBLK, 8, 0), (stat.S_IFCHR, 1, 1)):\n"
-        "    for place in ('/workspace', '/tmp', '/dev/shm'):\n"
-        "        try: os.mknod(f'{place}/node', kind | 0o666, os.makedev(major, minor)); print('made')\n"
+        "    for directory in ('/workspace', '/tmp', '/dev/shm'):\n"
+        "        try: os.mknod(f'{directory}/node', kind | 0o666, os.makedev(major, minor)); print('made')\n"
         "        except PermissionError: pass\n"
     )
     assert running_sandbox.python(code).stdout == b""
@@ -130,7 +132,9 @@ def test_device_nodes_cannot_be_made(running_sandbox: RunningSandbox, nested: Ru
     assert (inner.exit_code, inner.stdout) == (0, b"")
 
 
-def test_device_nodes_of_a_hostile_image_do_not_work(place: LocalBackendHarness, image: Image, tmp_path: Path) -> None:
+def test_device_nodes_of_a_hostile_image_do_not_work(
+    harness: LocalBackendHarness, image: Image, tmp_path: Path
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can make an image with a device in it")
     root = tmp_path / "image"
@@ -138,13 +142,13 @@ def test_device_nodes_of_a_hostile_image_do_not_work(place: LocalBackendHarness,
     os.mknod(root / "zero", 0o020666, os.makedev(1, 5))
     with open(root / "zero", "rb") as device:
         assert device.read(1) == b"\0"
-    with place.sandbox(image=image.model_copy(update={"root": root})) as running_sandbox:
+    with harness.sandbox(image=image.model_copy(update={"root": root})) as running_sandbox:
         refused = running_sandbox.run("head -c 1 /zero")
         assert refused.exit_code != 0
         assert b"Permission denied" in refused.stderr
 
 
-def test_a_hostile_images_links_lead_nowhere_outside(place: LocalBackendHarness, image: Image, tmp_path: Path) -> None:
+def test_symlinks_of_hostile_image_stay_inside(harness: LocalBackendHarness, image: Image, tmp_path: Path) -> None:
     """An image in which every mount point is a link to the host's /etc."""
     root = tmp_path / "image"
     subprocess.run(["cp", "-a", image.root, root], check=True)
@@ -154,7 +158,7 @@ def test_a_hostile_images_links_lead_nowhere_outside(place: LocalBackendHarness,
     links = {"workspace": "/etc", "run/paddock": "/srv", "opt/paddock": "../../../../../mnt", "data": "/var/../etc"}
     for name, destination in links.items():
         (root / name).symlink_to(destination)
-    with place.sandbox(
+    with harness.sandbox(
         image=image.model_copy(update={"root": root}), mounts=(Mount(source=target, target="/data/volume"),)
     ) as running_sandbox:
         running_sandbox.output("echo mine > /workspace/mine; echo sandbox > /data/volume/file")
@@ -163,8 +167,8 @@ def test_a_hostile_images_links_lead_nowhere_outside(place: LocalBackendHarness,
     assert os.listdir(target) == ["file"]
 
 
-def test_files_written_at_start_do_not_follow_an_images_links(
-    place: LocalBackendHarness, image: Image, tmp_path: Path
+def test_files_written_at_start_do_not_follow_image_symlinks(
+    harness: LocalBackendHarness, image: Image, tmp_path: Path
 ) -> None:
     root = tmp_path / "image"
     subprocess.run(["cp", "-a", image.root, root], check=True)
@@ -174,65 +178,65 @@ def test_files_written_at_start_do_not_follow_an_images_links(
     (root / "etc/hosts").symlink_to(victim)
     (root / "etc/hostname").unlink()
     (root / "etc/hostname").symlink_to("/proc/self/root" + str(victim))
-    with place.sandbox(image=image.model_copy(update={"root": root})) as running_sandbox:
+    with harness.sandbox(image=image.model_copy(update={"root": root})) as running_sandbox:
         assert "localhost" in running_sandbox.output("cat /etc/hosts")
     assert victim.read_text() == "untouched"
 
 
 @pytest.mark.parametrize("target", ["workspace", "/no/such/place", "/proc/self/root/tmp", "/etc/hosts"])
-def test_an_image_whose_mount_point_leads_nowhere_fails_cleanly(
-    place: LocalBackendHarness, image: Image, tmp_path: Path, target: str
+def test_image_with_dangling_mount_point_fails_cleanly(
+    harness: LocalBackendHarness, image: Image, tmp_path: Path, target: str
 ) -> None:
     root = tmp_path / "image"
     subprocess.run(["cp", "-a", image.root, root], check=True)
     (root / "workspace").symlink_to(target)
-    before = place.do(place.backend.leftovers())
+    before = harness.do(harness.backend.leftovers())
     with pytest.raises(SandboxStartError):
-        place.start(image=image.model_copy(update={"root": root}))
-    assert place.do(place.backend.leftovers()) == before
+        harness.start(image=image.model_copy(update={"root": root}))
+    assert harness.do(harness.backend.leftovers()) == before
 
 
-def test_links_in_a_volume_are_the_sandboxs_own(place: LocalBackendHarness, volume: Path) -> None:
-    with place.sandbox(mounts=(Mount(source=volume, target="/vol"),)) as running_sandbox:
+def test_symlinks_in_volume_resolve_inside_the_sandbox(harness: LocalBackendHarness, volume: Path) -> None:
+    with harness.sandbox(mounts=(Mount(source=volume, target="/vol"),)) as running_sandbox:
         running_sandbox.output(
             "ln -s /etc/shadow /vol/shadow; ln -s / /vol/root; ln -s /workspace/x /vol/x; echo in > /workspace/x"
         )
         assert running_sandbox.run("cat /vol/shadow").exit_code != 0
         assert running_sandbox.output("cat /vol/x") == "in\n"
         assert running_sandbox.output("ls /vol/root/workspace") == "x\n"
-    with place.sandbox(
+    with harness.sandbox(
         mounts=(Mount(source=volume, target="/vol"), Mount(source=volume, target="/vol/root/sub"))
     ) as running_sandbox:
         assert running_sandbox.output("ls /sub").split() == ["root", "shadow", "x"]
     assert not Path("/sub").exists()
 
 
-def test_removing_a_sandbox_follows_no_link(place: LocalBackendHarness, tmp_path: Path) -> None:
+def test_removal_does_not_follow_symlinks(harness: LocalBackendHarness, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").write_text("kept")
-    with place.sandbox() as running_sandbox:
+    with harness.sandbox() as running_sandbox:
         running_sandbox.output(
             f"ln -s {kept} /workspace/out; ln -s {kept} $HOME/out; mkdir /workspace/d; ln -s {kept}/file /workspace/d/f"
         )
-        place.do(place.backend.snapshot(running_sandbox.record, "links"))
-    with place.sandbox(snapshot="links") as copy:
+        harness.do(harness.backend.snapshot(running_sandbox.record, "links"))
+    with harness.sandbox(snapshot="links") as copy:
         assert copy.output("readlink /workspace/out").strip() == str(kept)
-    place.do(place.backend.delete_snapshot("links"))
+    harness.do(harness.backend.delete_snapshot("links"))
     assert (kept / "file").read_text() == "kept"
     assert (kept / "file").stat().st_uid == os.geteuid()
 
 
 @pytest.mark.parametrize("where", ["/workspace", "/vol"])
-def test_no_file_gets_a_set_id_bit(place: LocalBackendHarness, volume: Path, where: str) -> None:
+def test_set_id_bits_cannot_be_set(harness: LocalBackendHarness, volume: Path, where: str) -> None:
     """A set-uid file on a mounted directory would belong to the directory's owner outside: root's, if root's."""
-    with place.sandbox(mounts=(Mount(source=volume, target="/vol"),)) as running_sandbox:
+    with harness.sandbox(mounts=(Mount(source=volume, target="/vol"),)) as running_sandbox:
         result = running_sandbox.python(SETUID_ATTEMPTS, where)
         assert (result.exit_code, result.stdout) == (0, b"[]\n"), result
     assert [path for path in volume.iterdir() if path.stat().st_mode & 0o6000] == []
 
 
-def test_the_set_id_attempts_would_work_without_the_filter(tmp_path: Path) -> None:
+def test_set_id_attempts_succeed_without_the_filter(tmp_path: Path) -> None:
     done = subprocess.run(
         ["/usr/bin/python3", "-c", SETUID_ATTEMPTS, tmp_path], capture_output=True, text=True, check=True
     )
@@ -240,7 +244,7 @@ def test_the_set_id_attempts_would_work_without_the_filter(tmp_path: Path) -> No
     assert "openat" in done.stdout
 
 
-def test_an_archive_brings_no_set_id_bit(running_sandbox: RunningSandbox) -> None:
+def test_archive_cannot_create_set_id_files(running_sandbox: RunningSandbox) -> None:
     code = (
         "import io, tarfile\n"
         "with tarfile.open('/tmp/t.tar', 'w') as tar:\n"
@@ -259,11 +263,11 @@ def test_set_uid_programs_gain_nothing(running_sandbox: RunningSandbox) -> None:
     assert "NoNewPrivs:\t1" in running_sandbox.output("cat /proc/self/status")
 
 
-def test_root_of_an_inner_namespace_gives_no_program_capabilities(
-    place: LocalBackendHarness, image: Image, volume: Path
+def test_inner_namespace_root_cannot_add_file_capabilities(
+    harness: LocalBackendHarness, image: Image, volume: Path
 ) -> None:
     """On an idmapped mount of root's directory they would be valid outside."""
-    with place.sandbox(
+    with harness.sandbox(
         image=image.model_copy(update={"nested_namespaces": True}), mounts=(Mount(source=volume, target="/vol"),)
     ) as running_sandbox:
         inner = running_sandbox.run(["unshare", "--user", "--map-root-user", "python3", "-c", CAPABILITY_ATTEMPT])
@@ -282,15 +286,15 @@ def test_root_of_an_inner_namespace_gives_no_program_capabilities(
     ],
     ids=["value", "name", "hostname"],
 )
-def test_no_text_becomes_an_argument_of_bubblewrap(place: LocalBackendHarness, changes: dict[str, object]) -> None:
+def test_text_cannot_become_bubblewrap_argument(harness: LocalBackendHarness, changes: dict[str, object]) -> None:
     """A NUL ends an argument; what follows it would be a mount of the host's root."""
-    before = place.do(place.backend.leftovers())
+    before = harness.do(harness.backend.leftovers())
     with pytest.raises(InvalidInput):
-        place.start(**changes)
-    assert place.do(place.backend.leftovers()) == before
+        harness.start(**changes)
+    assert harness.do(harness.backend.leftovers()) == before
 
 
 @pytest.mark.parametrize("name", ["a:b,c=d e", "ä" * 60 + "x" * 100, "line\nbreak", "back\\slash"])
-def test_any_name_of_a_data_directory_will_do(image: Image, tmp_path: Path, name: str) -> None:
-    with local_backend(tmp_path / name, image) as place, place.sandbox() as running_sandbox:
+def test_data_directory_may_have_any_name(image: Image, tmp_path: Path, name: str) -> None:
+    with local_backend(tmp_path / name, image) as harness, harness.sandbox() as running_sandbox:
         assert running_sandbox.output("echo in > /workspace/f; cat /workspace/f") == "in\n"

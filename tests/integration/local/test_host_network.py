@@ -13,7 +13,7 @@ from tests.contract.backends.support import RunningSandbox, eventually
 OPEN = "import socket, sys; socket.socket(*map(int, sys.argv[1:]))"
 
 
-def test_the_hosts_loopback_is_not_the_sandboxs(running_sandbox: RunningSandbox) -> None:
+def test_host_loopback_is_unreachable(running_sandbox: RunningSandbox) -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
         port = service.getsockname()[1]
         socket.create_connection(("127.0.0.1", port)).close()
@@ -25,9 +25,7 @@ def test_the_hosts_loopback_is_not_the_sandboxs(running_sandbox: RunningSandbox)
             assert b"unreachable" in refused.stderr
 
 
-def test_abstract_sockets_of_the_host_and_of_other_sandboxes_are_out_of_reach(
-    running_sandbox: RunningSandbox, neighbour: RunningSandbox
-) -> None:
+def test_foreign_abstract_sockets_are_unreachable(running_sandbox: RunningSandbox, neighbour: RunningSandbox) -> None:
     name = f"paddock-test-{secrets.token_hex(4)}"
     connect = f"import socket; socket.socket(socket.AF_UNIX).connect('\\0{name}')"
     with socket.socket(socket.AF_UNIX) as service:
@@ -42,7 +40,9 @@ def test_abstract_sockets_of_the_host_and_of_other_sandboxes_are_out_of_reach(
     assert b"ConnectionRefusedError" in running_sandbox.python(connect).stderr
 
 
-def test_control_sockets_are_not_in_any_sandbox(running_sandbox: RunningSandbox, neighbour: RunningSandbox) -> None:
+def test_control_sockets_are_not_visible_in_sandboxes(
+    running_sandbox: RunningSandbox, neighbour: RunningSandbox
+) -> None:
     sockets = running_sandbox.data / "sockets"
     assert {running_sandbox.id, neighbour.id} <= set(os.listdir(sockets))
     for sandbox_id in (running_sandbox.id, neighbour.id):
@@ -51,7 +51,7 @@ def test_control_sockets_are_not_in_any_sandbox(running_sandbox: RunningSandbox,
     assert running_sandbox.output("cat /proc/net/unix | grep -c sockets; true") == "0\n"
 
 
-def test_the_directory_of_holes_cannot_be_filled_from_inside(running_sandbox: RunningSandbox) -> None:
+def test_uplink_directory_is_read_only_inside(running_sandbox: RunningSandbox) -> None:
     refused = running_sandbox.python("import socket; socket.socket(socket.AF_UNIX).bind('/run/paddock/holes/llm.sock')")
     assert refused.exit_code == 1
     assert os.listdir(running_sandbox.files.uplinks) == []
@@ -86,7 +86,7 @@ def test_bits_above_the_family_do_not_pass_the_filter(running_sandbox: RunningSa
     assert running_sandbox.python(code).stdout == b"-1\n" * 4
 
 
-def test_raw_sockets_and_interfaces_need_what_a_sandbox_lacks(running_sandbox: RunningSandbox) -> None:
+def test_raw_sockets_and_interfaces_are_refused(running_sandbox: RunningSandbox) -> None:
     assert b"PermissionError" in running_sandbox.python(OPEN, "2", "3", "1").stderr
     assert running_sandbox.run("ip link add dummy0 type dummy").exit_code != 0
     assert running_sandbox.run("ip link set lo down").exit_code != 0
@@ -102,7 +102,7 @@ def test_ordinary_sockets_work_inside(running_sandbox: RunningSandbox) -> None:
     assert running_sandbox.python(code).stdout == b"['lo']\n"
 
 
-def test_the_hosts_socket_table_is_hidden(running_sandbox: RunningSandbox) -> None:
+def test_host_socket_table_is_hidden(running_sandbox: RunningSandbox) -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
         port = f":{service.getsockname()[1]:04X}"
         assert port in Path("/proc/net/tcp").read_text()

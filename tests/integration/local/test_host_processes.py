@@ -39,7 +39,7 @@ print(libc.syscall(438, fd, 0, 0), ctypes.get_errno())
 """
 
 
-def test_only_the_sandboxs_own_processes_are_listed(running_sandbox: RunningSandbox) -> None:
+def test_only_own_processes_are_listed(running_sandbox: RunningSandbox) -> None:
     listed = {int(line) for line in running_sandbox.output("ls /proc | grep '^[0-9]'").split()}
     assert 1 in listed
     assert max(listed) < 2000
@@ -50,7 +50,7 @@ def test_only_the_sandboxs_own_processes_are_listed(running_sandbox: RunningSand
     )
 
 
-def test_no_process_of_the_host_can_be_signalled(running_sandbox: RunningSandbox) -> None:
+def test_host_processes_cannot_be_signalled(running_sandbox: RunningSandbox) -> None:
     with subprocess.Popen(["sleep", "60"]) as victim:
         try:
             code = (
@@ -70,14 +70,14 @@ def test_no_process_of_the_host_can_be_signalled(running_sandbox: RunningSandbox
     assert running_sandbox.answers()
 
 
-def test_the_first_process_cannot_be_killed_or_stopped_from_within(running_sandbox: RunningSandbox) -> None:
+def test_init_process_cannot_be_killed_or_stopped_from_inside(running_sandbox: RunningSandbox) -> None:
     for name in ("KILL", "STOP", "SEGV", "TSTP", "HUP", "USR1", "ALRM"):
         running_sandbox.run(f"kill -{name} 1")
     assert running_sandbox.status().health is SandboxHealth.RUNNING
     assert running_sandbox.answers()
 
 
-def test_the_first_process_keeps_its_secrets(running_sandbox: RunningSandbox) -> None:
+def test_init_process_secrets_are_unreadable(running_sandbox: RunningSandbox) -> None:
     assert Path(f"/proc/{running_sandbox.first_process}/fd").exists()
     for name in ("mem", "environ", "maps", "auxv", "stack", "syscall", "pagemap", "fd/0", "fdinfo/0", "map_files"):
         assert running_sandbox.run(["cat", f"/proc/1/{name}"]).exit_code != 0, name
@@ -90,14 +90,14 @@ def test_the_first_process_keeps_its_secrets(running_sandbox: RunningSandbox) ->
     )
 
 
-def test_the_first_process_cannot_be_traced_or_read(running_sandbox: RunningSandbox, nested: RunningSandbox) -> None:
+def test_init_process_cannot_be_traced_or_read(running_sandbox: RunningSandbox, nested: RunningSandbox) -> None:
     refused = b"1 1\n-1 1\n-1 1\n-1 1\n"
     assert running_sandbox.python(PTRACE).stdout == refused
     inner = nested.run(["unshare", "--user", "--map-root-user", "python3", "-c", PTRACE])
     assert inner.stdout == refused, inner
 
 
-def test_tracing_ones_own_children_works(running_sandbox: RunningSandbox) -> None:
+def test_own_children_can_be_traced(running_sandbox: RunningSandbox) -> None:
     """Debuggers are for the sandbox's own programs."""
     code = (
         "import ctypes, os, signal\n"
@@ -110,7 +110,7 @@ def test_tracing_ones_own_children_works(running_sandbox: RunningSandbox) -> Non
     assert running_sandbox.python(code).stdout == b"0\n"
 
 
-def test_only_the_first_process_is_handed_what_leads_out(running_sandbox: RunningSandbox) -> None:
+def test_only_init_process_gets_descriptors_to_the_host(running_sandbox: RunningSandbox) -> None:
     """Neither the report that `remove` trusts nor the program filter is open in the sandbox."""
     directory = f"/proc/{running_sandbox.first_process}/fd"
     if not os.access(directory, os.R_OK):
@@ -123,14 +123,14 @@ def test_only_the_first_process_is_handed_what_leads_out(running_sandbox: Runnin
     assert "socket" not in shown
 
 
-def test_a_sandbox_has_no_capabilities(running_sandbox: RunningSandbox) -> None:
+def test_sandbox_has_no_capabilities(running_sandbox: RunningSandbox) -> None:
     sets = [line.split()[1] for line in running_sandbox.output("grep ^Cap /proc/self/status").splitlines()]
     assert sets == ["0" * 16] * 5
     for name in ("self", "1"):
         assert "Seccomp:\t2" in running_sandbox.output(f"cat /proc/{name}/status")
 
 
-def test_other_sandboxes_are_other_users(running_sandbox: RunningSandbox, neighbour: RunningSandbox) -> None:
+def test_sandboxes_have_different_users(running_sandbox: RunningSandbox, neighbour: RunningSandbox) -> None:
     uids = [os.stat(f"/proc/{sandbox.monitor}").st_uid for sandbox in (running_sandbox, neighbour)]
     if os.geteuid() == 0:
         assert len({0, *uids}) == 3
@@ -146,14 +146,14 @@ def test_other_sandboxes_are_other_users(running_sandbox: RunningSandbox, neighb
     assert [len(found) for found in namespaces] == [3] * 6
 
 
-def test_no_process_of_a_sandbox_has_the_servers_environment(
-    place: LocalBackendHarness, monkeypatch: pytest.MonkeyPatch
+def test_sandbox_processes_lack_server_environment(
+    harness: LocalBackendHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("without root the server and its sandboxes are the same user, who may read its own processes")
     monkeypatch.setenv("PADDOCK_TEST_SECRET", "of-the-server")
     with (
-        local_backend(place.data.parent, place.image) as fresh,
+        local_backend(harness.data.parent, harness.image) as fresh,
         fresh.sandbox() as sandbox,
     ):  # Starts a launcher of its own.
         sandbox.start("sleep 60")
@@ -165,7 +165,7 @@ def test_no_process_of_a_sandbox_has_the_servers_environment(
         assert not [text for text in environments if b"of-the-server" in text]
 
 
-def test_ending_commands_reaches_processes_in_namespaces_of_their_own(nested: RunningSandbox) -> None:
+def test_end_commands_reaches_nested_namespaces(nested: RunningSandbox) -> None:
     """A process must not outlive `end_commands` in a pid namespace it made."""
     nested.start(
         "unshare --user --map-root-user --pid --fork --mount-proc sh -c 'while :; do sleep 0.05; date > /tmp/b; done'"
@@ -176,7 +176,7 @@ def test_ending_commands_reaches_processes_in_namespaces_of_their_own(nested: Ru
     assert nested.answers()
 
 
-def test_pausing_reaches_processes_in_namespaces_of_their_own(nested: RunningSandbox) -> None:
+def test_pause_reaches_nested_namespaces(nested: RunningSandbox) -> None:
     nested.start("exec unshare --user --map-root-user --pid --fork sh -c 'while :; do :; done'")
     first = nested.first_process
 

@@ -76,42 +76,42 @@ async def daemon(
 
 
 @pytest.mark.parametrize("case", NONSENSE)
-def test_nonsense_is_an_error_of_the_sandbox(tmp_path: Path, case: str) -> None:
+def test_invalid_replies_raise_sandbox_errors(tmp_path: Path, case: str) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         writer.write(NONSENSE[case])
         await writer.drain()
 
-    async def talk() -> None:
+    async def call_daemon() -> None:
         async with daemon(tmp_path, act) as inside:
             with pytest.raises(PaddockError):
                 await asyncio.wait_for(inside.run("true"), 10)
 
-    asyncio.run(talk())
+    asyncio.run(call_daemon())
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_an_odd_end_of_a_command_is_still_its_end(tmp_path: Path, case: str) -> None:
+def test_malformed_command_end_still_ends_it(tmp_path: Path, case: str) -> None:
     body, code = ENDS[case]
 
     async def act(writer: asyncio.StreamWriter) -> None:
         writer.write(answer(body))
 
-    async def talk() -> None:
+    async def call_daemon() -> None:
         async with daemon(tmp_path, act) as inside:
             events = [event async for event in inside.stream("true")]
             assert [event.exit_code for event in events if isinstance(event, CommandEnded)] == [code]
 
-    asyncio.run(talk())
+    asyncio.run(call_daemon())
 
 
-def test_an_endless_answer_is_broken_off(tmp_path: Path) -> None:
+def test_endless_reply_is_aborted(tmp_path: Path) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"\r\n")
         while True:
             writer.write(b"x" * 2**16)
             await writer.drain()
 
-    async def talk() -> None:
+    async def call_daemon() -> None:
         async with daemon(tmp_path, act) as inside:
             with pytest.raises(InvalidInput, match="larger"):
                 await inside.state()
@@ -120,37 +120,37 @@ def test_an_endless_answer_is_broken_off(tmp_path: Path) -> None:
             with pytest.raises(InvalidInput, match="larger"):
                 await inside.read_file("/x", limit=1000)
 
-    asyncio.run(talk())
+    asyncio.run(call_daemon())
 
 
-def test_interim_answers_without_end_are_broken_off(tmp_path: Path) -> None:
+def test_endless_interim_replies_are_aborted(tmp_path: Path) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         while True:
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
             await writer.drain()
 
-    async def talk() -> None:
+    async def call_daemon() -> None:
         async with daemon(tmp_path, act) as inside:
             with pytest.raises(SandboxGone, match="an invalid reply"):
                 await asyncio.wait_for(inside.state(), 10)
 
-    asyncio.run(talk())
+    asyncio.run(call_daemon())
 
 
-def test_a_refusal_is_as_long_as_a_message(tmp_path: Path) -> None:
+def test_error_messages_are_truncated(tmp_path: Path) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         writer.write(answer(b"x" * 2**20, b"HTTP/1.1 400 No\r\n"))
 
-    async def talk() -> None:
+    async def call_daemon() -> None:
         async with daemon(tmp_path, act) as inside:
             with pytest.raises(InvalidInput) as refused:
                 await inside.state()
             assert len(refused.value.message) <= 2000
 
-    asyncio.run(talk())
+    asyncio.run(call_daemon())
 
 
-def test_output_without_end_is_kept_only_up_to_the_limit(tmp_path: Path) -> None:
+def test_endless_output_is_kept_up_to_the_limit(tmp_path: Path) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"\r\n")
         for _ in range(2000):
@@ -158,15 +158,15 @@ def test_output_without_end_is_kept_only_up_to_the_limit(tmp_path: Path) -> None
             await writer.drain()
         writer.write(b'{"type":"execution_complete"}\n\n')
 
-    async def talk() -> None:
+    async def call_daemon() -> None:
         async with daemon(tmp_path, act) as inside:
             result = await inside.run("true", limit=5000)
             assert result.stdout == b"x" * 5000
 
-    asyncio.run(talk())
+    asyncio.run(call_daemon())
 
 
-def test_an_event_in_many_pieces_costs_no_more_than_its_size(tmp_path: Path) -> None:
+def test_fragmented_event_costs_linear_time(tmp_path: Path) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"\r\n")
         for _ in range(30_000):
@@ -174,29 +174,29 @@ def test_an_event_in_many_pieces_costs_no_more_than_its_size(tmp_path: Path) -> 
             await asyncio.sleep(0)
         await writer.drain()
 
-    async def talk() -> float:
+    async def call_daemon() -> float:
         async with daemon(tmp_path, act) as inside:
             begin = time.process_time()
             with pytest.raises(SandboxGone):
                 await inside.run("true")
             return time.process_time() - begin
 
-    assert asyncio.run(talk()) < 5
+    assert asyncio.run(call_daemon()) < 5
 
 
-def test_silence_is_a_timeout(tmp_path: Path) -> None:
+def test_silent_daemon_times_out(tmp_path: Path) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(1)
 
-    async def talk() -> None:
+    async def call_daemon() -> None:
         async with daemon(tmp_path, act) as inside:
             with pytest.raises(SandboxTimeout):
                 await inside.ping(timeout=0.1)
 
-    asyncio.run(talk())
+    asyncio.run(call_daemon())
 
 
-TALK = {
+ENDLESS_STREAMS = {
     "documents": b'{"type":"x"}\n' * 20_000,
     "empty lines": b"\n" * 200_000,
     "pings": b"\x89\0" * 50_000,
@@ -204,16 +204,16 @@ TALK = {
 }
 
 
-@pytest.mark.parametrize("case", TALK)
-def test_a_sandbox_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path, case: str) -> None:
-    socket_of = case in ("pings", "empty messages")
+@pytest.mark.parametrize("case", ENDLESS_STREAMS)
+def test_endless_stream_does_not_block_event_loop(tmp_path: Path, case: str) -> None:
+    is_websocket = case in ("pings", "empty messages")
 
     def serve(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             head += connection.recv(4096)
-        if socket_of:
+        if is_websocket:
             key = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key"))
             digest = hashlib.sha1(key.split(b": ")[1] + GUID).digest()
             connection.sendall(b"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n")
@@ -222,20 +222,20 @@ def test_a_sandbox_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path,
             connection.sendall(HEAD + b"\r\n")
         try:
             while True:
-                connection.sendall(TALK[case])
+                connection.sendall(ENDLESS_STREAMS[case])
         except OSError:
             connection.close()
 
     async def listen(inside: DaemonClient) -> None:
-        if socket_of:
-            async with inside.websocket("/x") as conversation:
+        if is_websocket:
+            async with inside.websocket("/x") as websocket:
                 while True:
-                    await conversation.receive()
+                    await websocket.receive()
         else:
             async for _ in inside.watch_services():
                 pass
 
-    async def talk() -> float:
+    async def call_daemon() -> float:
         longest = 0.0
         async with DaemonClient(DaemonAddress(token="x", socket=tmp_path / "inside.sock")) as inside:
             listening = asyncio.create_task(listen(inside))
@@ -257,7 +257,7 @@ def test_a_sandbox_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path,
             serving = threading.Thread(target=serve, args=(listener,))
             serving.start()
             try:
-                return asyncio.run(talk())
+                return asyncio.run(call_daemon())
             finally:
                 serving.join(10)
 
@@ -265,29 +265,29 @@ def test_a_sandbox_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path,
     assert any(longest_wait() < 3 for _ in range(3))
 
 
-def test_lists_by_the_million_are_not_read(tmp_path: Path) -> None:
+def test_replies_with_millions_of_values_are_refused(tmp_path: Path) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         writer.write(answer(b'{"content":[' + b"[]," * 4_000_000 + b"[]]}"))
         await writer.drain()
 
-    async def talk() -> float:
+    async def call_daemon() -> float:
         async with daemon(tmp_path, act) as inside:
             begin = time.process_time()
             with pytest.raises(SandboxGone, match="too many values"):
                 await inside.call_tool("x", {})
             return time.process_time() - begin
 
-    assert asyncio.run(talk()) < 1
+    assert asyncio.run(call_daemon()) < 1
 
 
-def test_a_list_of_tools_is_not_kept_at_any_size(tmp_path: Path) -> None:
+def test_oversized_tool_list_is_refused(tmp_path: Path) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         writer.write(answer(b'{"tools":[{"name":"x","description":"%s"}]}' % (b"x" * 2**22)))
         await writer.drain()
 
-    async def talk() -> None:
+    async def call_daemon() -> None:
         async with daemon(tmp_path, act) as inside:
             with pytest.raises(InvalidInput, match="larger"):
                 await inside.tools()
 
-    asyncio.run(talk())
+    asyncio.run(call_daemon())

@@ -50,66 +50,66 @@ os.chmod(os.path.expanduser("~/x"), 0)
 
 
 @pytest.mark.parametrize("code", [DEEP, NAMES, CLOSED], ids=["deep", "names", "closed"])
-def test_a_hostile_tree_is_measured_kept_restored_and_removed(place: LocalBackendHarness, code: str) -> None:
-    with place.sandbox() as running_sandbox:
+def test_hostile_tree_is_measured_stored_restored_and_removed(harness: LocalBackendHarness, code: str) -> None:
+    with harness.sandbox() as running_sandbox:
         made = running_sandbox.python(code, "/workspace", "1100")
         assert made.exit_code == 0, made.stderr
-        assert place.do(place.backend.disk_used(running_sandbox.record)) > 0
-        place.do(place.backend.snapshot(running_sandbox.record, "hostile"))
+        assert harness.do(harness.backend.disk_used(running_sandbox.record)) > 0
+        harness.do(harness.backend.snapshot(running_sandbox.record, "hostile"))
     assert not running_sandbox.files.directory.exists()
-    with place.sandbox(snapshot="hostile") as copy:
+    with harness.sandbox(snapshot="hostile") as copy:
         assert copy.answers()
         if code is CLOSED:
             assert (
                 copy.output("chmod 700 /workspace/a3 /workspace/a3/b /workspace/a3/b/c; ls /workspace/a3/b/c")
                 == "file\n"
             )
-    place.do(place.backend.delete_snapshot("hostile"))
-    assert place.do(place.backend.snapshots()) == []
+    harness.do(harness.backend.delete_snapshot("hostile"))
+    assert harness.do(harness.backend.snapshots()) == []
 
 
-def test_a_deep_tree_in_the_home_directory_does_not_keep_a_copy_from_starting(place: LocalBackendHarness) -> None:
-    with place.sandbox() as running_sandbox:
+def test_deep_home_directory_does_not_block_start_from_snapshot(harness: LocalBackendHarness) -> None:
+    with harness.sandbox() as running_sandbox:
         made = running_sandbox.python(DEEP, "/home/agent", "1100")
         assert made.exit_code == 0, made.stderr
-        place.do(place.backend.snapshot(running_sandbox.record, "deep-home"))
-    with place.sandbox(snapshot="deep-home") as copy:
+        harness.do(harness.backend.snapshot(running_sandbox.record, "deep-home"))
+    with harness.sandbox(snapshot="deep-home") as copy:
         assert copy.answers()
-    place.do(place.backend.delete_snapshot("deep-home"))
+    harness.do(harness.backend.delete_snapshot("deep-home"))
 
 
-def test_a_tree_too_deep_for_any_path_is_refused_and_removed(place: LocalBackendHarness) -> None:
-    with place.sandbox() as running_sandbox:
+def test_tree_too_deep_for_any_path_is_refused_and_removed(harness: LocalBackendHarness) -> None:
+    with harness.sandbox() as running_sandbox:
         made = running_sandbox.python(DEEP, "/workspace", "5000")
         assert made.exit_code == 0, made.stderr
-        assert place.do(place.backend.disk_used(running_sandbox.record)) > 5000 * 4096
+        assert harness.do(harness.backend.disk_used(running_sandbox.record)) > 5000 * 4096
         with pytest.raises(SandboxError, match="could not be copied"):
-            place.do(place.backend.snapshot(running_sandbox.record, "too-deep"))
-        assert place.do(place.backend.snapshots()) == []
+            harness.do(harness.backend.snapshot(running_sandbox.record, "too-deep"))
+        assert harness.do(harness.backend.snapshots()) == []
         assert running_sandbox.answers()
     assert not running_sandbox.files.directory.exists()
 
 
-def test_many_files_go_quickly(place: LocalBackendHarness) -> None:
-    running_sandbox = place.start()
+def test_many_files_are_removed_quickly(harness: LocalBackendHarness) -> None:
+    running_sandbox = harness.start()
     assert running_sandbox.python("for n in range(20000): open(f'/workspace/{n}', 'w').close()").exit_code == 0
     begin = time.monotonic()
-    place.remove(running_sandbox)
+    harness.remove(running_sandbox)
     assert time.monotonic() - begin < 5
 
 
-def test_times_in_the_far_future_change_nothing(place: LocalBackendHarness) -> None:
-    with place.sandbox() as running_sandbox:
+def test_far_future_timestamps_are_harmless(harness: LocalBackendHarness) -> None:
+    with harness.sandbox() as running_sandbox:
         running_sandbox.output("touch -d 2099-01-01 /workspace/f /workspace; touch -d 1901-01-01 /workspace/g")
-        place.do(place.backend.snapshot(running_sandbox.record, "times"))
-        assert place.do(place.backend.disk_used(running_sandbox.record)) > 0
-    with place.sandbox(snapshot="times") as copy:
+        harness.do(harness.backend.snapshot(running_sandbox.record, "times"))
+        assert harness.do(harness.backend.disk_used(running_sandbox.record)) > 0
+    with harness.sandbox(snapshot="times") as copy:
         assert copy.output("stat -c %y /workspace/f").startswith("2099-01-01")
-    place.do(place.backend.delete_snapshot("times"))
+    harness.do(harness.backend.delete_snapshot("times"))
 
 
-def test_a_sandbox_cannot_pass_its_files_off_as_somebody_elses(place: LocalBackendHarness) -> None:
-    with place.sandbox() as running_sandbox:
+def test_sandbox_cannot_create_files_of_other_owners(harness: LocalBackendHarness) -> None:
+    with harness.sandbox() as running_sandbox:
         running_sandbox.run("chown 0:0 /workspace; touch /workspace/f; chown 0 /workspace/f; chgrp 5 /workspace/f")
         owner = (running_sandbox.files.workspace / "f").stat().st_uid
         assert owner == (running_sandbox.record["uid"] or os.geteuid())

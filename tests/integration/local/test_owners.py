@@ -49,8 +49,8 @@ def kept(running_sandbox: RunningSandbox) -> set[str]:
     }
 
 
-def test_what_is_the_image_users_is_the_sandboxs_without_a_copy(place: LocalBackendHarness, peopled: Image) -> None:
-    with place.sandbox(image=peopled) as running_sandbox:
+def test_image_user_files_belong_to_sandbox_without_copy(harness: LocalBackendHarness, peopled: Image) -> None:
+    with harness.sandbox(image=peopled) as running_sandbox:
         home = peopled.user.home.lstrip("/")
         assert not [path for path in kept(running_sandbox) if path.startswith(home)]
         assert (
@@ -64,15 +64,15 @@ def test_what_is_the_image_users_is_the_sandboxs_without_a_copy(place: LocalBack
     assert (peopled.root / "opt/own").read_text() == "the image's"
 
 
-def test_two_sandboxes_of_an_image_share_no_change(place: LocalBackendHarness, peopled: Image) -> None:
-    with place.sandbox(image=peopled) as one, place.sandbox(image=peopled) as other:
+def test_sandboxes_of_one_image_share_no_changes(harness: LocalBackendHarness, peopled: Image) -> None:
+    with harness.sandbox(image=peopled) as one, harness.sandbox(image=peopled) as other:
         assert one.record["uid"] != other.record["uid"]
         assert written(one, "opt/own") == ["opt/own"]
         assert other.output(["cat", "/opt/own"]) == "the image's"
         assert written(other, "opt/own") == ["opt/own"]
 
 
-def test_where_owners_cannot_be_mapped_the_home_is_copied(peopled: Image, tmp_path: Path) -> None:
+def test_home_is_copied_if_owners_cannot_be_mapped(peopled: Image, tmp_path: Path) -> None:
     """Numbers of sandboxes below the image user's leave no room for a map, which is what an old kernel says as well."""
     with local_backend(tmp_path, peopled, uid_base=500, uid_count=3) as low, low.sandbox() as running_sandbox:
         settings = f"{peopled.user.home.lstrip('/')}/.config/settings"
@@ -80,7 +80,7 @@ def test_where_owners_cannot_be_mapped_the_home_is_copied(peopled: Image, tmp_pa
         assert written(running_sandbox, settings, *OTHERS) == [settings]
 
 
-def test_where_overlays_refuse_mapped_layers_the_home_is_copied(
+def test_home_is_copied_if_overlays_refuse_mapped_layers(
     peopled: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As before Linux 5.19: after the overlay has marked its working directory. Here it is refused a layer twice."""
@@ -90,56 +90,56 @@ def test_where_overlays_refuse_mapped_layers_the_home_is_copied(
     older = tmp_path / "launcher_process.py"
     older.write_text(program.replace(mapped, mapped.replace("(plan,", "({**plan, 'below': plan['upper']},", 1)))
     monkeypatch.setattr(launcher_client, "LAUNCHER_PROGRAM", str(older))
-    with local_backend(tmp_path, peopled) as place, place.sandbox() as running_sandbox:
+    with local_backend(tmp_path, peopled) as harness, harness.sandbox() as running_sandbox:
         settings = f"{peopled.user.home.lstrip('/')}/.config/settings"
         assert os.stat(running_sandbox.files.upper / settings).st_uid == running_sandbox.record["uid"]
         assert written(running_sandbox, settings, *OTHERS) == [settings]
 
 
 @pytest.mark.parametrize("home", ["missing", "root's"])
-def test_a_home_is_there_and_the_sandboxs_whatever_the_image_has(
-    place: LocalBackendHarness, peopled: Image, home: str
+def test_home_exists_and_belongs_to_sandbox_for_any_image(
+    harness: LocalBackendHarness, peopled: Image, home: str
 ) -> None:
     path = peopled.root / peopled.user.home.lstrip("/")
     if home == "missing":
         shutil.rmtree(path)
     else:
         os.chown(path, 0, 0)
-    with place.sandbox(image=peopled) as running_sandbox:
+    with harness.sandbox(image=peopled) as running_sandbox:
         assert running_sandbox.output("cd && touch here && stat -c %u:%g ~ here").split() == ["1000:1000"] * 2
 
 
-def test_an_image_whose_user_is_root_gives_away_its_home_only(place: LocalBackendHarness, peopled: Image) -> None:
+def test_image_with_root_user_hands_over_only_its_home(harness: LocalBackendHarness, peopled: Image) -> None:
     home = peopled.root / "root"
     home.joinpath("notes").write_text("the image's")
     roots = peopled.model_copy(update={"user": SandboxUser(name="root", uid=0, gid=0, home="/root")})
-    with place.sandbox(image=roots) as running_sandbox:
+    with harness.sandbox(image=roots) as running_sandbox:
         assert running_sandbox.output(["id", "-u"]) == "0\n"
         assert written(running_sandbox, "root/notes", *OTHERS) == ["root/notes"]
 
 
-def test_what_a_snapshot_keeps_is_the_next_sandboxs(place: LocalBackendHarness, peopled: Image) -> None:
+def test_snapshot_files_belong_to_the_restored_sandbox(harness: LocalBackendHarness, peopled: Image) -> None:
     settings = f"{peopled.user.home.lstrip('/')}/.config/settings"
-    with place.sandbox(image=peopled) as running_sandbox:
+    with harness.sandbox(image=peopled) as running_sandbox:
         assert written(running_sandbox, settings) == [settings]
-        place.do(place.backend.snapshot(running_sandbox.record, "owned"))
+        harness.do(harness.backend.snapshot(running_sandbox.record, "owned"))
     with (
-        place.sandbox(image=peopled),
-        place.sandbox(image=peopled, snapshot="owned") as later,
+        harness.sandbox(image=peopled),
+        harness.sandbox(image=peopled, snapshot="owned") as later,
     ):  # It gets another number.
         assert later.output(["cat", f"/{settings}"]) == "the image'sthe sandbox\n"
         assert written(later, settings, "opt/own", "opt/roots") == [settings, "opt/own"]
 
 
-def test_so_is_what_has_only_its_user_or_its_group_from_the_sandbox(place: LocalBackendHarness, peopled: Image) -> None:
+def test_snapshot_maps_user_and_group_separately(harness: LocalBackendHarness, peopled: Image) -> None:
     for name, user, group in (("opt/users", 1000, 33), ("opt/groups", 0, 1000)):
         path = peopled.root / name
         path.write_text("the image's")
         os.chown(path, user, group)
         path.chmod(0o664)
-    with place.sandbox(image=peopled) as running_sandbox:
+    with harness.sandbox(image=peopled) as running_sandbox:
         assert written(running_sandbox, "opt/users", "opt/groups") == ["opt/users", "opt/groups"]
-        place.do(place.backend.snapshot(running_sandbox.record, "mixed"))
-    with place.sandbox(image=peopled), place.sandbox(image=peopled, snapshot="mixed") as later:
+        harness.do(harness.backend.snapshot(running_sandbox.record, "mixed"))
+    with harness.sandbox(image=peopled), harness.sandbox(image=peopled, snapshot="mixed") as later:
         assert written(later, "opt/users", "opt/groups") == ["opt/users", "opt/groups"]
         assert later.output(["cat", "/opt/groups"]) == "the image'sthe sandbox\nthe sandbox\n"

@@ -38,43 +38,43 @@ asyncio.run(main())
 """
 
 
-def test_killing_inside_ends_the_sandbox_and_says_so(place: LocalBackendHarness) -> None:
-    with place.sandbox() as running_sandbox:
+def test_killed_daemon_ends_sandbox_with_reason(harness: LocalBackendHarness) -> None:
+    with harness.sandbox() as running_sandbox:
         running_sandbox.start("sleep 600")
         kill(running_sandbox.first_process)
-        status = place.do(place.backend.wait(running_sandbox.record))
+        status = harness.do(harness.backend.wait(running_sandbox.record))
         assert status.health is SandboxHealth.GONE
         eventually(lambda: running_sandbox.status().exit_code is not None)
         assert (running_sandbox.status().exit_code, running_sandbox.status().reason) == (137, "killed")
 
 
-def test_killing_the_monitor_leaves_the_sandbox_running(place: LocalBackendHarness) -> None:
-    running_sandbox = place.start()
+def test_killed_monitor_leaves_sandbox_running(harness: LocalBackendHarness) -> None:
+    running_sandbox = harness.start()
     monitor, first = running_sandbox.monitor, running_sandbox.first_process
     assert Path(f"/proc/{monitor}/comm").read_text() == "bwrap\n"
     kill(monitor)
     eventually(lambda: not Path(f"/proc/{monitor}").exists())
     assert running_sandbox.status().health is SandboxHealth.RUNNING
     assert running_sandbox.answers()
-    place.remove(running_sandbox)
+    harness.remove(running_sandbox)
     eventually(lambda: process_control.process_state(first) in process_control.ENDED_STATES)
     assert running_sandbox.status().health is SandboxHealth.GONE
 
 
-def test_a_stopped_monitor_does_not_keep_a_sandbox_from_being_removed(place: LocalBackendHarness) -> None:
-    running_sandbox = place.start()
+def test_stopped_monitor_does_not_block_removal(harness: LocalBackendHarness) -> None:
+    running_sandbox = harness.start()
     os.kill(running_sandbox.monitor, signal.SIGSTOP)
     begin = time.monotonic()
-    place.remove(running_sandbox)
+    harness.remove(running_sandbox)
     assert time.monotonic() - begin < 3
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.002, 0.005, 0.01, 0.02, 0.04])
-def test_a_launcher_killed_on_its_way_fails_the_start(place: LocalBackendHarness, moment: float) -> None:
+def test_killed_launcher_fails_the_start(harness: LocalBackendHarness, moment: float) -> None:
     """At any moment: nothing is left, or the sandbox has started."""
 
     async def start_and_kill() -> RunningSandbox | None:
-        task = asyncio.create_task(place.backend.start(place.spec()))
+        task = asyncio.create_task(harness.backend.start(harness.spec()))
         while not task.done() and not (launchers := _launchers()):
             await asyncio.sleep(0)
         await asyncio.sleep(moment)
@@ -84,63 +84,63 @@ def test_a_launcher_killed_on_its_way_fails_the_start(place: LocalBackendHarness
             except ProcessLookupError:
                 pass
         try:
-            return RunningSandbox(place.backend, place.data, dict(await task))
+            return RunningSandbox(harness.backend, harness.data, dict(await task))
         except SandboxStartError:
             return None
 
-    running_sandbox = place.do(start_and_kill())
+    running_sandbox = harness.do(start_and_kill())
     if running_sandbox is not None:
         assert running_sandbox.answers()
-        place.remove(running_sandbox)
-    assert place.do(place.backend.leftovers()) == []
-    with place.sandbox() as following:
+        harness.remove(running_sandbox)
+    assert harness.do(harness.backend.leftovers()) == []
+    with harness.sandbox() as following:
         assert following.answers()
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.01, 0.02, 0.04, 0.06, 0.1])
-def test_what_a_killed_server_was_starting_can_be_removed(place: LocalBackendHarness, moment: float) -> None:
-    spec = place.spec()
-    with _server(place, spec) as server:
+def test_sandbox_of_server_killed_during_start_can_be_removed(harness: LocalBackendHarness, moment: float) -> None:
+    spec = harness.spec()
+    with _server(harness, spec) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "starting\n"
         time.sleep(moment)
         server.kill()
-    fresh = LocalBackend(place.settings)
-    place.do(fresh.remove(spec.id))
-    assert place.do(fresh.leftovers()) == []
-    place.do(fresh.close())
-    eventually(lambda: not _holding(place.data / "boxes" / spec.id))
+    fresh = LocalBackend(harness.settings)
+    harness.do(fresh.remove(spec.id))
+    assert harness.do(fresh.leftovers()) == []
+    harness.do(fresh.close())
+    eventually(lambda: not _holding(harness.data / "boxes" / spec.id))
 
 
-def test_a_sandbox_outlives_the_server_that_started_it(place: LocalBackendHarness) -> None:
-    spec = place.spec()
-    with _server(place, spec) as server:
+def test_sandbox_outlives_its_server(harness: LocalBackendHarness) -> None:
+    spec = harness.spec()
+    with _server(harness, spec) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "starting\n"
         record = json.loads(server.stdout.readline())
         server.kill()
-    running_sandbox = RunningSandbox(place.backend, place.data, record)
+    running_sandbox = RunningSandbox(harness.backend, harness.data, record)
     assert running_sandbox.answers()
     assert running_sandbox.status().health is SandboxHealth.RUNNING
-    place.remove(running_sandbox)
+    harness.remove(running_sandbox)
 
 
-def test_a_number_used_again_is_not_taken_for_the_sandbox(place: LocalBackendHarness) -> None:
+def test_reused_pid_is_not_mistaken_for_sandbox(harness: LocalBackendHarness) -> None:
     """After the sandbox has died another process may have its number; it must be left alone."""
-    with place.sandbox() as running_sandbox:
+    with harness.sandbox() as running_sandbox:
         kill(running_sandbox.first_process)
-        place.do(place.backend.wait(running_sandbox.record))
+        harness.do(harness.backend.wait(running_sandbox.record))
         with subprocess.Popen(["sleep", "60"]) as bystander:
             report = process_control.read_bwrap_report(running_sandbox.files.report)
             running_sandbox.files.report.write_text(json.dumps({**report, "child-pid": bystander.pid}))
             assert running_sandbox.status().health is SandboxHealth.GONE
-            place.remove(running_sandbox)
+            harness.remove(running_sandbox)
             assert bystander.poll() is None
             bystander.kill()
 
 
-def test_a_sandbox_of_before_a_reboot_is_gone(place: LocalBackendHarness) -> None:
-    with place.sandbox() as running_sandbox:
+def test_sandbox_from_before_reboot_has_ended(harness: LocalBackendHarness) -> None:
+    with harness.sandbox() as running_sandbox:
         facts = running_sandbox.files.read_facts()
         running_sandbox.files.facts.write_text(json.dumps({**facts, "boot": "another"}))
         assert running_sandbox.status().health is SandboxHealth.GONE
@@ -149,8 +149,8 @@ def test_a_sandbox_of_before_a_reboot_is_gone(place: LocalBackendHarness) -> Non
 
 
 @pytest.mark.parametrize("damage", ["report", "facts", "log", "sockets"])
-def test_a_damaged_sandbox_can_be_removed(place: LocalBackendHarness, damage: str) -> None:
-    running_sandbox = place.start()
+def test_damaged_sandbox_can_be_removed(harness: LocalBackendHarness, damage: str) -> None:
+    running_sandbox = harness.start()
     first = running_sandbox.first_process
     victims = {
         "report": running_sandbox.files.report,
@@ -158,33 +158,33 @@ def test_a_damaged_sandbox_can_be_removed(place: LocalBackendHarness, damage: st
         "log": running_sandbox.files.log,
     }
     if damage == "sockets":
-        (place.data / "sockets" / running_sandbox.id).unlink()
+        (harness.data / "sockets" / running_sandbox.id).unlink()
     elif damage == "log":
         victims["log"].unlink()
     else:
         victims[damage].write_text("{ nonsense")
-    place.remove(running_sandbox)
-    assert place.do(place.backend.leftovers()) == []
+    harness.remove(running_sandbox)
+    assert harness.do(harness.backend.leftovers()) == []
     eventually(lambda: process_control.process_state(first) in process_control.ENDED_STATES)
-    if damage == "facts" and place.backend._uids is not None:
-        place.backend._uids.release(running_sandbox.record["uid"])
+    if damage == "facts" and harness.backend._uids is not None:
+        harness.backend._uids.release(running_sandbox.record["uid"])
 
 
-def test_a_removal_broken_off_is_finished_by_the_next(place: LocalBackendHarness) -> None:
-    running_sandbox = place.start()
+def test_interrupted_removal_is_finished_by_the_next(harness: LocalBackendHarness) -> None:
+    running_sandbox = harness.start()
     kill(running_sandbox.first_process)
-    place.do(place.backend.wait(running_sandbox.record))
+    harness.do(harness.backend.wait(running_sandbox.record))
     running_sandbox.files.directory.rename(running_sandbox.files.directory.with_name(f".trash-{running_sandbox.id}"))
-    assert place.do(place.backend.leftovers()) == [running_sandbox.id]
-    place.remove(running_sandbox)
-    assert place.do(place.backend.leftovers()) == []
+    assert harness.do(harness.backend.leftovers()) == [running_sandbox.id]
+    harness.remove(running_sandbox)
+    assert harness.do(harness.backend.leftovers()) == []
 
 
-def _server(place: LocalBackendHarness, spec: SandboxSpec) -> subprocess.Popen[str]:
+def _server(harness: LocalBackendHarness, spec: SandboxSpec) -> subprocess.Popen[str]:
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    settings = place.settings
+    settings = harness.settings
     assert server.stdin is not None
     document = [str(settings.data), settings.uid_base, settings.uid_count, spec.model_dump(mode="json")]
     server.stdin.write(json.dumps(document) + "\n")
@@ -208,7 +208,7 @@ def _holding(directory: Path) -> list[int]:
     return found
 
 
-def test_a_first_process_that_ends_just_before_it_is_killed_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_process_ending_before_its_kill_counts_as_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     child = subprocess.Popen(["sleep", "60"])
     identity = process_control.ProcessIdentity(
         child.pid, process_control.pid_namespace(child.pid) or 0, process_control.boot_id()

@@ -103,7 +103,7 @@ def test_dangerous_calls_are_refused(running_sandbox: RunningSandbox) -> None:
     assert {name: answer for name, answer in answers.items() if answer != errno.EPERM} == {}
 
 
-def test_they_would_be_let_through_outside() -> None:
+def test_refused_calls_work_outside_a_sandbox() -> None:
     """The arguments are wrong, so each is told so instead of being refused."""
     names = ["io_uring_setup", "userfaultfd", "keyctl", "add_key", "pidfd_getfd", "fsmount", "move_mount", "setns"]
     command = ["/usr/bin/python3", "-c", CALL, numbered(names)]
@@ -112,7 +112,7 @@ def test_they_would_be_let_through_outside() -> None:
     assert len([name for name, answer in outside.items() if answer != errno.EPERM]) >= 6
 
 
-def test_calls_newer_than_the_list_do_not_exist(running_sandbox: RunningSandbox) -> None:
+def test_unknown_new_calls_are_not_implemented(running_sandbox: RunningSandbox) -> None:
     calls = [(name, value, [-1, 0, 0, 0, 0]) for name, value in NEW.items()]
     calls += [(f"number {value}", value, [-1, 0, 0, 0, 0]) for value in range(470, 560)]
     answers = json.loads(running_sandbox.python(CALL, json.dumps(calls)).stdout)
@@ -120,7 +120,7 @@ def test_calls_newer_than_the_list_do_not_exist(running_sandbox: RunningSandbox)
 
 
 @pytest.mark.parametrize("kind", NAMESPACES)
-def test_no_namespace_can_be_made(running_sandbox: RunningSandbox, kind: str) -> None:
+def test_namespaces_cannot_be_created(running_sandbox: RunningSandbox, kind: str) -> None:
     flag = NAMESPACES[kind]
     clone = number("clone")
     calls = [
@@ -133,12 +133,12 @@ def test_no_namespace_can_be_made(running_sandbox: RunningSandbox, kind: str) ->
     assert set(answers.values()) == {errno.EPERM}
 
 
-def test_programs_that_make_namespaces_fail(running_sandbox: RunningSandbox) -> None:
+def test_programs_that_create_namespaces_fail(running_sandbox: RunningSandbox) -> None:
     for command in ("unshare -U true", "unshare -Ur true", "unshare -m true", "bwrap --ro-bind / / true"):
         assert running_sandbox.run(command).exit_code != 0, command
 
 
-def test_threads_and_children_work(running_sandbox: RunningSandbox) -> None:
+def test_threads_and_child_processes_work(running_sandbox: RunningSandbox) -> None:
     code = (
         "import subprocess, threading\n"
         "thread = threading.Thread(target=subprocess.run, args=(['true'],)); thread.start(); thread.join()\n"
@@ -147,7 +147,7 @@ def test_threads_and_children_work(running_sandbox: RunningSandbox) -> None:
     assert running_sandbox.python(code).stdout == b"both\n"
 
 
-def test_an_image_may_allow_namespaces(nested: RunningSandbox) -> None:
+def test_image_may_allow_namespaces(nested: RunningSandbox) -> None:
     assert nested.output("unshare --user --map-root-user --pid --fork --mount-proc sh -c 'id -u; echo $$'") == "0\n1\n"
 
 
@@ -178,13 +178,13 @@ def test_an_image_may_allow_namespaces(nested: RunningSandbox) -> None:
         "mknod /tmp/disk b 254 0",
     ],
 )
-def test_root_of_an_inner_namespace_stays_in_the_sandbox(nested: RunningSandbox, attempt: str) -> None:
+def test_inner_namespace_root_stays_in_the_sandbox(nested: RunningSandbox, attempt: str) -> None:
     inner = nested.run(["unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc", "sh", "-c", attempt])
     assert inner.exit_code != 0, (inner.stdout, inner.stderr)
     assert not Path("/usr/evil").exists()
 
 
-def test_an_inner_namespace_cannot_change_the_sandboxs_limits(nested: RunningSandbox) -> None:
+def test_inner_namespace_cannot_change_sandbox_limits(nested: RunningSandbox) -> None:
     """Mountable control groups are below its own, or read-only."""
     limits = {
         path: path.read_text()
@@ -203,7 +203,7 @@ def test_an_inner_namespace_cannot_change_the_sandboxs_limits(nested: RunningSan
     assert {path: path.read_text() for path in limits} == limits
 
 
-def test_no_control_group_file_system_is_there(running_sandbox: RunningSandbox) -> None:
+def test_control_group_file_systems_are_not_mounted(running_sandbox: RunningSandbox) -> None:
     assert running_sandbox.output("ls -A /sys") == ""
     assert "cgroup" not in running_sandbox.output("cat /proc/mounts")
 
@@ -220,17 +220,17 @@ def test_kernel_settings_cannot_be_written(running_sandbox: RunningSandbox, path
     assert (host.read_text() if host.exists() else None) == before
 
 
-def test_the_clock_cannot_be_set(running_sandbox: RunningSandbox) -> None:
+def test_clock_cannot_be_set(running_sandbox: RunningSandbox) -> None:
     assert running_sandbox.run("date -s 2001-01-01").exit_code != 0
     assert running_sandbox.run("unshare --time true").exit_code != 0
 
 
-def test_nothing_can_be_typed_into_a_terminal(running_sandbox: RunningSandbox) -> None:
+def test_terminal_injection_is_refused(running_sandbox: RunningSandbox) -> None:
     lines = running_sandbox.python(HIGH_BITS).stdout.decode().splitlines()
     assert lines == [f"-1 {errno.EPERM}"] * 5 + ["True"]
 
 
-def test_other_system_call_tables_are_closed(running_sandbox: RunningSandbox, tmp_path: Path) -> None:
+def test_other_system_call_tables_are_refused(running_sandbox: RunningSandbox, tmp_path: Path) -> None:
     """The 32-bit and x32 tables have other numbers, which the filter would misread."""
     if shutil.which("gcc") is None:
         pytest.skip("no C compiler on this machine")
@@ -245,5 +245,5 @@ def test_other_system_call_tables_are_closed(running_sandbox: RunningSandbox, tm
     assert x32 in ("31", "0")
 
 
-def test_no_key_of_the_host_is_listed(running_sandbox: RunningSandbox) -> None:
+def test_host_keys_are_not_listed(running_sandbox: RunningSandbox) -> None:
     assert b"_uid.0:" not in running_sandbox.run("cat /proc/keys").stdout

@@ -97,7 +97,7 @@ def test_pipelined_requests_are_answered_in_order(seed: int) -> None:
     converse(describe_request, speak)
 
 
-def test_one_request_is_parsed_ahead_and_the_client_is_not_read_meanwhile() -> None:
+def test_reading_pauses_after_one_pipelined_request_parsed_ahead() -> None:
     async def never_answer(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await asyncio.Event().wait()

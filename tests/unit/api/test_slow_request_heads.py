@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from paddock.api.http.outer_middleware import PROXIED_SCOPE_KEY
 from paddock.api.http.uvicorn_protocols import BODY_INTERVAL, HEAD_TIMEOUT, MIN_BODY_PROGRESS, LimitedHttpProtocol
 
-Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter, LimitedHttpProtocol], Awaitable[None]]
+ClientScript = Callable[[asyncio.StreamReader, asyncio.StreamWriter, LimitedHttpProtocol], Awaitable[None]]
 
 
 class FakeClockLoop(asyncio.SelectorEventLoop):
@@ -33,8 +33,8 @@ async def answer_empty(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def converse(speak: Speak) -> None:
-    """Have a client speak to one connection."""
+def run_conversation(run_client: ClientScript) -> None:
+    """Run a client script against one connection."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -45,7 +45,7 @@ def converse(speak: Speak) -> None:
         async with server:
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
             try:
-                await speak(reader, writer, connection)
+                await run_client(reader, writer, connection)
             finally:
                 writer.close()
                 connection.transport.abort()
@@ -54,13 +54,13 @@ def converse(speak: Speak) -> None:
         runner.run(main())
 
 
-async def head_begun(writer: asyncio.StreamWriter, connection: LimitedHttpProtocol) -> None:
+async def start_head(writer: asyncio.StreamWriter, connection: LimitedHttpProtocol) -> None:
     writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n")
     while not connection._receiving:
         await asyncio.sleep(0.001)
 
 
-def put_forward(seconds: float, connection: LimitedHttpProtocol, *, timer_is_late: bool) -> None:
+def advance_clock(seconds: float, connection: LimitedHttpProtocol, *, timer_is_late: bool) -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, FakeClockLoop) and connection._head_timer is not None
     if timer_is_late:
@@ -69,33 +69,33 @@ def put_forward(seconds: float, connection: LimitedHttpProtocol, *, timer_is_lat
 
 
 @pytest.mark.parametrize("timer_is_late", [False, True])
-def test_late_rest_of_a_head_is_refused(timer_is_late: bool) -> None:
-    async def speak(
+def test_late_rest_of_request_head_is_refused(timer_is_late: bool) -> None:
+    async def run_client(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: LimitedHttpProtocol
     ) -> None:
-        await head_begun(writer, connection)
-        put_forward(HEAD_TIMEOUT + 1, connection, timer_is_late=timer_is_late)
+        await start_head(writer, connection)
+        advance_clock(HEAD_TIMEOUT + 1, connection, timer_is_late=timer_is_late)
         writer.write(b"\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
 
-    converse(speak)
+    run_conversation(run_client)
 
 
-def test_a_head_in_time_is_answered_and_the_next_one_has_its_own_time() -> None:
-    async def speak(
+def test_each_request_head_has_its_own_timeout() -> None:
+    async def run_client(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: LimitedHttpProtocol
     ) -> None:
         for _ in range(2):
-            await head_begun(writer, connection)
-            put_forward(HEAD_TIMEOUT - 1, connection, timer_is_late=False)
+            await start_head(writer, connection)
+            advance_clock(HEAD_TIMEOUT - 1, connection, timer_is_late=False)
             writer.write(b"\r\n")
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204 ")
 
-    converse(speak)
+    run_conversation(run_client)
 
 
-async def pass_seconds(seconds: float) -> None:
-    """Put the clock forward and let the timers run."""
+async def advance_and_run_timers(seconds: float) -> None:
+    """Advance the clock and run due timers."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, FakeClockLoop)
     loop.ahead += seconds
@@ -109,45 +109,45 @@ async def start_body(writer: asyncio.StreamWriter, connection: LimitedHttpProtoc
 
 
 @pytest.mark.parametrize("drip", [0, 1, MIN_BODY_PROGRESS // 2])
-def test_bodies_that_stall_are_refused(drip: int) -> None:
-    async def speak(
+def test_stalled_bodies_are_refused(drip: int) -> None:
+    async def run_client(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: LimitedHttpProtocol
     ) -> None:
         await start_body(writer, connection)
         writer.write(b"a" * drip)
         await asyncio.sleep(0.01)
-        await pass_seconds(BODY_INTERVAL + 1)
+        await advance_and_run_timers(BODY_INTERVAL + 1)
         assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
 
-    converse(speak)
+    run_conversation(run_client)
 
 
 @pytest.mark.parametrize(("path", "progress"), [("/", MIN_BODY_PROGRESS), ("/proxied", 0)])
-def test_bodies_that_go_on_and_those_for_sandboxes_have_any_time(path: str, progress: int) -> None:
-    async def speak(
+def test_progressing_bodies_and_sandbox_bodies_have_no_timeout(path: str, progress: int) -> None:
+    async def run_client(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: LimitedHttpProtocol
     ) -> None:
         await start_body(writer, connection, path)
         for _ in range(5):
             writer.write(b"a" * progress)
             await asyncio.sleep(0.01)
-            await pass_seconds(BODY_INTERVAL + 1)
+            await advance_and_run_timers(BODY_INTERVAL + 1)
         writer.write(b"a" * (100_000 - 1 - 5 * progress))
         assert (await reader.readline()).startswith(b"HTTP/1.1 204 ")
 
-    converse(speak)
+    run_conversation(run_client)
 
 
-def test_a_body_that_the_server_does_not_read_has_any_time() -> None:
-    async def speak(
+def test_body_not_read_by_server_has_no_timeout() -> None:
+    async def run_client(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: LimitedHttpProtocol
     ) -> None:
         await start_body(writer, connection)
         connection.flow.hold()
-        await pass_seconds(BODY_INTERVAL + 1)
+        await advance_and_run_timers(BODY_INTERVAL + 1)
         connection.flow.release()
-        await pass_seconds(BODY_INTERVAL - 1)
+        await advance_and_run_timers(BODY_INTERVAL - 1)
         writer.write(b"a" * 99_999)
         assert (await reader.readline()).startswith(b"HTTP/1.1 204 ")
 
-    converse(speak)
+    run_conversation(run_client)

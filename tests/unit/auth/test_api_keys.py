@@ -45,7 +45,7 @@ def keys(store: ApiKeyStore, clock: Clock) -> ApiKeys:
     return ApiKeys(store, clock)
 
 
-async def test_a_key_names_its_tenant_and_scopes(keys: ApiKeys) -> None:
+async def test_key_authenticates_with_its_tenant_and_scopes(keys: ApiKeys) -> None:
     key, secret = await keys.create("ci", "acme", [Scope.SANDBOXES_READ])
     assert secret.startswith(key.prefix)
     assert len(secret) == 47
@@ -54,7 +54,7 @@ async def test_a_key_names_its_tenant_and_scopes(keys: ApiKeys) -> None:
     assert await keys.authenticate(secret) == expected
 
 
-async def test_the_secret_is_nowhere_on_disk(keys: ApiKeys, tmp_path: Path) -> None:
+async def test_secret_is_not_stored_on_disk(keys: ApiKeys, tmp_path: Path) -> None:
     _, secret = await keys.create("ci")
     await keys.authenticate(secret)
     content = b"".join(path.read_bytes() for path in (tmp_path / "p.db", tmp_path / "p.db-wal"))
@@ -63,7 +63,7 @@ async def test_the_secret_is_nowhere_on_disk(keys: ApiKeys, tmp_path: Path) -> N
     assert secret[12:].encode() not in content
 
 
-async def test_wrong_secrets(keys: ApiKeys) -> None:
+async def test_wrong_secrets_are_refused(keys: ApiKeys) -> None:
     _, secret = await keys.create("ci")
     other = "0" if secret[-1] != "0" else "1"
     for wrong in (
@@ -81,7 +81,7 @@ async def test_wrong_secrets(keys: ApiKeys) -> None:
             await keys.authenticate(wrong)
 
 
-async def test_a_revoked_key_stops_at_once_and_for_good(keys: ApiKeys, store: ApiKeyStore, clock: Clock) -> None:
+async def test_revoked_key_is_refused_at_once_and_forever(keys: ApiKeys, store: ApiKeyStore, clock: Clock) -> None:
     key, secret = await keys.create("ci")
     await keys.authenticate(secret)
     revoked = await keys.revoke(key.id)
@@ -111,7 +111,9 @@ async def test_revoking_during_authentication_is_not_undone_by_the_cache(
         await keys.authenticate(secret)
 
 
-async def test_revoking_elsewhere_is_seen_within_seconds(keys: ApiKeys, store: ApiKeyStore, clock: Clock) -> None:
+async def test_revocation_by_other_process_is_seen_within_seconds(
+    keys: ApiKeys, store: ApiKeyStore, clock: Clock
+) -> None:
     key, secret = await keys.create("ci")
     await keys.authenticate(secret)
     await ApiKeys(store, clock).revoke(key.id)
@@ -120,7 +122,7 @@ async def test_revoking_elsewhere_is_seen_within_seconds(keys: ApiKeys, store: A
         await keys.authenticate(secret)
 
 
-async def test_an_expired_key_stops_even_when_cached(keys: ApiKeys, clock: Clock) -> None:
+async def test_expired_key_is_refused_even_if_cached(keys: ApiKeys, clock: Clock) -> None:
     _, secret = await keys.create("ci", expires_at=clock() + timedelta(seconds=2))
     await keys.authenticate(secret)
     clock.forward(seconds=2)
@@ -129,7 +131,7 @@ async def test_an_expired_key_stops_even_when_cached(keys: ApiKeys, clock: Clock
     assert not await keys.any_usable()
 
 
-async def test_use_is_noted_at_most_once_a_minute(keys: ApiKeys, clock: Clock) -> None:
+async def test_last_use_is_recorded_at_most_once_a_minute(keys: ApiKeys, clock: Clock) -> None:
     key, secret = await keys.create("ci")
     first = clock()
 
@@ -168,7 +170,7 @@ async def test_tenants_do_not_see_or_revoke_each_others_keys(keys: ApiKeys, stor
     assert [tenant.name for tenant in await store.tenants()] == ["one", "two"]
 
 
-async def test_keys_cannot_grant_more_than_their_holder_has(keys: ApiKeys) -> None:
+async def test_key_holder_cannot_grant_missing_scopes(keys: ApiKeys) -> None:
     def principal(*scopes: Scope) -> Principal:
         return Principal(tenant="one", key_id="k", scopes=frozenset(scopes))
 
@@ -183,9 +185,9 @@ async def test_keys_cannot_grant_more_than_their_holder_has(keys: ApiKeys) -> No
     await keys.create("ok", "two", [Scope.ADMIN], granted_by=principal(Scope.ADMIN))
 
 
-def test_scopes() -> None:
-    def allows(held: Scope, asked: Scope) -> bool:
-        return Principal(tenant="t", key_id="k", scopes=frozenset([held])).allows(asked)
+def test_scope_includes_expected_scopes() -> None:
+    def allows(held: Scope, requested: Scope) -> bool:
+        return Principal(tenant="t", key_id="k", scopes=frozenset([held])).allows(requested)
 
     assert all(allows(Scope.ADMIN, scope) for scope in Scope)
     assert allows(Scope.SANDBOXES_WRITE, Scope.SANDBOXES_READ)
@@ -288,7 +290,7 @@ async def test_names_of_session_keys_are_reserved(keys: ApiKeys) -> None:
         await keys.create("chat session ses-1", granted_by=admin)
 
 
-async def test_the_local_key_is_made_once(keys: ApiKeys, store: ApiKeyStore, clock: Clock, tmp_path: Path) -> None:
+async def test_local_key_is_created_once(keys: ApiKeys, store: ApiKeyStore, clock: Clock, tmp_path: Path) -> None:
     path = tmp_path / "data/local.key"
     secret = await keys.ensure_local_key(path)
     assert secret
@@ -330,7 +332,7 @@ async def test_revoked_local_key_is_not_replaced(keys: ApiKeys, tmp_path: Path) 
         (Scope.ADMIN, "acme", False),
     ],
 )
-async def test_the_local_key_is_made_unless_another_could_make_keys(
+async def test_local_key_is_created_unless_another_key_can_create_keys(
     keys: ApiKeys, tmp_path: Path, scope: Scope, tenant: str, is_made: bool
 ) -> None:
     """An owner is not locked out by a key without rights to create others."""
@@ -348,12 +350,12 @@ async def test_expired_administrator_key_does_not_count(keys: ApiKeys, clock: Cl
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost", "LOCALHOST"])
-def test_loopback_needs_no_key(host: str) -> None:
+def test_loopback_address_needs_no_key(host: str) -> None:
     check_network_exposure(host, has_keys=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.5", "example.org", "localhost.example.org"])
-def test_anything_else_needs_a_key(host: str) -> None:
+def test_other_addresses_need_a_key(host: str) -> None:
     check_network_exposure(host, has_keys=True)
     with pytest.raises(ConfigError, match="paddock key create"):
         check_network_exposure(host, has_keys=False)

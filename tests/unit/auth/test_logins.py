@@ -17,7 +17,7 @@ from paddock.store.key_store import ApiKeyStore
 from paddock.store.login_store import LoginStore
 
 pytestmark = pytest.mark.anyio
-HERE = "127.0.0.1"
+LOCAL_ADDRESS = "127.0.0.1"
 MINUTE = timedelta(minutes=1)
 
 
@@ -50,26 +50,26 @@ def logins(store: Store, keys: ApiKeys, clock: Clock) -> BrowserLogins:
     return BrowserLogins(keys, LoginStore(store), clock)
 
 
-def halves(opened: NewLogin) -> tuple[Principal, tuple[str, str]]:
+def principal_and_secrets(opened: NewLogin) -> tuple[Principal, tuple[str, str]]:
     return opened.principal, (opened.cookie, opened.proof)
 
 
 async def test_login_has_the_rights_of_its_key(keys: ApiKeys, logins: BrowserLogins) -> None:
     key, secret = await keys.create("ada", "acme", [Scope.RUNS_READ])
-    begun, session = halves(await logins.log_in_with_key(secret, HERE))
+    logged_in, session = principal_and_secrets(await logins.log_in_with_key(secret, LOCAL_ADDRESS))
     seen = await logins.authenticate(*session)
-    assert seen == begun
+    assert seen == logged_in
     assert seen == Principal(
-        tenant="acme", key_id=key.id, scopes=frozenset({Scope.RUNS_READ}), name=key.name, login=begun.login
+        tenant="acme", key_id=key.id, scopes=frozenset({Scope.RUNS_READ}), name=key.name, login=logged_in.login
     )
-    assert not any(half in str(begun) for half in session)
+    assert not any(half in str(logged_in) for half in session)
 
 
 async def test_login_survives_restarts_and_no_secret_is_stored(
     keys: ApiKeys, logins: BrowserLogins, store: Store, clock: Clock, tmp_path: Path
 ) -> None:
     _, secret = await keys.create("ada")
-    _, session = halves(await logins.log_in_with_key(secret, HERE))
+    _, session = principal_and_secrets(await logins.log_in_with_key(secret, LOCAL_ADDRESS))
     later = BrowserLogins(ApiKeys(ApiKeyStore(store), clock), LoginStore(store), clock)
     assert (await later.authenticate(*session)).key_id
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("p.db*"))
@@ -79,7 +79,7 @@ async def test_login_survives_restarts_and_no_secret_is_stored(
 @pytest.mark.parametrize("cached", [False, True])
 async def test_login_ends_when_its_key_is_revoked(keys: ApiKeys, logins: BrowserLogins, cached: bool) -> None:
     key, secret = await keys.create("ada")
-    principal, session = halves(await logins.log_in_with_key(secret, HERE))
+    principal, session = principal_and_secrets(await logins.log_in_with_key(secret, LOCAL_ADDRESS))
     if cached:
         await logins.authenticate(*session)
     await keys.revoke(key.id)
@@ -91,7 +91,7 @@ async def test_login_ends_when_its_key_is_revoked(keys: ApiKeys, logins: Browser
 
 async def test_login_ends_when_its_key_expires(keys: ApiKeys, logins: BrowserLogins, clock: Clock) -> None:
     _, secret = await keys.create("ada", expires_at=clock.now + timedelta(seconds=3))
-    _, session = halves(await logins.log_in_with_key(secret, HERE))
+    _, session = principal_and_secrets(await logins.log_in_with_key(secret, LOCAL_ADDRESS))
     await logins.authenticate(*session)
     clock.now += timedelta(seconds=3)
     with pytest.raises(Unauthorized, match="expired"):
@@ -100,7 +100,7 @@ async def test_login_ends_when_its_key_expires(keys: ApiKeys, logins: BrowserLog
 
 async def test_idle_login_ends_and_used_login_lasts(keys: ApiKeys, logins: BrowserLogins, clock: Clock) -> None:
     _, secret = await keys.create("ada")
-    _, session = halves(await logins.log_in_with_key(secret, HERE))
+    _, session = principal_and_secrets(await logins.log_in_with_key(secret, LOCAL_ADDRESS))
     for _ in range(3):
         clock.now += MAX_IDLE - MINUTE
         await logins.authenticate(*session)
@@ -111,7 +111,7 @@ async def test_idle_login_ends_and_used_login_lasts(keys: ApiKeys, logins: Brows
 
 async def test_login_ends_at_its_maximum_age(keys: ApiKeys, logins: BrowserLogins, clock: Clock) -> None:
     _, secret = await keys.create("ada")
-    _, session = halves(await logins.log_in_with_key(secret, HERE))
+    _, session = principal_and_secrets(await logins.log_in_with_key(secret, LOCAL_ADDRESS))
     end = clock.now + MAX_AGE
     while clock.now + MAX_IDLE / 2 < end:
         clock.now += MAX_IDLE / 2
@@ -123,25 +123,25 @@ async def test_login_ends_at_its_maximum_age(keys: ApiKeys, logins: BrowserLogin
 
 async def test_logout_ends_this_login_only(keys: ApiKeys, logins: BrowserLogins) -> None:
     _, secret = await keys.create("ada")
-    here, first = halves(await logins.log_in_with_key(secret, HERE))
-    _, second = halves(await logins.log_in_with_key(secret, HERE))
+    current, first = principal_and_secrets(await logins.log_in_with_key(secret, LOCAL_ADDRESS))
+    _, second = principal_and_secrets(await logins.log_in_with_key(secret, LOCAL_ADDRESS))
     await logins.authenticate(*first)
-    await logins.log_out(here)
+    await logins.log_out(current)
     with pytest.raises(Unauthorized):
         await logins.authenticate(*first)
-    assert "no longer signed in" in await logins.wait_until_invalid(here)
-    assert (await logins.authenticate(*second)).login != here.login
+    assert "no longer signed in" in await logins.wait_until_invalid(current)
+    assert (await logins.authenticate(*second)).login != current.login
     assert (await keys.authenticate(secret)).login is None
 
 
 async def test_least_recently_used_login_is_dropped(keys: ApiKeys, logins: BrowserLogins, clock: Clock) -> None:
     _, secret = await keys.create("ada")
     _, other = await keys.create("bob")
-    _, bobs = halves(await logins.log_in_with_key(other, HERE))
+    _, bobs = principal_and_secrets(await logins.log_in_with_key(other, LOCAL_ADDRESS))
     made = []
     for _ in range(MAX_PER_KEY + 1):
         clock.now += timedelta(seconds=1)
-        made.append(halves(await logins.log_in_with_key(secret, HERE))[1])
+        made.append(principal_and_secrets(await logins.log_in_with_key(secret, LOCAL_ADDRESS))[1])
     with pytest.raises(Unauthorized):
         await logins.authenticate(*made[0])
     for session in (made[1], made[-1], bobs):
@@ -153,37 +153,39 @@ async def test_failed_attempts_are_rate_limited(keys: ApiKeys, logins: BrowserLo
     for attempt in range(MAX_FAILED_ATTEMPTS):
         with pytest.raises(Unauthorized):
             await (
-                logins.log_in_with_key("pdk_wrong", HERE) if attempt % 2 else logins.log_in_with_code("pdc_wrong", HERE)
+                logins.log_in_with_key("pdk_wrong", LOCAL_ADDRESS)
+                if attempt % 2
+                else logins.log_in_with_code("pdc_wrong", LOCAL_ADDRESS)
             )
     with pytest.raises(QuotaExceeded):
-        await logins.log_in_with_key(secret, HERE)
+        await logins.log_in_with_key(secret, LOCAL_ADDRESS)
     await logins.log_in_with_key(secret, "10.0.0.9")
     clock.now += MINUTE
-    await logins.log_in_with_key(secret, HERE)
+    await logins.log_in_with_key(secret, LOCAL_ADDRESS)
 
 
-async def test_a_code_works_once_and_not_after_its_key(keys: ApiKeys, logins: BrowserLogins, clock: Clock) -> None:
+async def test_login_code_works_once_and_ends_with_its_key(keys: ApiKeys, logins: BrowserLogins, clock: Clock) -> None:
     key, secret = await keys.create("ada")
     principal = await keys.authenticate(secret)
     code = logins.codes.issue(principal).secret
-    _, session = halves(await logins.log_in_with_code(code, HERE))
+    _, session = principal_and_secrets(await logins.log_in_with_code(code, LOCAL_ADDRESS))
     assert (await logins.authenticate(*session)).key_id == key.id
     with pytest.raises(Unauthorized, match="used"):
-        await logins.log_in_with_code(code, HERE)
+        await logins.log_in_with_code(code, LOCAL_ADDRESS)
     late, revoked = logins.codes.issue(principal).secret, logins.codes.issue(principal).secret
     clock.now += timedelta(minutes=2)
     with pytest.raises(Unauthorized, match="expired"):
-        await logins.log_in_with_code(late, HERE)
+        await logins.log_in_with_code(late, LOCAL_ADDRESS)
     revoked = logins.codes.issue(principal).secret
     await keys.revoke(key.id)
     with pytest.raises(Unauthorized):
-        await logins.log_in_with_code(revoked, HERE)
+        await logins.log_in_with_code(revoked, LOCAL_ADDRESS)
 
 
 async def test_sandbox_key_cannot_log_in(keys: ApiKeys, logins: BrowserLogins) -> None:
     _, secret = await keys.create("box", scopes=[Scope.LLM_USE], terms=ApiKeyTerms(sandbox="sb-1"))
     with pytest.raises(Unauthorized):
-        await logins.log_in_with_key(secret, HERE)
+        await logins.log_in_with_key(secret, LOCAL_ADDRESS)
 
 
 @pytest.mark.parametrize("nonsense", ["", "x", "pds_", "pds_" + "0" * 43, "pdk_" + "0" * 43, "ä" * 300])
@@ -195,7 +197,10 @@ async def test_invalid_cookies_are_refused(logins: BrowserLogins, nonsense: str)
 async def test_cookie_or_proof_alone_is_refused(keys: ApiKeys, logins: BrowserLogins) -> None:
     """Cookies are sent to other ports of the host, too."""
     _, secret = await keys.create("ada")
-    one, other = await logins.log_in_with_key(secret, HERE), await logins.log_in_with_key(secret, HERE)
+    one, other = (
+        await logins.log_in_with_key(secret, LOCAL_ADDRESS),
+        await logins.log_in_with_key(secret, LOCAL_ADDRESS),
+    )
     for cookie, proof in ((one.cookie, other.proof), (one.cookie, ""), (one.cookie, "1"), (one.proof, one.cookie)):
         with pytest.raises(Unauthorized):
             await logins.authenticate(cookie, proof)

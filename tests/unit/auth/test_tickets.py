@@ -31,7 +31,7 @@ def test_ticket_authenticates_its_principal_once() -> None:
         tickets.redeem(ada.secret, "/x")
 
 
-def test_a_ticket_expires() -> None:
+def test_ticket_expires() -> None:
     clock = Clock()
     tickets = OneTimeTickets(clock)
     ticket = tickets.issue(ADA)

@@ -16,24 +16,24 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
-    (tmp_path / "here").mkdir()
-    return tmp_path / "here"
+def config_directory(tmp_path: Path) -> Path:
+    (tmp_path / "config_directory").mkdir()
+    return tmp_path / "config_directory"
 
 
-def load_text(here: Path, text: str, environ: dict[str, str] | None = None, **flags: Any) -> LoadedConfig:
-    (here / "paddock.yaml").write_text(text)
-    return load_config(flags=flags, environ=environ or {}, cwd=here)
+def load_text(config_directory: Path, text: str, environ: dict[str, str] | None = None, **flags: Any) -> LoadedConfig:
+    (config_directory / "paddock.yaml").write_text(text)
+    return load_config(flags=flags, environ=environ or {}, cwd=config_directory)
 
 
-def problems(here: Path, text: str, environ: dict[str, str] | None = None, **flags: Any) -> list[str]:
+def problems(config_directory: Path, text: str, environ: dict[str, str] | None = None, **flags: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        load_text(here, text, environ, **flags)
+        load_text(config_directory, text, environ, **flags)
     return [line.strip() for line in caught.value.message.splitlines()[1:]]
 
 
-def test_defaults(here: Path) -> None:
-    loaded = load_config(environ={}, cwd=here)
+def test_empty_configuration_has_defaults(config_directory: Path) -> None:
+    loaded = load_config(environ={}, cwd=config_directory)
     assert loaded.config.data == Path.home() / ".paddock"
     assert loaded.config.shared == Path.home() / ".paddock/shared"
     assert loaded.config.sandboxes.limits.memory == 2 * 2**30
@@ -41,10 +41,10 @@ def test_defaults(here: Path) -> None:
     assert loaded.file is None
 
 
-def test_flags_win_over_environment_over_file(here: Path) -> None:
+def test_flags_override_environment_and_environment_overrides_file(config_directory: Path) -> None:
     text = "server:\n  port: 1\n  host: 127.0.0.2\n  shutdown_grace: 1m\n"
     environ = {"PADDOCK_SERVER__PORT": "2", "PADDOCK_SERVER__HOST": "127.0.0.3"}
-    loaded = load_text(here, text, environ, **{"server.port": 3, "server.max_body": None})
+    loaded = load_text(config_directory, text, environ, **{"server.port": 3, "server.max_body": None})
     assert (loaded.config.server.port, loaded.config.server.host) == (3, "127.0.0.3")
     assert loaded.config.server.shutdown_grace == 60
     assert loaded.origins["server.port"] == "flag --port"
@@ -53,9 +53,9 @@ def test_flags_win_over_environment_over_file(here: Path) -> None:
     assert loaded.origins["server.max_body"] == "default"
 
 
-def test_every_problem_is_reported_with_its_location(here: Path) -> None:
+def test_every_problem_is_reported_with_its_location(config_directory: Path) -> None:
     found = problems(
-        here,
+        config_directory,
         "server:\n  prot: 1\n  host: ${MISSING}\nlog:\n  level: loud\npools:\n  - image: a\n    size: -1\n",
         {"PADDOCK_SERVER__PROT": "1", "PADDOCK_LOG__FORMT": "json"},
         **{"sandboxes.max_timeout": "soon"},
@@ -89,13 +89,13 @@ def test_every_problem_is_reported_with_its_location(here: Path) -> None:
         ("images: {mirror: '${broken'}\n", "paddock.yaml:1: images.mirror: write ${NAME}"),
     ],
 )
-def test_one_problem(here: Path, text: str, expected: str) -> None:
-    assert any(expected in problem for problem in problems(here, text)), problems(here, text)
+def test_invalid_setting_is_reported(config_directory: Path, text: str, expected: str) -> None:
+    assert any(expected in problem for problem in problems(config_directory, text)), problems(config_directory, text)
 
 
-def test_values_from_the_environment_are_replaced_and_masked(here: Path) -> None:
+def test_values_from_the_environment_are_replaced_and_masked(config_directory: Path) -> None:
     text = "images:\n  mirror: https://me:${PASSWORD}@mirror\n  aliases:\n    a: $${HOME}\n    b: ${NONE:-other}\n"
-    loaded = load_text(here, text, {"PASSWORD": "hunter2"})
+    loaded = load_text(config_directory, text, {"PASSWORD": "hunter2"})
     assert loaded.config.images.mirror == "https://me:hunter2@mirror"
     assert loaded.config.images.aliases == {"a": "${HOME}", "b": "other"}
     shown = {line.key: line.value for line in list_settings(loaded)}
@@ -104,42 +104,42 @@ def test_values_from_the_environment_are_replaced_and_masked(here: Path) -> None
     assert "hunter2" not in str(shown)
 
 
-def test_secrets_stay_out_of_error_messages(here: Path) -> None:
-    found = problems(here, "server:\n  max_body: ${PASSWORD}\n", {"PASSWORD": "hunter2"})
+def test_secrets_stay_out_of_error_messages(config_directory: Path) -> None:
+    found = problems(config_directory, "server:\n  max_body: ${PASSWORD}\n", {"PASSWORD": "hunter2"})
     assert found
     assert "hunter2" not in str(found)
 
 
-def test_the_file_is_searched_for_in_order(here: Path) -> None:
+def test_configuration_file_is_searched_in_order(config_directory: Path) -> None:
     def write(path: Path, port: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"server: {{port: {port}}}\n")
 
     def port(environ: dict[str, str] | None = None, **flags: Any) -> int:
-        return load_config(flags=flags, environ=environ or {}, cwd=here).config.server.port
+        return load_config(flags=flags, environ=environ or {}, cwd=config_directory).config.server.port
 
     write(Path.home() / ".config/paddock/paddock.yaml", 1)
     assert port() == 1
-    write(here / "paddock.yaml", 2)
+    write(config_directory / "paddock.yaml", 2)
     assert port() == 2
-    write(here / "other/c.yaml", 3)
+    write(config_directory / "other/c.yaml", 3)
     assert port({"PADDOCK_CONFIG": "other/c.yaml"}) == 3
-    write(here / "d.yaml", 4)
+    write(config_directory / "d.yaml", 4)
     assert port({"PADDOCK_CONFIG": "other/c.yaml"}, config="d.yaml") == 4
     with pytest.raises(ConfigError, match=r"flag --config: there is no file .*e\.yaml"):
         port(config="e.yaml")
 
 
-def test_relative_paths_are_resolved_against_their_source(here: Path) -> None:
-    (here / "sub").mkdir()
-    (here / "sub/c.yaml").write_text("data: sandbox\nimages: {recipes: [r, ~/s, /t]}\n")
-    loaded = load_config(flags={"config": "sub/c.yaml", "sandboxes.shared": "x/../y"}, environ={}, cwd=here)
-    assert loaded.config.data == here / "sub/sandbox"
-    assert loaded.config.images.recipes == (here / "sub/r", Path.home() / "s", Path("/t"))
-    assert loaded.config.shared == here / "y"
+def test_relative_paths_are_resolved_against_their_source(config_directory: Path) -> None:
+    (config_directory / "sub").mkdir()
+    (config_directory / "sub/c.yaml").write_text("data: sandbox\nimages: {recipes: [r, ~/s, /t]}\n")
+    loaded = load_config(flags={"config": "sub/c.yaml", "sandboxes.shared": "x/../y"}, environ={}, cwd=config_directory)
+    assert loaded.config.data == config_directory / "sub/sandbox"
+    assert loaded.config.images.recipes == (config_directory / "sub/r", Path.home() / "s", Path("/t"))
+    assert loaded.config.shared == config_directory / "y"
 
 
-def test_lists_maps_and_null_in_the_environment(here: Path) -> None:
+def test_environment_variables_may_hold_lists_maps_and_null(config_directory: Path) -> None:
     environ = {
         "PADDOCK_DATA": "/d",
         "PADDOCK_SERVER__CORS_ORIGINS": "https://a, https://b",
@@ -151,7 +151,7 @@ def test_lists_maps_and_null_in_the_environment(here: Path) -> None:
         "PADDOCK_API_KEY": "pdk_x",
         "PADDOCK_URL": "http://x",
     }
-    config = load_config(environ=environ, cwd=here).config
+    config = load_config(environ=environ, cwd=config_directory).config
     assert config.data == Path("/d")
     assert config.server.cors_origins == ("https://a", "https://b")
     assert config.server.allowed_hosts == ("c", "d")
@@ -161,9 +161,9 @@ def test_lists_maps_and_null_in_the_environment(here: Path) -> None:
     assert config.local.unsafe_disable_seccomp is True
 
 
-def test_partial_limits_and_quotas_keep_the_rest(here: Path) -> None:
+def test_partial_limits_and_quotas_keep_the_rest(config_directory: Path) -> None:
     config = load_text(
-        here,
+        config_directory,
         "sandboxes: {limits: {cpu: 500m}}\nquotas: {snapshots: 7, tenants: {acme: {sandboxes: null, memory: 1Gi}}}\n",
     ).config
     assert (config.sandboxes.limits.cpu, config.sandboxes.limits.pids) == (0.5, 512)
@@ -172,20 +172,22 @@ def test_partial_limits_and_quotas_keep_the_rest(here: Path) -> None:
     assert (other.sandboxes, other.snapshots, other.memory) == (100, 7, None)
 
 
-def test_yaml_merge_keys_and_empty_files(here: Path) -> None:
+def test_yaml_merge_keys_and_empty_files_are_accepted(config_directory: Path) -> None:
     text = "pools:\n  - &p {name: a, image: code}\n  - {<<: *p, name: b}\n"
-    assert [pool.name for pool in load_text(here, text).config.pools] == ["a", "b"]
-    assert load_text(here, "").config.server.port == 8420
+    assert [pool.name for pool in load_text(config_directory, text).config.pools] == ["a", "b"]
+    assert load_text(config_directory, "").config.server.port == 8420
 
 
-def test_shown_values_can_be_parsed(here: Path) -> None:
+def test_shown_values_can_be_parsed(config_directory: Path) -> None:
     text = "pools: [{name: p, image: code, limits: {memory: 1Gi}}]\nserver: {max_body: 5M, cors_origins: [a, b]}\n"
-    loaded = load_text(here, text)
-    again = load_config(environ={}, cwd=here.parent, flags={line.key: line.value for line in list_settings(loaded)})
+    loaded = load_text(config_directory, text)
+    again = load_config(
+        environ={}, cwd=config_directory.parent, flags={line.key: line.value for line in list_settings(loaded)}
+    )
     assert again.config == loaded.config
 
 
-def test_every_row_of_the_reference_page_is_complete() -> None:
+def test_reference_page_rows_are_complete() -> None:
     rows = [line for line in configuration_page().splitlines() if line.startswith("|")]
     assert all(row.endswith(" |") or row == "|---|---|---|---|" for row in rows)
     assert all(row.replace("\\|", "").count("|") == 5 for row in rows)
@@ -195,7 +197,7 @@ def test_every_row_of_the_reference_page_is_complete() -> None:
     )
 
 
-def test_the_reference_page_is_current() -> None:
+def test_reference_page_is_current() -> None:
     page = Path(__file__).parents[3] / "docs/reference/configuration.md"
     assert page.read_text() == configuration_page(), (
         "run: python -m paddock.config.reference > docs/reference/configuration.md"
@@ -215,7 +217,7 @@ def test_every_setting_has_a_description() -> None:
     check(Config)
 
 
-def test_a_part_can_be_loaded_despite_problems_elsewhere(here: Path) -> None:
+def test_section_can_be_loaded_despite_problems_in_others(config_directory: Path) -> None:
     """A client needs the data directory of the server, but not the server's secrets."""
     text = """
         data: mine
@@ -226,27 +228,27 @@ def test_a_part_can_be_loaded_despite_problems_elsewhere(here: Path) -> None:
         nonsense: 1
         nonsense: 2
     """
-    (here / "paddock.yaml").write_text(text)
+    (config_directory / "paddock.yaml").write_text(text)
     environ = {"PADDOCK_LLM__NONSENSE": "1", "PADDOCK_SERVER__HOST": "::1"}
-    part = load_config(environ=environ, cwd=here, only=["data", "server.host", "server.port"]).config
-    assert (part.data, part.server.host, part.server.port) == (here / "mine", "::1", 9100)
+    part = load_config(environ=environ, cwd=config_directory, only=["data", "server.host", "server.port"]).config
+    assert (part.data, part.server.host, part.server.port) == (config_directory / "mine", "::1", 9100)
     assert part.llm.providers == {}
-    assert any("the environment has no FAR_KEY" in line for line in problems(here, text))
+    assert any("the environment has no FAR_KEY" in line for line in problems(config_directory, text))
 
 
-def test_a_part_is_validated_as_strictly_as_the_whole(here: Path) -> None:
-    (here / "paddock.yaml").write_text("data: ${NOWHERE}\nllm: 5")
+def test_section_is_validated_as_strictly_as_whole_file(config_directory: Path) -> None:
+    (config_directory / "paddock.yaml").write_text("data: ${NOWHERE}\nllm: 5")
     with pytest.raises(ConfigError, match="data: the environment has no NOWHERE") as caught:
-        load_config(environ={}, cwd=here, only=["data"])
+        load_config(environ={}, cwd=config_directory, only=["data"])
     assert "llm" not in caught.value.message
-    (here / "paddock.yaml").write_text("data: [")
+    (config_directory / "paddock.yaml").write_text("data: [")
     with pytest.raises(ConfigError, match="not valid YAML"):
-        load_config(environ={}, cwd=here, only=["data"])
+        load_config(environ={}, cwd=config_directory, only=["data"])
 
 
-def test_devices_have_names_and_addresses(here: Path) -> None:
+def test_devices_have_names_and_addresses(config_directory: Path) -> None:
     text = "live:\n  devices: {pixel: '192.168.1.20:5555', lab-2: '[fe80::1]:5556', emulator: 'host.example:65535'}\n"
-    assert load_text(here, text).config.live.devices == {
+    assert load_text(config_directory, text).config.live.devices == {
         "pixel": "192.168.1.20:5555",
         "lab-2": "[fe80::1]:5556",
         "emulator": "host.example:65535",
@@ -254,7 +256,7 @@ def test_devices_have_names_and_addresses(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "address", "said"),
+    ("name", "address", "message"),
     [
         ("Pixel 7", "a:5555", "'Pixel 7' is not a valid device name; use lowercase letters"),
         ("-a", "a:5555", "'-a' is not a valid device name"),
@@ -267,9 +269,9 @@ def test_devices_have_names_and_addresses(here: Path) -> None:
         ("pixel", "a:\uff15\uff15", "is not an address"),
     ],
 )
-def test_invalid_devices_are_refused(here: Path, name: str, address: str, said: str) -> None:
-    (found,) = problems(here, f"live:\n  devices:\n    {name!r}: {address!r}\n")
-    assert "live.devices" in found and said in found
+def test_invalid_devices_are_refused(config_directory: Path, name: str, address: str, message: str) -> None:
+    (found,) = problems(config_directory, f"live:\n  devices:\n    {name!r}: {address!r}\n")
+    assert "live.devices" in found and message in found
 
 
 SECRET = """
@@ -284,9 +286,9 @@ server:
 """
 
 
-def test_unset_variables_are_allowed_for_clients(here: Path) -> None:
-    (here / "paddock.yaml").write_text(SECRET)
-    loaded = load_config(environ={}, cwd=here, need_variables=False)
+def test_unset_variables_are_allowed_for_clients(config_directory: Path) -> None:
+    (config_directory / "paddock.yaml").write_text(SECRET)
+    loaded = load_config(environ={}, cwd=config_directory, need_variables=False)
     assert loaded.config.server.port == 8420
     assert loaded.unset == {
         "llm.providers.fake.base_url": "paddock.yaml:6: llm.providers.fake.base_url: the environment has no FAKE_URL",
@@ -298,35 +300,35 @@ def test_unset_variables_are_allowed_for_clients(here: Path) -> None:
     assert shown["server.port"] == "unresolved: the environment has no PORT"
 
 
-def test_unset_variables_are_named_once_where_they_are_needed(here: Path) -> None:
-    assert problems(here, SECRET) == [
+def test_needed_unset_variables_are_reported_once(config_directory: Path) -> None:
+    assert problems(config_directory, SECRET) == [
         "paddock.yaml:6: llm.providers.fake.base_url: the environment has no FAKE_URL",
         "paddock.yaml:7: llm.providers.fake.key: the environment has no FAKE_KEY",
         "paddock.yaml:9: server.port: the environment has no PORT",
     ]
 
 
-def test_a_well_known_provider_may_get_its_key_from_the_servers_environment(here: Path) -> None:
+def test_known_provider_may_take_its_key_from_environment(config_directory: Path) -> None:
     text = "llm:\n  models: {acme-*: openai, gpt: {provider: openai, model: gpt-5}}\n"
     problem = "paddock.yaml:2: llm.providers.openai.key: the environment has no OPENAI_API_KEY"
-    (here / "paddock.yaml").write_text(text)
-    loaded = load_config(environ={}, cwd=here, need_variables=False)
+    (config_directory / "paddock.yaml").write_text(text)
+    loaded = load_config(environ={}, cwd=config_directory, need_variables=False)
     assert loaded.unset == {"llm.providers.openai.key": problem}
     assert loaded.config.llm.providers["openai"].kind == "openai"
     shown = {line.key: line.value for line in list_settings(loaded)}
     assert shown["llm.providers.openai.key"] == "unresolved: the environment has no OPENAI_API_KEY"
-    assert problems(here, text) == [problem]
-    assert load_config(environ={"OPENAI_API_KEY": "sk-1"}, cwd=here).unset == {}
+    assert problems(config_directory, text) == [problem]
+    assert load_config(environ={"OPENAI_API_KEY": "sk-1"}, cwd=config_directory).unset == {}
     for wrong in (text.replace("openai", "opena1"), text + "  environment: false\n"):
-        assert any("there is no provider" in line for line in problems(here, wrong))
+        assert any("there is no provider" in line for line in problems(config_directory, wrong))
 
 
-def test_other_problems_are_reported_beside_unset_variables(here: Path) -> None:
-    (here / "paddock.yaml").write_text(SECRET + "  host: 7\n")
+def test_other_problems_are_reported_beside_unset_variables(config_directory: Path) -> None:
+    (config_directory / "paddock.yaml").write_text(SECRET + "  host: 7\n")
     with pytest.raises(ConfigError, match=r"paddock.yaml:10: server.host"):
-        load_config(environ={}, cwd=here, need_variables=False)
+        load_config(environ={}, cwd=config_directory, need_variables=False)
 
 
-def test_an_unset_variable_that_something_else_overrides_is_not_needed(here: Path) -> None:
+def test_overridden_unset_variable_is_not_reported(config_directory: Path) -> None:
     text = "server:\n  port: ${PORT}\n"
-    assert load_text(here, text, {"PADDOCK_SERVER__PORT": "7"}).config.server.port == 7
+    assert load_text(config_directory, text, {"PADDOCK_SERVER__PORT": "7"}).config.server.port == 7

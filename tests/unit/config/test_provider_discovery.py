@@ -20,18 +20,18 @@ KEYS = {
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path
 
 
-def loaded(here: Path, environ: dict[str, str], text: str = "") -> LoadedConfig:
-    (here / "paddock.yaml").write_text(text)
-    return load_config(environ=environ, cwd=here)
+def loaded(config_directory: Path, environ: dict[str, str], text: str = "") -> LoadedConfig:
+    (config_directory / "paddock.yaml").write_text(text)
+    return load_config(environ=environ, cwd=config_directory)
 
 
-def test_each_key_adds_its_provider_and_model_patterns(here: Path) -> None:
-    llm = loaded(here, KEYS).config.llm
+def test_each_key_adds_its_provider_and_model_patterns(config_directory: Path) -> None:
+    llm = loaded(config_directory, KEYS).config.llm
     found = {name: (each.kind, each.key and each.key.get_secret_value()) for name, each in llm.providers.items()}
     assert found == {
         "anthropic": ("anthropic", "sk-ant-1"),
@@ -55,8 +55,8 @@ def test_each_key_adds_its_provider_and_model_patterns(here: Path) -> None:
     assert llm.discovered_providers["zhipu"] == "ZHIPUAI_API_KEY"
 
 
-def test_origins_are_shown_and_keys_are_masked(here: Path) -> None:
-    lines = list_settings(loaded(here, {**KEYS, "ANTHROPIC_BASE_URL": "https://near.example/"}))
+def test_origins_are_shown_and_keys_are_masked(config_directory: Path) -> None:
+    lines = list_settings(loaded(config_directory, {**KEYS, "ANTHROPIC_BASE_URL": "https://near.example/"}))
     shown = {line.key: (line.value, line.origin) for line in lines}
     assert shown["llm.providers.anthropic.key"] == ("********", "environment ANTHROPIC_API_KEY")
     assert shown["llm.providers.anthropic.kind"] == ("anthropic", "environment ANTHROPIC_API_KEY")
@@ -65,8 +65,8 @@ def test_origins_are_shown_and_keys_are_masked(here: Path) -> None:
     assert not [line for line in lines if any(key in str(line) for key in KEYS.values() if len(key) > 3)]
 
 
-def test_alternative_and_empty_key_variables(here: Path) -> None:
-    llm = loaded(here, {"GEMINI_API_KEY": " ", "GOOGLE_API_KEY": "AIza\n", "OPENAI_API_KEY": ""}).config.llm
+def test_alternative_key_variables_are_read_and_empty_ones_ignored(config_directory: Path) -> None:
+    llm = loaded(config_directory, {"GEMINI_API_KEY": " ", "GOOGLE_API_KEY": "AIza\n", "OPENAI_API_KEY": ""}).config.llm
     assert llm.discovered_providers == {"google": "GOOGLE_API_KEY"}
     key = llm.providers["google"].key
     assert key is not None and key.get_secret_value() == "AIza"
@@ -83,49 +83,51 @@ def test_alternative_and_empty_key_variables(here: Path) -> None:
     ],
 )
 def test_no_discovery_with_configured_providers_or_when_disabled(
-    here: Path, text: str, environ: dict[str, str]
+    config_directory: Path, text: str, environ: dict[str, str]
 ) -> None:
-    llm = loaded(here, environ, text).config.llm
+    llm = loaded(config_directory, environ, text).config.llm
     assert llm.discovered_providers == {} and set(llm.providers) <= {"mine"} and set(llm.models) <= {"m"}
 
 
-def test_configured_models_replace_discovered_ones(here: Path) -> None:
-    llm = loaded(here, KEYS, "llm: {models: {fast: openai/gpt-5-mini}}\n").config.llm
+def test_configured_models_replace_discovered_ones(config_directory: Path) -> None:
+    llm = loaded(config_directory, KEYS, "llm: {models: {fast: openai/gpt-5-mini}}\n").config.llm
     assert list(llm.models) == ["fast"] and "anthropic" in llm.providers
     unset = r"paddock\.yaml:1: llm\.providers\.openai\.key: the environment has no OPENAI_API_KEY"
     with pytest.raises(ConfigError, match=unset):
-        loaded(here, {}, "llm: {models: {fast: openai/gpt-5-mini}}\n")
+        loaded(config_directory, {}, "llm: {models: {fast: openai/gpt-5-mini}}\n")
     with pytest.raises(ConfigError, match="there is no provider 'unknown'; known are: anthropic"):
-        loaded(here, KEYS, "llm: {models: {fast: unknown/gpt-5-mini}}\n")
+        loaded(config_directory, KEYS, "llm: {models: {fast: unknown/gpt-5-mini}}\n")
 
 
-def test_errors_name_the_variable(here: Path) -> None:
+def test_errors_name_the_variable(config_directory: Path) -> None:
     with pytest.raises(ConfigError, match=r"environment OPENAI_BASE_URL: llm\.providers\.openai\.base_url: 'nonsense'"):
-        loaded(here, {**KEYS, "OPENAI_BASE_URL": "nonsense"})
+        loaded(config_directory, {**KEYS, "OPENAI_BASE_URL": "nonsense"})
     with pytest.raises(ConfigError, match=r"paddock\.yaml:1: llm\.environment"):
-        loaded(here, KEYS, "llm: {environment: perhaps}\n")
+        loaded(config_directory, KEYS, "llm: {environment: perhaps}\n")
     # Commands that need no models do not fail because of invalid providers.
     assert (
         load_config(
-            environ={**KEYS, "OPENAI_BASE_URL": "nonsense"}, cwd=here, only=["server.port"]
+            environ={**KEYS, "OPENAI_BASE_URL": "nonsense"}, cwd=config_directory, only=["server.port"]
         ).config.llm.discovered_providers
         == {}
     )
 
 
-def test_other_servers_may_have_models_of_any_name(here: Path) -> None:
+def test_compatible_servers_may_have_models_of_any_name(config_directory: Path) -> None:
     keys = {"OPENAI_API_KEY": "sk-2", "ANTHROPIC_API_KEY": "sk-ant-1"}
-    llm = loaded(here, {**keys, "OPENAI_BASE_URL": "http://gpu.example/v1"}).config.llm
+    llm = loaded(config_directory, {**keys, "OPENAI_BASE_URL": "http://gpu.example/v1"}).config.llm
     patterns = {name: (model.provider, model.model) for name, model in llm.models.items()}
     assert patterns == {"claude-*": ("anthropic", "claude-*"), "*": ("openai", "*")}
     assert llm.providers["openai"].api == "chat"
 
     both = {**keys, "OPENAI_BASE_URL": "http://gpu.example/v1", "ANTHROPIC_BASE_URL": "http://gpu.example"}
-    assert set(loaded(here, both).config.llm.models) == {"claude-*", "*"}
+    assert set(loaded(config_directory, both).config.llm.models) == {"claude-*", "*"}
     alone = {"ANTHROPIC_API_KEY": "sk-ant-1", "ANTHROPIC_BASE_URL": "http://gpu.example"}
-    assert set(loaded(here, alone).config.llm.models) == {"*"}
+    assert set(loaded(config_directory, alone).config.llm.models) == {"*"}
 
 
-def test_another_url_of_the_same_provider_changes_nothing(here: Path) -> None:
-    llm = loaded(here, {"OPENAI_API_KEY": "sk-2", "OPENAI_BASE_URL": "https://eu.api.openai.com/v1"}).config.llm
+def test_other_url_of_same_provider_changes_nothing(config_directory: Path) -> None:
+    llm = loaded(
+        config_directory, {"OPENAI_API_KEY": "sk-2", "OPENAI_BASE_URL": "https://eu.api.openai.com/v1"}
+    ).config.llm
     assert llm.providers["openai"].api == "both" and set(llm.models) == {"gpt-*", "o1*", "o3*", "o4*"}

@@ -29,7 +29,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         yield opened
 
 
-async def test_events_are_numbered_in_their_stream_and_in_all(store: Store) -> None:
+async def test_events_are_numbered_per_stream_and_globally(store: Store) -> None:
     log = await EventLog.open(store)
     made = [await log.append(stream, KIND, {"a": [1]}, tenant="t") for stream in ("x", "y", "x", "x")]
     assert [event.number for event in made] == [1, 1, 2, 3]
@@ -40,7 +40,7 @@ async def test_events_are_numbered_in_their_stream_and_in_all(store: Store) -> N
     assert await log.read(tenant="other") == []
 
 
-async def test_a_tenant_sees_only_its_own(store: Store) -> None:
+async def test_tenant_reads_only_its_own_events(store: Store) -> None:
     log = await EventLog.open(store)
     await log.append("x", KIND, tenant="one")
     mine = await log.append("y", KIND, tenant="two")
@@ -52,7 +52,7 @@ async def test_a_tenant_sees_only_its_own(store: Store) -> None:
     assert await anext(follower) == later
 
 
-async def test_following_replays_and_goes_on_live(store: Store) -> None:
+async def test_follower_gets_past_and_then_live_events(store: Store) -> None:
     log = await EventLog.open(store)
     for _ in range(3):
         await log.append("x", KIND, tenant="t")
@@ -64,7 +64,7 @@ async def test_following_replays_and_goes_on_live(store: Store) -> None:
     assert (await asyncio.wait_for(waiting, 5)).number == 4
 
 
-async def test_a_cursor_ahead_of_the_stream_waits_for_it(store: Store) -> None:
+async def test_cursor_ahead_of_stream_waits_for_later_events(store: Store) -> None:
     log = await EventLog.open(store)
     waiting = asyncio.ensure_future(anext(log.follow("x", after=2)))
     for _ in range(4):
@@ -72,7 +72,7 @@ async def test_a_cursor_ahead_of_the_stream_waits_for_it(store: Store) -> None:
     assert (await asyncio.wait_for(waiting, 5)).number == 3
 
 
-async def test_closing_ends_followers_after_what_was_recorded(store: Store) -> None:
+async def test_close_ends_followers_after_recorded_events(store: Store) -> None:
     log = await EventLog.open(store)
 
     async def numbers() -> list[int]:
@@ -86,7 +86,7 @@ async def test_closing_ends_followers_after_what_was_recorded(store: Store) -> N
     assert await asyncio.wait_for(numbers(), 5) == [1, 2, 3, 4, 5]
 
 
-async def test_a_cancelled_append_is_either_seen_by_followers_or_not_recorded(store: Store) -> None:
+async def test_cancelled_append_is_published_or_not_recorded(store: Store) -> None:
     log = await EventLog.open(store)
     follower = log.follow()
     first = await log.append("x", KIND, tenant="t")
@@ -111,7 +111,7 @@ async def test_a_cancelled_append_is_either_seen_by_followers_or_not_recorded(st
     remember=st.sampled_from([1, 2, 5, 1000]),
     writers=st.integers(1, 8),
 )
-async def test_followers_miss_nothing_and_repeat_nothing(
+async def test_followers_get_each_event_exactly_once(
     before: int, appends: list[str], cursors: list[tuple[str | None, int, int]], remember: int, writers: int
 ) -> None:
     with TemporaryDirectory() as directory:
@@ -145,7 +145,7 @@ async def test_followers_miss_nothing_and_repeat_nothing(
                 assert numbers == list(range(1, len(numbers) + 1))
 
 
-async def test_a_slow_follower_costs_no_memory_and_still_gets_all(store: Store) -> None:
+async def test_slow_follower_gets_all_events_without_memory_growth(store: Store) -> None:
     log = await EventLog.open(store, window_size=4)
     follower = log.follow("x")
     await log.append("x", KIND, tenant="t")
@@ -164,7 +164,7 @@ async def test_signals_without_followers_are_dropped() -> None:
     assert len(window._signals) == 0
 
 
-async def test_erased_stream_keeps_only_its_last_event_for_followers_too(store: Store) -> None:
+async def test_erased_stream_keeps_only_its_last_event(store: Store) -> None:
     log = await EventLog.open(store)
     for stream in ("s/1", "s/2", "s/1"):
         await log.append(stream, EventType.SANDBOX_CREATED, {"secret": stream}, tenant="t")
@@ -184,7 +184,7 @@ async def test_erased_stream_keeps_only_its_last_event_for_followers_too(store: 
     assert held == left
 
 
-async def test_pruning_keeps_numbers_going(store: Store) -> None:
+async def test_event_numbers_continue_after_pruning(store: Store) -> None:
     log = await EventLog.open(store)
     for _ in range(3):
         await log.append("alive", KIND, tenant="t")
@@ -197,7 +197,7 @@ async def test_pruning_keeps_numbers_going(store: Store) -> None:
     assert (await log.append("alive", KIND, tenant="t")).number == 4
 
 
-async def test_following_after_everything_was_pruned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_follower_starts_after_all_events_were_pruned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     log = await EventLog.open(store)
     await log.append("dead", EventType.SANDBOX_ENDED, tenant="t")
     reopened = await EventLog.open(store)

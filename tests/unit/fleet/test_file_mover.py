@@ -14,7 +14,7 @@ from paddock.fleet.file_mover import FileTransfer
 pytestmark = pytest.mark.anyio
 
 
-def passing(limit: int = 1000, stall: float = 5, longest: float = 5) -> FileTransfer:
+def make_transfer(limit: int = 1000, stall: float = 5, longest: float = 5) -> FileTransfer:
     return FileTransfer(limit, lambda count, total: None, stall, longest)
 
 
@@ -33,23 +33,23 @@ async def read_all(pieces: AsyncIterator[bytes]) -> None:
 
 
 async def test_transferred_bytes_are_counted_and_hashed() -> None:
-    way = passing()
-    await way.copy_stream(stream(b"ab", b"c"), read_all)
-    assert (way.size, way.digest()) == (3, hashlib.sha256(b"abc").hexdigest())
+    transfer = make_transfer()
+    await transfer.copy_stream(stream(b"ab", b"c"), read_all)
+    assert (transfer.size, transfer.digest()) == (3, hashlib.sha256(b"abc").hexdigest())
 
 
-async def test_destination_that_did_not_read_all_data_fails_the_move() -> None:
+async def test_move_fails_if_destination_did_not_read_all_data() -> None:
     closed: list[bool] = []
 
     async def lie(pieces: AsyncIterator[bytes]) -> None:
         await anext(pieces)
 
     with pytest.raises(SandboxGone, match="without reading all data"):
-        await passing().copy_stream(stream(b"a", b"b", b"c", b"d", b"e", closed=closed), lie)
+        await make_transfer().copy_stream(stream(b"a", b"b", b"c", b"d", b"e", closed=closed), lie)
     assert closed == [True], "the source is let go of"
 
 
-async def test_error_of_the_source_is_raised_rather_than_the_destinations() -> None:
+async def test_source_error_takes_precedence_over_destination_error() -> None:
     async def breaking() -> AsyncGenerator[bytes, None]:
         yield b"a"
         raise SandboxGone("the source broke off")
@@ -61,19 +61,19 @@ async def test_error_of_the_source_is_raised_rather_than_the_destinations() -> N
             raise SandboxGone("the destination does not answer") from None
 
     with pytest.raises(SandboxGone, match="source broke off"):
-        await passing().copy_stream(breaking(), take)
+        await make_transfer().copy_stream(breaking(), take)
 
 
 async def test_move_stops_at_the_size_limit() -> None:
-    handed = bytearray()
+    received = bytearray()
 
     async def take(pieces: AsyncIterator[bytes]) -> None:
         async for piece in pieces:
-            handed.extend(piece)
+            received.extend(piece)
 
     with pytest.raises(TooLarge):
-        await passing(limit=5).copy_stream(stream(b"abc", b"def", b"ghi"), take)
-    assert bytes(handed) == b"abc"
+        await make_transfer(limit=5).copy_stream(stream(b"abc", b"def", b"ghi"), take)
+    assert bytes(received) == b"abc"
 
 
 async def test_silent_source_times_out() -> None:
@@ -82,7 +82,7 @@ async def test_silent_source_times_out() -> None:
         yield b""
 
     with pytest.raises(SandboxTimeout):
-        await passing(stall=0.05).copy_stream(silent(), read_all)
+        await make_transfer(stall=0.05).copy_stream(silent(), read_all)
 
 
 async def test_trickling_source_times_out() -> None:
@@ -92,4 +92,4 @@ async def test_trickling_source_times_out() -> None:
             yield b"x"
 
     with pytest.raises(SandboxTimeout):
-        await passing(limit=10**9, longest=0.1).copy_stream(trickling(), read_all)
+        await make_transfer(limit=10**9, longest=0.1).copy_stream(trickling(), read_all)

@@ -35,7 +35,7 @@ def test_error_for_an_unknown_kind_lists_the_known_ones() -> None:
         load().get("window")
 
 
-def test_settings_give_a_kind_another_image_and_keep_the_rest() -> None:
+def test_settings_replace_only_the_image_of_a_kind() -> None:
     changed = load(kinds={"linux": {"image": "ours", "limits": {"pids": 77}}}).get("linux")
     brought = load().get("linux")
     assert (changed.image, changed.limits.pids) == ("ours", 77)
@@ -59,20 +59,20 @@ def test_invalid_kind_settings_are_rejected(kinds: dict[str, Any], problem: str)
         load(kinds=kinds)
 
 
-def test_a_kinds_limits_stand_above_the_defaults_and_below_the_bounds() -> None:
+def test_kind_limits_override_defaults_up_to_max_limits() -> None:
     kinds = load(sandboxes={"limits": {"memory": "1Gi"}, "max_limits": {"memory": "2Gi"}})
     assert kinds.default_limits(None).memory == 2**30
     assert kinds.default_limits(kinds.get("browser")).memory == 2 * 2**30
     assert kinds.default_limits(kinds.get("browser")).cpu == 2
 
 
-def test_an_image_made_for_one_kind_with_a_screen_says_the_kind() -> None:
+def test_image_of_one_screen_kind_implies_the_kind() -> None:
     kinds = load(kinds={"other": {"image": "browser", "screen": True}})
     assert (found := kinds.kind_of_image("desktop")) is not None and found.name == "linux"
     assert kinds.kind_of_image("browser") is None, "two kinds share it"
     assert kinds.kind_of_image("code") is None
 
 
-def test_a_pool_of_the_configuration_needs_an_image_or_a_kind() -> None:
+def test_configured_pool_needs_image_or_kind() -> None:
     with pytest.raises(ValueError, match="needs an image or a kind"):
         Config.model_validate({"pools": [{"name": "p"}]})

@@ -23,36 +23,36 @@ SANDBOX = Sandbox(
 
 
 class RecordingHook:
-    """Records its calls, and fails at one of them if told to."""
+    """Records its calls, and fails at one of them if configured to."""
 
     def __init__(self, name: str, port: int, fails: str | None = None) -> None:
         self.uplink_services = (UplinkService(name=name, port=port),)
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self._name, self._fails = name, fails
 
-    def _note(self, what: str) -> None:
-        self.told.append(what)
-        if what == self._fails:
+    def _record_call(self, call_name: str) -> None:
+        self.calls.append(call_name)
+        if call_name == self._fails:
             raise Unavailable(f"{self._name} cannot")
 
     def check_request(self, request: SandboxRequest) -> None:
-        self._note("check")
+        self._record_call("check")
 
     async def environment(self, sandbox: Sandbox) -> Mapping[str, str]:
-        self._note("prepare")
+        self._record_call("prepare")
         return {"BY": self._name, self._name.upper(): "yes"}
 
     async def on_started(self, sandbox: Sandbox, uplinks: Path) -> None:
-        self._note(f"started {sandbox.id}")
+        self._record_call(f"started {sandbox.id}")
 
     async def on_renewed(self, sandbox: Sandbox) -> None:
-        self._note("renewed")
+        self._record_call("renewed")
 
     async def on_ended(self, sandbox_id: str) -> None:
-        self._note(f"ended {sandbox_id}")
+        self._record_call(f"ended {sandbox_id}")
 
     async def tracked_sandboxes(self) -> Collection[str]:
-        self._note("attended")
+        self._record_call("tracked")
         return [f"of {self._name}", "of both"]
 
 
@@ -71,14 +71,14 @@ async def test_all_hooks_are_called_and_provide_variables(backend: LocalBackend)
     await hooks.on_renewed(SANDBOX)
     await hooks.on_ended("sb-1")
     assert await hooks.tracked_sandboxes() == {"of one", "of other", "of both"}
-    assert one.told == other.told == ["check", "prepare", "started sb-1", "renewed", "ended sb-1", "attended"]
+    assert one.calls == other.calls == ["check", "prepare", "started sb-1", "renewed", "ended sb-1", "tracked"]
 
 
-@pytest.mark.parametrize("what", ["started sb-1", "renewed", "ended sb-1"])
-async def test_error_of_one_hook_is_raised_after_all_were_called(backend: LocalBackend, what: str) -> None:
+@pytest.mark.parametrize("call_name", ["started sb-1", "renewed", "ended sb-1"])
+async def test_error_of_one_hook_is_raised_after_all_were_called(backend: LocalBackend, call_name: str) -> None:
     failing, failing_too, fine = (
-        RecordingHook("one", 1001, what),
-        RecordingHook("two", 1002, what),
+        RecordingHook("one", 1001, call_name),
+        RecordingHook("two", 1002, call_name),
         RecordingHook("fine", 1003),
     )
     hooks = LifecycleHooks([failing, failing_too, fine], backend)
@@ -88,8 +88,8 @@ async def test_error_of_one_hook_is_raised_after_all_were_called(backend: LocalB
         "ended sb-1": lambda: hooks.on_ended("sb-1"),
     }
     with pytest.raises(Unavailable, match="one cannot"):
-        await calls[what]()
-    assert failing_too.told == fine.told == [what]
+        await calls[call_name]()
+    assert failing_too.calls == fine.calls == [call_name]
 
 
 async def test_without_hooks_nothing_is_tracked(backend: LocalBackend) -> None:

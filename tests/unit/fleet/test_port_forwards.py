@@ -86,7 +86,7 @@ async def test_unused_endpoint_is_closed_for_a_new_one() -> None:
         assert await echoed(daemons) == b"hello\n"
 
 
-async def test_unused_endpoints_of_other_tenants_make_room_when_ports_run_out() -> None:
+async def test_unused_endpoint_of_other_tenant_is_closed_without_free_ports() -> None:
     async with daemon() as address, opened(PortForwards(range(31_900, 31_902), unused=0)) as forwards:
         daemons = await forwards.open("a", "one", EXECD_PORT, address)
         unused = await forwards.open("a", "one", 1, address)
@@ -97,7 +97,7 @@ async def test_unused_endpoints_of_other_tenants_make_room_when_ports_run_out() 
             await forwards.open("b", "other", 1, address)
 
 
-async def test_endpoint_asked_for_again_is_not_closed_for_a_new_one() -> None:
+async def test_requested_again_endpoint_is_not_closed_for_new_one() -> None:
     async with daemon() as address, opened(PortForwards(PORTS, per_sandbox=2, unused=0.2)) as forwards:
         first, _ = [await forwards.open("a", "one", port, address) for port in (1, 2)]
         await asyncio.sleep(0.3)
@@ -146,7 +146,7 @@ async def answered(port: int, line: bytes) -> tuple[asyncio.StreamReader, asynci
     return reader, writer
 
 
-async def test_connections_without_the_token_never_keep_out_those_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_without_token_do_not_block_authenticated_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 8)
     monkeypatch.setattr(module, "MAX_WITHOUT_TOKEN", 4)
     async with daemon() as address, opened(PortForwards(PORTS)) as forwards:
@@ -198,7 +198,7 @@ async def no_request(*_: object) -> None:
     """The daemon of these tests does not know CONNECT."""
 
 
-async def test_file_descriptors_are_kept_for_other_uses() -> None:
+async def test_file_descriptors_are_reserved_for_other_uses() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     bound = (max(map(int, os.listdir("/proc/self/fd"))) + 40) * 4 // 3
     async with daemon() as address, opened(PortForwards(PORTS)) as forwards:

@@ -26,7 +26,7 @@ def test_newest_lines_are_kept() -> None:
     assert [line.event for line in ring.read(after=3, limit=1)] == ["line 4"]
 
 
-def test_lines_are_found_by_words_and_level() -> None:
+def test_lines_are_filtered_by_words_and_level() -> None:
     ring = LogBuffer()
     put(ring, "a Sandbox ended", sandbox="sb-1")
     put(ring, "a sandbox ended", "error", sandbox="sb-2")
@@ -56,12 +56,12 @@ def _drop(*_: Any) -> Any:
 async def test_followers_get_lines_from_any_thread_until_close() -> None:
     ring = LogBuffer()
     put(ring, "before")
-    heard: list[str] = []
+    received: list[str] = []
 
     async def follow() -> None:
         async for line in ring.follow(words="e"):
-            heard.append(line.event)
-            if len(heard) == 2:
+            received.append(line.event)
+            if len(received) == 2:
                 ring.close()
 
     following = asyncio.create_task(follow())
@@ -71,4 +71,4 @@ async def test_followers_get_lines_from_any_thread_until_close() -> None:
     thread.join()
     async with asyncio.timeout(5):
         await following
-    assert heard == ["before", "elsewhere"]
+    assert received == ["before", "elsewhere"]

@@ -22,7 +22,7 @@ except ValueError:
 
 
 @pytest.mark.parametrize("shape", ["console", "json"])
-def test_an_exception_is_shown_without_the_variables_around_it(shape: str) -> None:
+def test_logged_exception_has_no_local_variables(shape: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(format=shape)], capture_output=True, text=True, timeout=60, check=True
     )

@@ -133,7 +133,9 @@ def event_to_json(event: EventRecord) -> str:
     except PydanticSerializationError:
         # Models may write lone surrogates, which UTF-8 cannot encode but a JSON escape can.
         return json.dumps(
-            event.model_dump(mode="python", exclude=_HIDDEN_FIELDS), default=json_default, separators=(",", ":")
+            event.model_dump(mode="python", exclude=_HIDDEN_FIELDS),
+            default=json_default,
+            separators=(",", ":"),
         )
 
 

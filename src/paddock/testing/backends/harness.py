@@ -54,7 +54,7 @@ class StartedSandbox:
 class BackendHarness:
     """Backend under test; its sandboxes and snapshots are removed after the check."""
 
-    create_sandbox_backend: BackendFactory
+    make_backend: BackendFactory
     image: Image
     backend: SandboxBackend = field(init=False)
     prefix: str = field(default_factory=lambda: f"check-{secrets.token_hex(3)}")
@@ -67,7 +67,7 @@ class BackendHarness:
 
     def another_backend(self) -> SandboxBackend:
         """Create another backend on the same data, as after a server restart."""
-        made = self.create_sandbox_backend()
+        made = self.make_backend()
         self._backends.append(made)
         return made
 
@@ -120,11 +120,11 @@ async def wait_until_true(condition: Callable[[], Awaitable[T]], timeout: float 
 
 
 def conformance_check(body: Callable[[Any, BackendHarness], Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Turn a check into a test function with the fixtures `create_sandbox_backend` and `image`."""
+    """Turn a check into a test function with the fixtures `make_backend` and `image`."""
 
-    def test(self: object, create_sandbox_backend: BackendFactory, image: Image) -> None:
+    def test(self: object, make_backend: BackendFactory, image: Image) -> None:
         async def run_check() -> None:
-            harness = BackendHarness(create_sandbox_backend, image)
+            harness = BackendHarness(make_backend, image)
             try:
                 async with asyncio.timeout(CHECK_TIMEOUT):
                     await body(self, harness)

@@ -25,12 +25,12 @@ class PauseAndSnapshotChecks(ConformanceChecks):
     # Pausing
 
     @conformance_check
-    async def test_a_paused_sandbox_really_stands_still(self, bench: BackendHarness) -> None:
+    async def test_paused_sandbox_runs_no_processes(self, harness: BackendHarness) -> None:
         """Paused processes stop and continue after `resume`. Both calls are idempotent."""
-        bench.needs(BackendFeature.PAUSE)
-        bench.needs(BackendFeature.MOUNTS)
+        harness.needs(BackendFeature.PAUSE)
+        harness.needs(BackendFeature.MOUNTS)
         with TemporaryDirectory() as directory:
-            sandbox = await bench.start(mounts=(Mount(source=Path(directory), target="/mnt/out"),))
+            sandbox = await harness.start(mounts=(Mount(source=Path(directory), target="/mnt/out"),))
             await sandbox.inside.start("cd /mnt/out; i=0; while :; do i=$((i+1)); echo $i > n; mv n count; done")
             counter = Path(directory, "count")
 
@@ -41,126 +41,126 @@ class PauseAndSnapshotChecks(ConformanceChecks):
                     return 0
 
             await wait_until_true(count)
-            await bench.backend.pause(sandbox.record)
-            await bench.backend.pause(sandbox.record)
-            assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.PAUSED
+            await harness.backend.pause(sandbox.record)
+            await harness.backend.pause(sandbox.record)
+            assert (await harness.backend.status(sandbox.record)).health is SandboxHealth.PAUSED
             seen = await count()
             await asyncio.sleep(0.3)  # There is no condition to wait for: nothing must happen.
             assert await count() == seen
-            await bench.backend.resume(sandbox.record)
-            await bench.backend.resume(sandbox.record)
-            assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.RUNNING
+            await harness.backend.resume(sandbox.record)
+            await harness.backend.resume(sandbox.record)
+            assert (await harness.backend.status(sandbox.record)).health is SandboxHealth.RUNNING
 
             async def advanced() -> bool:
                 return await count() > seen
 
             await wait_until_true(advanced)
-            await bench.backend.remove(sandbox.id)
+            await harness.backend.remove(sandbox.id)
 
     @conformance_check
-    async def test_a_paused_sandbox_can_be_removed(self, bench: BackendHarness) -> None:
+    async def test_paused_sandbox_can_be_removed(self, harness: BackendHarness) -> None:
         """A paused sandbox can be removed."""
-        bench.needs(BackendFeature.PAUSE)
-        sandbox = await bench.start()
-        await bench.backend.pause(sandbox.record)
-        await asyncio.wait_for(bench.backend.remove(sandbox.id), SHORT_TIMEOUT)
-        assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.GONE
+        harness.needs(BackendFeature.PAUSE)
+        sandbox = await harness.start()
+        await harness.backend.pause(sandbox.record)
+        await asyncio.wait_for(harness.backend.remove(sandbox.id), SHORT_TIMEOUT)
+        assert (await harness.backend.status(sandbox.record)).health is SandboxHealth.GONE
 
     # Snapshots
 
     @conformance_check
-    async def test_a_snapshot_keeps_what_was_written_and_what_was_deleted(self, bench: BackendHarness) -> None:
+    async def test_snapshot_keeps_written_and_deleted_files(self, harness: BackendHarness) -> None:
         """A sandbox from a snapshot has new files, no deleted ones, and the same ownership."""
-        bench.needs(BackendFeature.SNAPSHOT)
-        await self.image_has(bench, "/etc/hosts")
-        sandbox = await bench.start()
+        harness.needs(BackendFeature.SNAPSHOT)
+        await self.image_has(harness, "/etc/hosts")
+        sandbox = await harness.start()
         await sandbox.text(
             "mkdir -p $HOME/d /workspace/w && echo new > $HOME/d/new && echo work > /workspace/w/file && "
             "ln -s /etc/hosts $HOME/link && chmod 600 $HOME/d/new && echo gone > $HOME/gone && rm $HOME/gone && "
             "rm -rf $HOME/.[a-z]*"
         )
         listing = await sandbox.text("cd $HOME && ls -A")
-        snapshot_id = bench.new_snapshot_id()
-        await bench.backend.snapshot(sandbox.record, snapshot_id)
-        assert snapshot_id in await bench.backend.snapshots()
+        snapshot_id = harness.new_snapshot_id()
+        await harness.backend.snapshot(sandbox.record, snapshot_id)
+        assert snapshot_id in await harness.backend.snapshots()
         await sandbox.text("echo later > $HOME/later; echo changed > $HOME/d/new")
-        copy = await bench.start(snapshot=snapshot_id)
+        copy = await harness.start(snapshot=snapshot_id)
         assert await copy.text("cd $HOME && ls -A") == listing
         assert await copy.text("cat $HOME/d/new /workspace/w/file; readlink $HOME/link") == "new\nwork\n/etc/hosts"
         shown = await copy.text("stat -c '%U %a' $HOME/d/new; find $HOME /workspace ! -user $(id -u)")
-        assert shown == f"{bench.image.user.name} 600"
+        assert shown == f"{harness.image.user.name} 600"
         await copy.text("echo more >> $HOME/d/new && rm /workspace/w/file")
         assert await sandbox.text("cat /workspace/w/file") == "work", "the copy changed the sandbox it came from"
 
     @conformance_check
-    async def test_a_sandbox_goes_on_after_its_snapshot(self, bench: BackendHarness) -> None:
+    async def test_sandbox_continues_after_its_snapshot(self, harness: BackendHarness) -> None:
         """A sandbox is frozen only during the copy, and stays paused if it was."""
-        bench.needs(BackendFeature.SNAPSHOT)
-        sandbox = await bench.start()
-        await bench.backend.snapshot(sandbox.record, bench.new_snapshot_id())
+        harness.needs(BackendFeature.SNAPSHOT)
+        sandbox = await harness.start()
+        await harness.backend.snapshot(sandbox.record, harness.new_snapshot_id())
         assert await sandbox.text("echo on") == "on"
-        if BackendFeature.PAUSE in bench.backend.features:
-            await bench.backend.pause(sandbox.record)
-            await bench.backend.snapshot(sandbox.record, bench.new_snapshot_id())
-            assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.PAUSED
+        if BackendFeature.PAUSE in harness.backend.features:
+            await harness.backend.pause(sandbox.record)
+            await harness.backend.snapshot(sandbox.record, harness.new_snapshot_id())
+            assert (await harness.backend.status(sandbox.record)).health is SandboxHealth.PAUSED
 
     @conformance_check
-    async def test_a_snapshot_outlives_its_sandbox(self, bench: BackendHarness) -> None:
+    async def test_snapshot_outlives_its_sandbox(self, harness: BackendHarness) -> None:
         """Several sandboxes can start from one snapshot."""
-        bench.needs(BackendFeature.SNAPSHOT)
-        sandbox = await bench.start()
+        harness.needs(BackendFeature.SNAPSHOT)
+        sandbox = await harness.start()
         await sandbox.text("echo kept > /workspace/kept")
-        snapshot_id = bench.new_snapshot_id()
-        await bench.backend.snapshot(sandbox.record, snapshot_id)
-        await bench.backend.remove(sandbox.id)
-        for copy in await asyncio.gather(bench.start(snapshot=snapshot_id), bench.start(snapshot=snapshot_id)):
+        snapshot_id = harness.new_snapshot_id()
+        await harness.backend.snapshot(sandbox.record, snapshot_id)
+        await harness.backend.remove(sandbox.id)
+        for copy in await asyncio.gather(harness.start(snapshot=snapshot_id), harness.start(snapshot=snapshot_id)):
             assert await copy.text("cat /workspace/kept") == "kept"
 
     @conformance_check
-    async def test_a_deleted_snapshot_is_gone(self, bench: BackendHarness) -> None:
+    async def test_deleted_snapshot_cannot_be_started(self, harness: BackendHarness) -> None:
         """Deletion is idempotent; starting from a deleted snapshot fails and leaves nothing."""
-        bench.needs(BackendFeature.SNAPSHOT)
-        sandbox = await bench.start()
-        snapshot_id = bench.new_snapshot_id()
-        await bench.backend.snapshot(sandbox.record, snapshot_id)
+        harness.needs(BackendFeature.SNAPSHOT)
+        sandbox = await harness.start()
+        snapshot_id = harness.new_snapshot_id()
+        await harness.backend.snapshot(sandbox.record, snapshot_id)
         for _ in range(2):
-            await bench.backend.delete_snapshot(snapshot_id)
-        assert snapshot_id not in await bench.backend.snapshots()
-        before = await bench.own_leftovers()
+            await harness.backend.delete_snapshot(snapshot_id)
+        assert snapshot_id not in await harness.backend.snapshots()
+        before = await harness.own_leftovers()
         try:
-            await bench.start(snapshot=snapshot_id)
+            await harness.start(snapshot=snapshot_id)
         except SnapshotNotFound:
-            assert await bench.own_leftovers() == before
+            assert await harness.own_leftovers() == before
             return
         raise AssertionError("a sandbox started from a snapshot that does not exist")
 
     @conformance_check
-    async def test_a_sandbox_that_is_gone_gives_no_snapshot(self, bench: BackendHarness) -> None:
+    async def test_snapshot_of_removed_sandbox_fails(self, harness: BackendHarness) -> None:
         """A snapshot of a removed sandbox raises `SandboxGone` and leaves nothing."""
-        bench.needs(BackendFeature.SNAPSHOT)
-        sandbox = await bench.start()
-        await bench.backend.remove(sandbox.id)
-        snapshot_id = bench.new_snapshot_id()
+        harness.needs(BackendFeature.SNAPSHOT)
+        sandbox = await harness.start()
+        await harness.backend.remove(sandbox.id)
+        snapshot_id = harness.new_snapshot_id()
         try:
-            await bench.backend.snapshot(sandbox.record, snapshot_id)
+            await harness.backend.snapshot(sandbox.record, snapshot_id)
         except SandboxGone:
-            assert snapshot_id not in await bench.backend.snapshots()
+            assert snapshot_id not in await harness.backend.snapshots()
             return
         raise AssertionError("a sandbox that is gone was kept")
 
     @conformance_check
-    async def test_a_cancelled_snapshot_does_not_exist(self, bench: BackendHarness) -> None:
+    async def test_cancelled_snapshot_is_absent_or_complete(self, harness: BackendHarness) -> None:
         """A cancelled snapshot is complete or absent; the sandbox continues."""
-        bench.needs(BackendFeature.SNAPSHOT)
-        sandbox = await bench.start()
+        harness.needs(BackendFeature.SNAPSHOT)
+        sandbox = await harness.start()
         await sandbox.text("for i in $(seq 300); do head -c 64k /dev/urandom > /workspace/$i; done")
         for delay in (0.0, 0.005, 0.05):
-            snapshot_id = bench.new_snapshot_id()
-            task = asyncio.create_task(bench.backend.snapshot(sandbox.record, snapshot_id))
+            snapshot_id = harness.new_snapshot_id()
+            task = asyncio.create_task(harness.backend.snapshot(sandbox.record, snapshot_id))
             await asyncio.sleep(delay)
             finished = task.done()
             task.cancel()
             await asyncio.wait([task])
             assert finished or task.cancelled()
-            assert finished or snapshot_id not in await bench.backend.snapshots()
+            assert finished or snapshot_id not in await harness.backend.snapshots()
         assert await sandbox.text("echo on") == "on"
