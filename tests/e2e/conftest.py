@@ -1,4 +1,4 @@
-"""A server for all tests, and sandboxes in it."""
+"""A server shared by all tests, and sandboxes in it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.cli_driver import Server
+from tests.e2e.cli_driver import PaddockCliServer
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("e2e") / "data")
-    server.up()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaddockCliServer]:
+    server = PaddockCliServer(tmp_path_factory.mktemp("e2e") / "data")
+    server.start_server()
     yield server
     server.run("sandbox", "rm", "--all", "--yes")
-    assert server.down() == 0
+    assert server.stop_server() == 0
 
 
 @pytest.fixture(scope="session")
-def sandbox(server: Server) -> str:
-    """A sandbox for tests that leave it as it was."""
-    return server.text("sandbox", "create", "--image", "host", "--name", "shared")
+def sandbox(server: PaddockCliServer) -> str:
+    """A shared sandbox for tests that do not change it."""
+    return server.output("sandbox", "create", "--image", "host", "--name", "shared")
 
 
 @pytest.fixture
-def own_sandbox(server: Server) -> Iterator[str]:
-    """A sandbox for one test alone."""
-    made = server.text("sandbox", "create", "--image", "host")
-    yield made
-    server.run("sandbox", "rm", made)
+def own_sandbox(server: PaddockCliServer) -> Iterator[str]:
+    """A sandbox for a single test."""
+    sandbox_id = server.output("sandbox", "create", "--image", "host")
+    yield sandbox_id
+    server.run("sandbox", "rm", sandbox_id)

@@ -1,4 +1,4 @@
-"""`paddock chat` and `paddock session`, as people and programs use them."""
+"""`paddock chat` and `paddock session` on terminals and in pipes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cli_driver import Server
+from tests.e2e.cli_driver import PaddockCliServer
 from tests.e2e.test_shell import TerminalWindow
 
 SCRIPTS: dict[str, Any] = {
@@ -37,7 +37,7 @@ SCRIPTS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaddockCliServer]:
     directory = tmp_path_factory.mktemp("chat")
     providers = {}
     for name, script in SCRIPTS.items():
@@ -48,52 +48,52 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data = directory / "data"
     data.mkdir(mode=0o700)
     (directory / "paddock.yaml").write_text(json.dumps({"llm": llm, "kinds": {"code": {"image": "host"}}}))
-    made = Server(data)
-    made.env["PADDOCK_CONFIG"] = str(directory / "paddock.yaml")
-    made.up()
-    yield made
-    for session in made.json("session", "list"):
-        made.run("session", "rm", session["id"])
-    assert made.down() == 0
+    server = PaddockCliServer(data)
+    server.env["PADDOCK_CONFIG"] = str(directory / "paddock.yaml")
+    server.start_server()
+    yield server
+    for session in server.json_output("session", "list"):
+        server.run("session", "rm", session["id"])
+    assert server.stop_server() == 0
 
 
-def one_answer(server: Server, model: str, *words: str) -> str:
-    """The id of a session in which one thing was said and answered."""
-    told = server.text("chat", "Go ahead.", "--model", model, "--json", *words)
-    return str(json.loads(told.splitlines()[0])["stream"]).removeprefix("session/")
+def create_answered_session(server: PaddockCliServer, model: str, *arguments: str) -> str:
+    """Create a session with one message and its reply, and return its id."""
+    output = server.output("chat", "Go ahead.", "--model", model, "--json", *arguments)
+    return str(json.loads(output.splitlines()[0])["stream"]).removeprefix("session/")
 
 
-def test_an_answer_in_a_pipe(server: Server) -> None:
-    done = server.run("chat", "--model", "plain", stdin=b"What is six times seven?")
-    assert (done.returncode, done.stdout.decode().strip()) == (0, "Six times seven is **42**.")
+def test_chat_in_a_pipe_prints_the_reply(server: PaddockCliServer) -> None:
+    result = server.run("chat", "--model", "plain", stdin=b"What is six times seven?")
+    assert (result.returncode, result.stdout.decode().strip()) == (0, "Six times seven is **42**.")
 
 
-def test_every_event_for_programs(server: Server) -> None:
-    done = server.run("chat", "Go ahead.", "--model", "plain", "--json")
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 0 and events[-1]["data"] == {"turn": 1, "state": "done"}
+def test_json_chat_prints_every_event(server: PaddockCliServer) -> None:
+    result = server.run("chat", "Go ahead.", "--model", "plain", "--json")
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.returncode == 0 and events[-1]["data"] == {"turn": 1, "state": "done"}
     numbers = [event["number"] for event in events]
     assert numbers == sorted(set(numbers))
 
 
-def test_in_a_pipe_nobody_decides(server: Server) -> None:
-    done = server.run("chat", "Go ahead.", "--model", "command")
-    assert done.returncode == 3
-    assert b"an approval is pending" in done.stderr and b"paddock chat --resume ses-" in done.stderr
+def test_chat_in_a_pipe_leaves_approval_pending(server: PaddockCliServer) -> None:
+    result = server.run("chat", "Go ahead.", "--model", "command")
+    assert result.returncode == 3
+    assert b"an approval is pending" in result.stderr and b"paddock chat --resume ses-" in result.stderr
 
 
-def test_nothing_is_asked_where_all_is_allowed(server: Server) -> None:
-    done = server.run("chat", "Go ahead.", "--model", "command", "--allow", "code")
-    assert done.returncode == 0 and b"6*7 is 42" in done.stdout
+def test_allowed_kind_needs_no_approval(server: PaddockCliServer) -> None:
+    result = server.run("chat", "Go ahead.", "--model", "command", "--allow", "code")
+    assert result.returncode == 0 and b"6*7 is 42" in result.stdout
 
 
-def test_a_turn_that_fails(server: Server) -> None:
-    done = server.run("chat", "Go ahead.", "--model", "broken")
-    assert done.returncode == 1 and b"I do not like this." in done.stderr
+def test_failed_turn_exits_with_its_reason(server: PaddockCliServer) -> None:
+    result = server.run("chat", "Go ahead.", "--model", "broken")
+    assert result.returncode == 1 and b"I do not like this." in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "message"),
     [
         (("chat", "Hello.", "--model", "no-such"), b"no-such"),
         (("chat", "Hello.", "--agent", "nobody"), b"langgraph"),
@@ -104,12 +104,14 @@ def test_a_turn_that_fails(server: Server) -> None:
         (("session", "show", "0000"), b"there is no session"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_a_line(server: Server, words: tuple[str, ...], told: bytes) -> None:
-    done = server.run(*words)
-    assert done.returncode in (1, 2) and told in done.stderr and b"Traceback" not in done.stderr
+def test_impossible_chat_requests_print_a_short_error(
+    server: PaddockCliServer, arguments: tuple[str, ...], message: bytes
+) -> None:
+    result = server.run(*arguments)
+    assert result.returncode in (1, 2) and message in result.stderr and b"Traceback" not in result.stderr
 
 
-def test_a_person_approves_and_goes_on(server: Server) -> None:
+def test_approved_call_runs_and_chat_continues(server: PaddockCliServer) -> None:
     window = TerminalWindow(server, "chat", "Go ahead.", "--model", "command")
     try:
         window.expect("The agent wants to use code_run_shell_command")
@@ -129,7 +131,7 @@ def test_a_person_approves_and_goes_on(server: Server) -> None:
         window.close()
 
 
-def test_a_person_says_no_and_why(server: Server) -> None:
+def test_rejection_reason_reaches_the_agent(server: PaddockCliServer) -> None:
     window = TerminalWindow(server, "chat", "Go ahead.", "--model", "command")
     try:
         window.expect("say no and why")
@@ -142,7 +144,7 @@ def test_a_person_says_no_and_why(server: Server) -> None:
         window.close()
 
 
-def test_a_person_answers_by_number(server: Server) -> None:
+def test_question_is_answered_by_number(server: PaddockCliServer) -> None:
     window = TerminalWindow(server, "chat", "Go ahead.", "--model", "question")
     try:
         window.expect("Which one")
@@ -155,7 +157,7 @@ def test_a_person_answers_by_number(server: Server) -> None:
         window.close()
 
 
-def test_ctrl_c_stops_the_turn_and_not_the_chat(server: Server) -> None:
+def test_ctrl_c_stops_turn_but_not_chat(server: PaddockCliServer) -> None:
     window = TerminalWindow(server, "chat", "Go ahead.", "--model", "slow")
     try:
         window.expect("on and on")
@@ -169,7 +171,7 @@ def test_ctrl_c_stops_the_turn_and_not_the_chat(server: Server) -> None:
         window.close()
 
 
-def test_ctrl_c_at_an_approval_stops_the_turn_and_not_the_chat(server: Server) -> None:
+def test_ctrl_c_at_approval_stops_turn_but_not_chat(server: PaddockCliServer) -> None:
     window = TerminalWindow(server, "chat", "Go ahead.", "--model", "command")
     try:
         window.expect("say no and why")
@@ -184,11 +186,11 @@ def test_ctrl_c_at_an_approval_stops_the_turn_and_not_the_chat(server: Server) -
         assert window.process.wait(60) == 0
     finally:
         window.close()
-    [approval] = server.json("session", "approvals", "last")
+    [approval] = server.json_output("session", "approvals", "last")
     assert approval["state"] == "withdrawn"
 
 
-def test_a_call_that_waited_for_somebody_is_named_when_they_come_back(server: Server) -> None:
+def test_resumed_chat_names_the_waiting_call(server: PaddockCliServer) -> None:
     assert server.run("chat", "Go ahead.", "--model", "command").returncode == 3
     window = TerminalWindow(server, "chat", "--resume", "last")
     try:
@@ -200,7 +202,7 @@ def test_a_call_that_waited_for_somebody_is_named_when_they_come_back(server: Se
         window.close()
 
 
-def test_what_is_typed_meanwhile_is_read(server: Server) -> None:
+def test_message_typed_during_a_turn_is_queued(server: PaddockCliServer) -> None:
     window = TerminalWindow(server, "chat", "Go ahead.", "--model", "slow")
     try:
         window.expect("on and on")
@@ -212,64 +214,64 @@ def test_what_is_typed_meanwhile_is_read(server: Server) -> None:
         window.close()
 
 
-def test_a_session_is_shown_renamed_forked_and_removed(server: Server) -> None:
-    session = one_answer(server, "plain")
-    assert session in server.text("session", "list")
-    shown = server.text("session", "show", session)
+def test_session_is_shown_renamed_forked_and_removed(server: PaddockCliServer) -> None:
+    session = create_answered_session(server, "plain")
+    assert session in server.output("session", "list")
+    shown = server.output("session", "show", session)
     assert "user: Go ahead." in shown and "assistant: Six times seven is **42**." in shown
-    server.text("session", "rename", session, "The quarterly report")
-    assert "The quarterly report" in server.text("session", "list")
-    fork = server.text("session", "fork", session.removeprefix("ses-")[:12])
-    assert "Six times seven" in server.text("session", "show", fork)
-    done = server.run("chat", "Once more.", "--resume", fork, "--model", "plain")
-    assert done.returncode == 0 and b"42" in done.stdout
-    server.text("session", "rm", session, fork)
-    assert session not in server.text("session", "list")
+    server.output("session", "rename", session, "The quarterly report")
+    assert "The quarterly report" in server.output("session", "list")
+    fork = server.output("session", "fork", session.removeprefix("ses-")[:12])
+    assert "Six times seven" in server.output("session", "show", fork)
+    result = server.run("chat", "Once more.", "--resume", fork, "--model", "plain")
+    assert result.returncode == 0 and b"42" in result.stdout
+    server.output("session", "rm", session, fork)
+    assert session not in server.output("session", "list")
 
 
-def test_the_last_session_need_not_be_named(server: Server, tmp_path: Path) -> None:
-    session = one_answer(server, "plain")
-    assert server.json("session", "show", "last")["id"] == session
-    assert server.json("session", "approvals", "last") == []
-    assert server.json("session", "rename", "last", "The latest")["title"] == "The latest"
-    server.text("session", "export", "last", "-o", str(tmp_path / "kept.paddock"))
-    fork = server.text("session", "fork", "last")
-    assert server.json("session", "rm", "last", "last") == [{"id": fork}]
-    assert session in server.text("session", "list")
+def test_last_refers_to_the_latest_session(server: PaddockCliServer, tmp_path: Path) -> None:
+    session = create_answered_session(server, "plain")
+    assert server.json_output("session", "show", "last")["id"] == session
+    assert server.json_output("session", "approvals", "last") == []
+    assert server.json_output("session", "rename", "last", "The latest")["title"] == "The latest"
+    server.output("session", "export", "last", "-o", str(tmp_path / "kept.paddock"))
+    fork = server.output("session", "fork", "last")
+    assert server.json_output("session", "rm", "last", "last") == [{"id": fork}]
+    assert session in server.output("session", "list")
 
 
-def test_words_are_found(server: Server) -> None:
-    session = one_answer(server, "plain")
-    found = server.json("session", "search", "times seven")
+def test_session_search_finds_words(server: PaddockCliServer) -> None:
+    session = create_answered_session(server, "plain")
+    found = server.json_output("session", "search", "times seven")
     assert session in [item["session"] for item in found]
-    assert session in server.text("session", "search", "times seven")
-    assert server.text("session", "search", "rhinoceros") == "No matches."
+    assert session in server.output("session", "search", "times seven")
+    assert server.output("session", "search", "rhinoceros") == "No matches."
 
 
-def test_a_session_goes_through_a_file(server: Server, tmp_path: Path) -> None:
-    session = one_answer(server, "command", "--allow", "code")
-    server.text("session", "export", session, "-o", str(tmp_path / "kept.paddock"))
-    copy = server.text("session", "import", str(tmp_path / "kept.paddock"))
-    assert copy != session and "6*7 is 42" in server.text("session", "show", copy)
+def test_session_is_exported_and_imported(server: PaddockCliServer, tmp_path: Path) -> None:
+    session = create_answered_session(server, "command", "--allow", "code")
+    server.output("session", "export", session, "-o", str(tmp_path / "kept.paddock"))
+    copy = server.output("session", "import", str(tmp_path / "kept.paddock"))
+    assert copy != session and "6*7 is 42" in server.output("session", "show", copy)
     (tmp_path / "broken.paddock").write_bytes((tmp_path / "kept.paddock").read_bytes()[:100])
     assert server.run("session", "import", str(tmp_path / "broken.paddock")).returncode == 1
 
 
-def test_who_decided_what(server: Server) -> None:
+def test_approvals_of_a_session_are_listed(server: PaddockCliServer) -> None:
     server.run("chat", "Go ahead.", "--model", "command", "--json")
-    session = server.json("session", "list")[0]["id"]
-    listed = server.text("session", "approvals", session)
+    session = server.json_output("session", "list")[0]["id"]
+    listed = server.output("session", "approvals", session)
     assert "pending" in listed and "code_run_shell_command" in listed
-    assert "pending approval: code_run_shell_command" in server.text("session", "show", session)
+    assert "pending approval: code_run_shell_command" in server.output("session", "show", session)
 
 
-def test_a_file_goes_along(server: Server, tmp_path: Path) -> None:
+def test_attached_file_is_sent_with_the_message(server: PaddockCliServer, tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("a,b\n1,2\n")
-    session = one_answer(server, "plain", "--attach", str(tmp_path / "data.csv"))
-    assert "data.csv" in server.text("session", "show", session)
+    session = create_answered_session(server, "plain", "--attach", str(tmp_path / "data.csv"))
+    assert "data.csv" in server.output("session", "show", session)
 
 
-def test_what_an_agent_says_does_not_steer_the_terminal(server: Server, tmp_path: Path) -> None:
+def test_control_characters_of_file_names_are_not_printed(server: PaddockCliServer, tmp_path: Path) -> None:
     (tmp_path / "evil\x1b]0;owned\x07.txt").write_text("x")
-    session = one_answer(server, "plain", "--attach", str(tmp_path / "evil\x1b]0;owned\x07.txt"))
-    assert "\x1b" not in server.text("session", "show", session)
+    session = create_answered_session(server, "plain", "--attach", str(tmp_path / "evil\x1b]0;owned\x07.txt"))
+    assert "\x1b" not in server.output("session", "show", session)

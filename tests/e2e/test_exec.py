@@ -1,4 +1,4 @@
-"""Commands run in a sandbox as if they ran here."""
+"""`paddock sandbox exec`: exit codes, streams, signals and reconnection."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli_driver import Server
+from tests.e2e.cli_driver import PaddockCliServer
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("arguments", "code"),
     [
         (["--", "true"], 0),
         (["--", "sh", "-c", "exit 7"], 7),
@@ -27,36 +27,38 @@ from tests.e2e.cli_driver import Server
         (["--cwd", "/no/such/place", "--", "true"], 125),
     ],
 )
-def test_the_exit_code_says_how_it_ended(server: Server, sandbox: str, words: list[str], code: int) -> None:
-    assert server.run("sandbox", "exec", sandbox, *words).returncode == code
+def test_exec_exit_code_is_the_command_outcome(
+    server: PaddockCliServer, sandbox: str, arguments: list[str], code: int
+) -> None:
+    assert server.run("sandbox", "exec", sandbox, *arguments).returncode == code
 
 
 @pytest.mark.parametrize("mode", [[], ["--attached"]])
-def test_both_streams_come_byte_for_byte(server: Server, sandbox: str, mode: list[str]) -> None:
+def test_stdout_and_stderr_arrive_byte_for_byte(server: PaddockCliServer, sandbox: str, mode: list[str]) -> None:
     script = r"printf '\000\377\n\r\t \342\202'; printf 'e\377' >&2; printf '\254'"
-    done = server.run("sandbox", "exec", sandbox, *mode, "-c", script)
-    assert done.stdout == b"\x00\xff\n\r\t \xe2\x82\xac"
-    assert done.stderr == b"e\xff"
+    result = server.run("sandbox", "exec", sandbox, *mode, "-c", script)
+    assert result.stdout == b"\x00\xff\n\r\t \xe2\x82\xac"
+    assert result.stderr == b"e\xff"
 
 
-def test_variables_and_directory_are_passed(server: Server, sandbox: str, tmp_path: Path) -> None:
+def test_variables_and_directory_are_passed(server: PaddockCliServer, sandbox: str, tmp_path: Path) -> None:
     (tmp_path / "vars").write_text("# ours\nA=from file\nB='quoted'\n")
-    words = ("--env-file", str(tmp_path / "vars"), "--env", "A=1=2", "--cwd", "/tmp")
-    done = server.run("sandbox", "exec", sandbox, *words, "-c", "echo $A $B $PWD")
-    assert done.stdout == b"1=2 quoted /tmp\n"
+    arguments = ("--env-file", str(tmp_path / "vars"), "--env", "A=1=2", "--cwd", "/tmp")
+    result = server.run("sandbox", "exec", sandbox, *arguments, "-c", "echo $A $B $PWD")
+    assert result.stdout == b"1=2 quoted /tmp\n"
 
 
 @pytest.mark.parametrize("size", [0, 5, 100_000, 5_000_000])
-def test_standard_input_of_any_size_arrives_exactly(server: Server, sandbox: str, size: int) -> None:
+def test_standard_input_of_any_size_arrives_exactly(server: PaddockCliServer, sandbox: str, size: int) -> None:
     content = os.urandom(size)
-    done = server.run("sandbox", "exec", sandbox, "--", "cat", stdin=content)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == content
-    assert done.stderr == b""
+    result = server.run("sandbox", "exec", sandbox, "--", "cat", stdin=content)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == content
+    assert result.stderr == b""
 
 
-def test_standard_input_streams(server: Server, sandbox: str) -> None:
-    """Typed input is answered before end of input."""
+def test_standard_input_streams(server: PaddockCliServer, sandbox: str) -> None:
+    """Input is processed before its end."""
     with server.start("sandbox", "exec", sandbox, "--", "cat", stdin=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
         for word in (b"one\n", b"two\n"):
@@ -67,7 +69,7 @@ def test_standard_input_streams(server: Server, sandbox: str) -> None:
         assert process.wait(60) == 0
 
 
-def test_a_command_that_does_not_read_all_input_ends_well(server: Server, sandbox: str) -> None:
+def test_command_with_unread_input_ends_normally(server: PaddockCliServer, sandbox: str) -> None:
     with server.start("sandbox", "exec", sandbox, "--", "head", "-c", "3", stdin=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(b"abcdef\n")
@@ -75,11 +77,13 @@ def test_a_command_that_does_not_read_all_input_ends_well(server: Server, sandbo
         assert process.stdout.read() == b"abc"
         assert process.wait(60) == 0
         process.stdin.close()
-    assert server.text("sandbox", "exec", sandbox, "-c", "ls -A /tmp | grep -c paddock-stdin || true") == "0"
+    assert server.output("sandbox", "exec", sandbox, "-c", "ls -A /tmp | grep -c paddock-stdin || true") == "0"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_is_passed_on_and_the_command_waited_for(server: Server, sandbox: str, number: signal.Signals) -> None:
+def test_signal_is_forwarded_and_command_awaited(
+    server: PaddockCliServer, sandbox: str, number: signal.Signals
+) -> None:
     name = number.name.removeprefix("SIG")
     script = f"trap 'echo bye; exit 9' {name}; echo ready; while :; do sleep 0.1; done"
     with server.start("sandbox", "exec", sandbox, "-c", script) as process:
@@ -90,8 +94,8 @@ def test_a_signal_is_passed_on_and_the_command_waited_for(server: Server, sandbo
         assert process.wait(60) == 9
 
 
-def test_a_second_signal_ends_the_command_and_a_third_leaves_it(server: Server, sandbox: str) -> None:
-    # Deaf to being asked, so that only leaving ends the wait within the two seconds of grace.
+def test_second_signal_ends_command_and_third_detaches(server: PaddockCliServer, sandbox: str) -> None:
+    # The command ignores SIGTERM, so that only detaching ends the wait within the grace period of two seconds.
     script = "trap 'echo passed' INT; trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done"
     with server.start("sandbox", "exec", sandbox, "-c", script) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -105,7 +109,7 @@ def test_a_second_signal_ends_the_command_and_a_third_leaves_it(server: Server, 
         assert b"the command is still running" in process.stderr.read()
 
 
-def test_a_reader_that_leaves_ends_the_command(server: Server, sandbox: str) -> None:
+def test_closed_output_ends_the_command(server: PaddockCliServer, sandbox: str) -> None:
     with server.start("sandbox", "exec", sandbox, "--", "yes", "paddock-test-yes") as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -115,8 +119,8 @@ def test_a_reader_that_leaves_ends_the_command(server: Server, sandbox: str) -> 
     assert server.run("sandbox", "exec", sandbox, "-c", gone).returncode == 0
 
 
-def test_detached_commands_are_followed_later(server: Server, sandbox: str) -> None:
-    command = server.text("sandbox", "exec", sandbox, "--detach", "-c", "echo one; sleep 0.3; echo two >&2; exit 3")
+def test_detached_commands_are_followed_later(server: PaddockCliServer, sandbox: str) -> None:
+    command = server.output("sandbox", "exec", sandbox, "--detach", "-c", "echo one; sleep 0.3; echo two >&2; exit 3")
     assert re.fullmatch(r"[0-9a-f]{32}", command)
     followed = server.run("sandbox", "logs", sandbox, "--command", command, "--follow")
     assert (followed.stdout, followed.stderr) == (b"one\n", b"two\nwarning: the command ended with exit code 3\n")
@@ -124,34 +128,34 @@ def test_detached_commands_are_followed_later(server: Server, sandbox: str) -> N
     assert (again.stdout, again.stderr) == (b"", b"two\nwarning: the command ended with exit code 3\n")
 
 
-def test_json_lines_tell_everything(server: Server, sandbox: str) -> None:
-    done = server.run("sandbox", "exec", sandbox, "--json", "-c", r"echo hi; printf '\377'; exit 3")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 3
+def test_exec_json_lines_contain_output_and_exit_code(server: PaddockCliServer, sandbox: str) -> None:
+    result = server.run("sandbox", "exec", sandbox, "--json", "-c", r"echo hi; printf '\377'; exit 3")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.returncode == 3
     assert lines[0]["type"] == "started"
     assert {"type": "stdout", "text": "hi\n"}.items() <= lines[1].items()
     assert lines[2]["data"] == "/w=="
     assert lines[-1] == {"type": "ended", "exitCode": 3}
 
 
-def test_errors_of_ours_are_json_too_and_have_their_own_code(server: Server) -> None:
-    done = server.run("sandbox", "exec", "sb-0000000000000000", "--json", "--", "true")
-    assert done.returncode == 125
-    assert json.loads(done.stderr)["error"]["code"] == "SANDBOX_NOT_FOUND"
+def test_paddock_errors_are_json_with_own_exit_code(server: PaddockCliServer) -> None:
+    result = server.run("sandbox", "exec", "sb-0000000000000000", "--json", "--", "true")
+    assert result.returncode == 125
+    assert json.loads(result.stderr)["error"]["code"] == "SANDBOX_NOT_FOUND"
 
 
 @pytest.mark.slow
-def test_a_command_goes_on_through_a_crash_of_the_server(tmp_path: Path) -> None:
-    """Not a byte is lost, none comes twice, and the exit code is the command's."""
-    server = Server(tmp_path / "data")
-    server.up()
+def test_command_survives_a_server_crash(tmp_path: Path) -> None:
+    """No byte is lost or repeated, and the exit code is that of the command."""
+    server = PaddockCliServer(tmp_path / "data")
+    server.start_server()
     try:
-        sandbox = server.text("sandbox", "create", "--image", "host")
+        sandbox = server.output("sandbox", "create", "--image", "host")
         script = "for i in $(seq 1 40); do echo $i; sleep 0.1; done; exit 5"
         process = server.start("sandbox", "exec", sandbox, "-c", script)
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"1\n"
-        server.restart(signal.SIGKILL)
+        server.restart_server(signal.SIGKILL)
         complaint = process.stderr.readline()
         output, _ = process.communicate(timeout=60)
         assert output.split() == [str(number).encode() for number in range(2, 41)]
@@ -159,10 +163,10 @@ def test_a_command_goes_on_through_a_crash_of_the_server(tmp_path: Path) -> None
         assert process.returncode == 5
     finally:
         server.run("sandbox", "rm", "--all", "--yes")
-        server.down()
+        server.stop_server()
 
 
-def test_many_at_once_do_not_mix(server: Server, sandbox: str) -> None:
+def test_concurrent_commands_do_not_mix_output(server: PaddockCliServer, sandbox: str) -> None:
     results: dict[int, bytes] = {}
 
     def one(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Files go in and out of a sandbox and stay what they are."""
+"""Files copied into and out of sandboxes keep content, mode, links and times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli_driver import Server
+from tests.e2e.cli_driver import PaddockCliServer
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def tree(tmp_path: Path) -> Path:
     return tree
 
 
-def compare(left: Path, right: Path) -> None:
+def assert_same_tree(left: Path, right: Path) -> None:
     names = sorted(path.relative_to(left) for path in left.rglob("*"))
     assert names == sorted(path.relative_to(right) for path in right.rglob("*"))
     for name in names:
@@ -36,63 +36,67 @@ def compare(left: Path, right: Path) -> None:
             assert int(one.stat().st_mtime) == int(other.stat().st_mtime)
 
 
-def test_a_directory_comes_back_as_it_went(server: Server, own_sandbox: str, tree: Path, tmp_path: Path) -> None:
-    done = server.json("sandbox", "cp", str(tree), f"{own_sandbox}:/workspace/there")
-    assert done["bytes"] == sum(
+def test_copied_directory_returns_unchanged(
+    server: PaddockCliServer, own_sandbox: str, tree: Path, tmp_path: Path
+) -> None:
+    result = server.json_output("sandbox", "cp", str(tree), f"{own_sandbox}:/workspace/there")
+    assert result["bytes"] == sum(
         path.lstat().st_size for path in tree.rglob("*") if path.is_file() and not path.is_symlink()
     )
-    assert server.text("sandbox", "exec", own_sandbox, "--", "/workspace/there/program") == "runs"
-    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/there", str(tmp_path / "back"))
-    compare(tree, tmp_path / "back")
+    assert server.output("sandbox", "exec", own_sandbox, "--", "/workspace/there/program") == "runs"
+    server.output("sandbox", "cp", f"{own_sandbox}:/workspace/there", str(tmp_path / "back"))
+    assert_same_tree(tree, tmp_path / "back")
 
 
-def test_an_existing_directory_gets_it_inside(server: Server, own_sandbox: str, tree: Path, tmp_path: Path) -> None:
-    server.text("sandbox", "cp", str(tree), f"{own_sandbox}:/workspace")
+def test_copy_goes_inside_existing_directory(
+    server: PaddockCliServer, own_sandbox: str, tree: Path, tmp_path: Path
+) -> None:
+    server.output("sandbox", "cp", str(tree), f"{own_sandbox}:/workspace")
     assert server.run("sandbox", "exec", own_sandbox, "--", "test", "-x", "/workspace/tree/program").returncode == 0
     (tmp_path / "out").mkdir()
-    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/tree", str(tmp_path / "out"))
-    compare(tree, tmp_path / "out" / "tree")
-    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/tree/.", str(tmp_path / "out"))
+    server.output("sandbox", "cp", f"{own_sandbox}:/workspace/tree", str(tmp_path / "out"))
+    assert_same_tree(tree, tmp_path / "out" / "tree")
+    server.output("sandbox", "cp", f"{own_sandbox}:/workspace/tree/.", str(tmp_path / "out"))
     assert (tmp_path / "out" / "program").exists()
 
 
-def test_single_files(server: Server, own_sandbox: str, tree: Path, tmp_path: Path) -> None:
-    server.text("sandbox", "cp", str(tree / "program"), f"{own_sandbox}:/workspace/renamed")
-    server.text("sandbox", "cp", str(tree / "program"), f"{own_sandbox}:/workspace/")
-    server.text("sandbox", "exec", own_sandbox, "--", "cmp", "/workspace/renamed", "/workspace/program")
-    server.text("sandbox", "exec", own_sandbox, "--", "ln", "-s", "renamed", "/workspace/link")
-    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/renamed", str(tmp_path))
-    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/link", str(tmp_path / "followed"))
+def test_single_files_are_copied(server: PaddockCliServer, own_sandbox: str, tree: Path, tmp_path: Path) -> None:
+    server.output("sandbox", "cp", str(tree / "program"), f"{own_sandbox}:/workspace/renamed")
+    server.output("sandbox", "cp", str(tree / "program"), f"{own_sandbox}:/workspace/")
+    server.output("sandbox", "exec", own_sandbox, "--", "cmp", "/workspace/renamed", "/workspace/program")
+    server.output("sandbox", "exec", own_sandbox, "--", "ln", "-s", "renamed", "/workspace/link")
+    server.output("sandbox", "cp", f"{own_sandbox}:/workspace/renamed", str(tmp_path))
+    server.output("sandbox", "cp", f"{own_sandbox}:/workspace/link", str(tmp_path / "followed"))
     assert (tmp_path / "renamed").read_bytes() == (tree / "program").read_bytes()
     assert (tmp_path / "renamed").stat().st_mode & 0o777 == 0o750
     assert (tmp_path / "followed").read_bytes() == (tree / "program").read_bytes()
 
 
-def test_a_single_file_with_a_control_character_says_its_new_name(
-    server: Server, own_sandbox: str, tmp_path: Path
+def test_file_with_control_character_is_renamed_with_notice(
+    server: PaddockCliServer, own_sandbox: str, tmp_path: Path
 ) -> None:
-    server.text("sandbox", "exec", own_sandbox, "--", "touch", "/workspace/a\u202eb")
-    done = server.run("sandbox", "cp", f"{own_sandbox}:/workspace/a\u202eb", str(tmp_path))
-    assert done.returncode == 0
-    assert b"'a\\u202eb' is saved as 'a%E2%80%AEb'" in done.stderr
+    server.output("sandbox", "exec", own_sandbox, "--", "touch", "/workspace/a\u202eb")
+    result = server.run("sandbox", "cp", f"{own_sandbox}:/workspace/a\u202eb", str(tmp_path))
+    assert result.returncode == 0
+    assert b"'a\\u202eb' is saved as 'a%E2%80%AEb'" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a%E2%80%AEb"]
 
 
-def test_a_link_that_leads_out_is_refused_or_left_out(server: Server, own_sandbox: str, tmp_path: Path) -> None:
-    server.text(
+def test_link_out_of_target_is_refused_or_skipped(server: PaddockCliServer, own_sandbox: str, tmp_path: Path) -> None:
+    server.output(
         "sandbox", "exec", own_sandbox, "-c", "mkdir /workspace/d; echo x > /workspace/d/a; ln -s /etc /workspace/d/out"
     )
     refused = server.run("sandbox", "cp", f"{own_sandbox}:/workspace/d", str(tmp_path / "d"))
     assert refused.returncode == 1
     assert b"outside the target directory" in refused.stderr
-    assert list(tmp_path.iterdir()) == [], "what was refused is not left in part"
+    assert list(tmp_path.iterdir()) == [], "a refused copy left partial files"
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "own").write_text("mine")
     refused = server.run("sandbox", "cp", f"{own_sandbox}:/workspace/d/.", str(tmp_path / "there"))
     assert f"files unpacked before the error are in {tmp_path}/there".encode() in refused.stderr
     assert (tmp_path / "there" / "own").read_text() == "mine"
     assert not (tmp_path / "there" / "out").is_symlink()
-    server.text("sandbox", "cp", "--skip-unsafe", f"{own_sandbox}:/workspace/d", str(tmp_path / "e"))
+    server.output("sandbox", "cp", "--skip-unsafe", f"{own_sandbox}:/workspace/d", str(tmp_path / "e"))
     assert sorted(path.name for path in (tmp_path / "e").iterdir()) == ["a"]
 
 
@@ -107,20 +111,24 @@ def test_a_link_that_leads_out_is_refused_or_left_out(server: Server, own_sandbo
         ("/etc/passwd", "{sandbox}:/etc/passwd/x", "/etc/passwd"),
     ],
 )
-def test_mistakes_are_told(server: Server, sandbox: str, source: str, target: str, message: str) -> None:
-    done = server.run("sandbox", "cp", source.format(sandbox=sandbox), target.format(sandbox=sandbox))
-    assert done.returncode in (1, 2)
-    assert message in done.stderr.decode()
-    assert b"Traceback" not in done.stderr
+def test_invalid_copies_print_an_error(
+    server: PaddockCliServer, sandbox: str, source: str, target: str, message: str
+) -> None:
+    result = server.run("sandbox", "cp", source.format(sandbox=sandbox), target.format(sandbox=sandbox))
+    assert result.returncode in (1, 2)
+    assert message in result.stderr.decode()
+    assert b"Traceback" not in result.stderr
 
 
-def test_from_one_sandbox_to_another(server: Server, own_sandbox: str, tree: Path, tmp_path: Path) -> None:
-    other = server.text("sandbox", "create", "-q")
-    server.text("sandbox", "cp", str(tree), f"{own_sandbox}:/workspace/tree")
-    done = server.json("sandbox", "cp", f"{own_sandbox}:/workspace/tree", f"{other}:/workspace/")
-    assert done["destinationPath"] == "/workspace/tree" and done["type"] == "directory"
-    server.text("sandbox", "cp", f"{other}:/workspace/tree", str(tmp_path / "back"))
-    compare(tree, tmp_path / "back")
+def test_files_are_copied_between_sandboxes(
+    server: PaddockCliServer, own_sandbox: str, tree: Path, tmp_path: Path
+) -> None:
+    other = server.output("sandbox", "create", "-q")
+    server.output("sandbox", "cp", str(tree), f"{own_sandbox}:/workspace/tree")
+    result = server.json_output("sandbox", "cp", f"{own_sandbox}:/workspace/tree", f"{other}:/workspace/")
+    assert result["destinationPath"] == "/workspace/tree" and result["type"] == "directory"
+    server.output("sandbox", "cp", f"{other}:/workspace/tree", str(tmp_path / "back"))
+    assert_same_tree(tree, tmp_path / "back")
     failed = server.run("sandbox", "cp", f"{own_sandbox}:/workspace/none", f"{other}:/workspace/")
     assert failed.returncode == 1 and b"there is no" in failed.stderr
-    server.text("sandbox", "rm", other)
+    server.output("sandbox", "rm", other)

@@ -1,4 +1,4 @@
-"""Builds of images by the command line, while another has the same image in hand."""
+"""Image builds by the command line while another process builds the same image."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ import threading
 import pytest
 
 from paddock.sandbox.images import ImageStore
-from tests.e2e.cli_driver import SECONDS, Server
+from tests.e2e.cli_driver import COMMAND_TIMEOUT, PaddockCliServer
 
 
 @pytest.mark.parametrize(
-    "words", [("image", "build", "desktop"), ("sandbox", "create", "--kind", "linux")], ids=["build", "create"]
+    "arguments", [("image", "build", "desktop"), ("sandbox", "create", "--kind", "linux")], ids=["build", "create"]
 )
-def test_who_waits_for_another_build_is_told_so_and_may_stop(server: Server, words: tuple[str, ...]) -> None:
+def test_waiting_for_another_build_is_shown_and_can_be_stopped(
+    server: PaddockCliServer, arguments: tuple[str, ...]
+) -> None:
     images = ImageStore(server.data / "images")
     first = images.library.plan("desktop")
     while first.base is not None:
         first = first.base
     with images._directory.claim(first.digest, threading.Event()):
-        process = server.start(*words, stderr=subprocess.STDOUT)
+        process = server.start(*arguments, stderr=subprocess.STDOUT)
         try:
             assert process.stdout is not None
             assert b"waiting for another build" in process.stdout.readline()
             process.send_signal(signal.SIGINT)
-            rest, _ = process.communicate(timeout=SECONDS)
+            rest, _ = process.communicate(timeout=COMMAND_TIMEOUT)
         finally:
             process.kill()
     assert process.returncode == 130

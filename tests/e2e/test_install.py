@@ -17,14 +17,14 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.browser_pages import run_chromium, save_screenshot
-from tests.e2e.cli_driver import SECONDS
+from tests.e2e.cli_driver import COMMAND_TIMEOUT
 from tests.e2e.console.console_visitor import open_visitor
 from tests.support.server import Server
 
 ROOT = Path(__file__).parents[2]
-UV = ROOT / ".venv/bin/uv"
-NODE = {"node", "nodejs", "npm", "npx", "corepack"}
-PAGE = "paddock/console/static/index.html"
+UV_PROGRAM = ROOT / ".venv/bin/uv"
+NODE_PROGRAMS = {"node", "nodejs", "npm", "npx", "corepack"}
+CONSOLE_PAGE = "paddock/console/static/index.html"
 SCRIPT = "turns:\n  - say: Hello from the wheel.\n"
 CONFIG = """\
 llm:
@@ -37,24 +37,24 @@ llm:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A user's environment: no Node.js on PATH, a home of its own, the pinned versions."""
+    """A user's environment: no Node.js on PATH, a separate home, the pinned versions."""
     directory = tmp_path_factory.mktemp("machine")
     programs, home = directory / "bin", directory / "home"
     programs.mkdir()
     home.mkdir()
-    for place in ("/usr/sbin", "/sbin", "/usr/bin", "/bin"):
-        for program in Path(place).glob("*"):
-            if program.name not in NODE and not (programs / program.name).is_symlink():
+    for folder in ("/usr/sbin", "/sbin", "/usr/bin", "/bin"):
+        for program in Path(folder).glob("*"):
+            if program.name not in NODE_PROGRAMS and not (programs / program.name).is_symlink():
                 (programs / program.name).symlink_to(program)
-    assert not any(shutil.which(name, path=str(programs)) for name in NODE)
+    assert not any(shutil.which(name, path=str(programs)) for name in NODE_PROGRAMS)
     pins = directory / "pins.txt"
     pins.write_text("\n".join(re.findall(r"^[\w.-]+==\S+", (ROOT / "requirements/run.txt").read_text(), re.MULTILINE)))
-    # Settings of package indexes and caches are the machine's.
-    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))}
-    cache = subprocess.run([UV, "cache", "dir"], check=True, capture_output=True, text=True).stdout.strip()
+    # Package indexes and caches are those of the machine.
+    inherited = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))}
+    cache = subprocess.run([UV_PROGRAM, "cache", "dir"], check=True, capture_output=True, text=True).stdout.strip()
     return {
         "UV_SYSTEM_CERTS": "1",
-        **kept,
+        **inherited,
         "PATH": str(programs),
         "HOME": str(home),
         "LANG": "C.UTF-8",
@@ -66,39 +66,39 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def succeed(words: list[str | Path], env: dict[str, str], **more: object) -> str:
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=110, check=False, **more)  # type: ignore[call-overload]
-    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
-    return str(done.stdout)
+def run_successfully(arguments: list[str | Path], env: dict[str, str], **more: object) -> str:
+    result = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=110, check=False, **more)  # type: ignore[call-overload]
+    assert result.returncode == 0, f"{arguments}\n{result.stdout}\n{result.stderr}"
+    return str(result.stdout)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not (ROOT / "src" / PAGE).exists():
+    if not (ROOT / "src" / CONSOLE_PAGE).exists():
         problem = "the console is not built; scripts/setup console builds it"
         pytest.fail(problem) if os.environ.get("CI") else pytest.skip(problem)
     target = tmp_path_factory.mktemp("dist")
-    return hatch("wheel", target)
+    return build_package("wheel", target)
 
 
-def hatch(kind: str, target: Path) -> Path:
-    words = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(target)]
-    subprocess.run(words, cwd=ROOT, check=True, capture_output=True, timeout=110)
-    (made,) = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
-    return made
+def build_package(kind: str, target: Path) -> Path:
+    arguments = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(target)]
+    subprocess.run(arguments, cwd=ROOT, check=True, capture_output=True, timeout=110)
+    (package,) = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return package
 
 
 @pytest.fixture(scope="module")
 def sdist(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return hatch("sdist", tmp_path_factory.mktemp("sdist"))
+    return build_package("sdist", tmp_path_factory.mktemp("sdist"))
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `paddock` program of a new virtual environment."""
     venv = tmp_path_factory.mktemp("installed") / "venv"
-    succeed([UV, "venv", "--quiet", "--python", sys.executable, venv], environment)
-    succeed([UV, "pip", "install", "--quiet", "--python", venv / "bin/python", wheel], environment)
+    run_successfully([UV_PROGRAM, "venv", "--quiet", "--python", sys.executable, venv], environment)
+    run_successfully([UV_PROGRAM, "pip", "install", "--quiet", "--python", venv / "bin/python", wheel], environment)
     return venv / "bin/paddock"
 
 
@@ -125,18 +125,18 @@ def address(installed: Path, environment: dict[str, str], tmp_path_factory: pyte
         yield json.loads(line)["url"]
     finally:
         server.terminate()
-        assert server.wait(SECONDS) == 0
+        assert server.wait(COMMAND_TIMEOUT) == 0
         assert server.stdout is not None
         server.stdout.close()
 
 
-def test_the_wheel_serves_the_console(address: str) -> None:
-    page = httpx.get(address, timeout=SECONDS, trust_env=False)
+def test_wheel_serves_the_console(address: str) -> None:
+    page = httpx.get(address, timeout=COMMAND_TIMEOUT, trust_env=False)
     assert page.status_code == 200 and '<div id="root"' in page.text
     scripts = re.findall(r'src="(/[^"]+\.js)"', page.text)
     assert scripts
     for script in scripts:
-        assert httpx.get(address + script, timeout=SECONDS, trust_env=False).status_code == 200
+        assert httpx.get(address + script, timeout=COMMAND_TIMEOUT, trust_env=False).status_code == 200
 
 
 @pytest.fixture(scope="module")
@@ -146,10 +146,10 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_template_runs_from_the_wheels_console(
+def test_template_runs_from_console_of_the_wheel(
     browser: Browser, address: str, environment: dict[str, str], language: str
 ) -> None:
-    """A newcomer signs in, runs a template with a click and reads what it delivered."""
+    """A new user signs in, runs a template with one click and reads its deliverables."""
     server = Server(Path(environment["PADDOCK_DATA"]))
     server.url = address
     with open_visitor(browser, server, language=language) as person:
@@ -170,65 +170,71 @@ def test_a_template_runs_from_the_wheels_console(
         person.assert_no_errors()
 
 
-def test_a_chat_works_from_the_wheel(installed: Path, address: str, environment: dict[str, str]) -> None:
-    answer = succeed([installed, "chat", "Hello?", "--print"], environment, stdin=subprocess.DEVNULL)
+def test_chat_works_from_the_wheel(installed: Path, address: str, environment: dict[str, str]) -> None:
+    answer = run_successfully([installed, "chat", "Hello?", "--print"], environment, stdin=subprocess.DEVNULL)
     assert "Hello from the wheel." in answer
 
 
 def test_doctor_of_the_wheel_starts_a_sandbox(installed: Path, environment: dict[str, str], tmp_path: Path) -> None:
     # Sandboxes cannot use programs that are links below a temporary directory.
     env = {**environment, "PATH": os.environ["PATH"], "PADDOCK_DATA": str(tmp_path / "data")}
-    done = subprocess.run(
+    result = subprocess.run(
         [installed, "doctor", "--json"], env=env, capture_output=True, text=True, timeout=110, check=False
     )
-    found = {each["check"]: each["ok"] for each in json.loads(done.stdout)["findings"]}
-    assert found["trial"], done.stdout
+    found = {each["check"]: each["ok"] for each in json.loads(result.stdout)["findings"]}
+    assert found["trial"], result.stdout
 
 
 def test_uv_tool_install(wheel: Path, environment: dict[str, str], tmp_path: Path) -> None:
     env = {**environment, "UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
-    succeed([UV, "tool", "install", "--quiet", "--python", sys.executable, wheel], env)
-    assert "paddock" in succeed([tmp_path / "bin/paddock", "version"], env).lower()
+    run_successfully([UV_PROGRAM, "tool", "install", "--quiet", "--python", sys.executable, wheel], env)
+    assert "paddock" in run_successfully([tmp_path / "bin/paddock", "version"], env).lower()
 
 
 def test_pipx_install(wheel: Path, environment: dict[str, str], tmp_path: Path) -> None:
-    succeed([UV, "venv", "--quiet", "--python", sys.executable, tmp_path / "pipx"], environment)
-    succeed([UV, "pip", "install", "--quiet", "--python", tmp_path / "pipx/bin/python", "pipx"], environment)
-    places = {"PIPX_HOME": "home", "PIPX_BIN_DIR": "bin", "PIPX_MAN_DIR": "man"}
-    env = {**environment, **{name: str(tmp_path / place) for name, place in places.items()}}
+    run_successfully([UV_PROGRAM, "venv", "--quiet", "--python", sys.executable, tmp_path / "pipx"], environment)
+    run_successfully(
+        [UV_PROGRAM, "pip", "install", "--quiet", "--python", tmp_path / "pipx/bin/python", "pipx"], environment
+    )
+    directories = {"PIPX_HOME": "home", "PIPX_BIN_DIR": "bin", "PIPX_MAN_DIR": "man"}
+    env = {**environment, **{variable: str(tmp_path / name) for variable, name in directories.items()}}
     # uv shares files with its cache; pip takes several times as long.
-    env |= {"PIPX_DEFAULT_BACKEND": "uv", "PATH": f"{UV.parent}:{environment['PATH']}"}
-    succeed([tmp_path / "pipx/bin/pipx", "install", "--python", sys.executable, wheel], env)
-    assert "paddock" in succeed([tmp_path / "bin/paddock", "version"], env).lower()
+    env |= {"PIPX_DEFAULT_BACKEND": "uv", "PATH": f"{UV_PROGRAM.parent}:{environment['PATH']}"}
+    run_successfully([tmp_path / "pipx/bin/pipx", "install", "--python", sys.executable, wheel], env)
+    assert "paddock" in run_successfully([tmp_path / "bin/paddock", "version"], env).lower()
 
 
-def test_the_sdist_builds_a_wheel_without_node(
+def test_sdist_builds_a_wheel_without_node(
     wheel: Path, sdist: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     env = {name: value for name, value in environment.items() if not name.endswith("_CONSTRAINT")}
-    succeed([UV, "build", "--wheel", "--python", sys.executable, "--out-dir", tmp_path / "dist", sdist], env)
-    (made,) = (tmp_path / "dist").glob("*.whl")
-    with zipfile.ZipFile(made) as built, zipfile.ZipFile(wheel) as expected:
-        assert PAGE in built.namelist()
+    run_successfully(
+        [UV_PROGRAM, "build", "--wheel", "--python", sys.executable, "--out-dir", tmp_path / "dist", sdist], env
+    )
+    (rebuilt_wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(rebuilt_wheel) as built, zipfile.ZipFile(wheel) as expected:
+        assert CONSOLE_PAGE in built.namelist()
         assert set(built.namelist()) == set(expected.namelist())
 
 
-def test_a_checkout_without_node_fails_with_one_line(sdist: Path, environment: dict[str, str], tmp_path: Path) -> None:
-    """Without build isolation the build cannot install a Node.js of its own."""
+def test_checkout_build_without_node_fails_with_one_line(
+    sdist: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Without build isolation the build cannot install Node.js."""
     shutil.unpack_archive(sdist, tmp_path)
     checkout = tmp_path / sdist.name.removesuffix(".tar.gz")
     shutil.rmtree(checkout / "src/paddock/console/static")
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "."]
-    done = subprocess.run(
+    result = subprocess.run(
         build, cwd=checkout, env=environment, capture_output=True, text=True, timeout=110, check=False
     )
-    assert done.returncode
-    assert "error: building the console needs Node.js 20 or newer" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    assert result.returncode
+    assert "error: building the console needs Node.js 20 or newer" in result.stdout + result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
 
 
 def test_make_wheel_builds_into_dist_after_setup_and_console() -> None:
-    done = subprocess.run(["make", "-n", "wheel"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=30)
+    result = subprocess.run(["make", "-n", "wheel"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=30)
     steps = ("scripts/setup run", "scripts/setup console", "hatchling build --target wheel --directory dist")
-    places = [done.stdout.index(step) for step in steps]
-    assert places == sorted(places)
+    positions = [result.stdout.index(step) for step in steps]
+    assert positions == sorted(positions)

@@ -1,4 +1,4 @@
-"""noVNC in a real browser: two viewers of one desktop, one of them in control."""
+"""noVNC in a real browser: two viewers of a desktop, one of them in control."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.screen_images import share_screen_images
 from tests.support.server import Server, eventually, run_in_sandbox, run_server
 
 IMAGE = "desktop"
-PAGE = """<!doctype html><meta charset="utf-8"><title>Desktop</title>
+VIEWER_PAGE = """<!doctype html><meta charset="utf-8"><title>Desktop</title>
 <style>body { margin: 0; background: #223 } #screen { width: 100vw; height: 100vh }</style><div id="screen"></div>
 <script type="module">
 import RFB from "/modules/@novnc/novnc/core/rfb.js";
-window.told = {connected: 0, closed: [], clipboard: []};
+window.received = {connected: 0, closed: [], clipboard: []};
 window.call = async (method, path, body) => {
   const headers = {"Authorization": "Bearer " + window.key, "Content-Type": "application/json"};
   const answer = await fetch(path, {method, headers, body: body && JSON.stringify(body)});
@@ -30,9 +30,9 @@ window.connect = async (sandbox, viewer, viewOnly) => {
   const address = "ws://" + location.host + path + "?viewer=" + viewer + "&ticket=" + ticket;
   window.rfb = new RFB(document.getElementById("screen"), address, {wsProtocols: ["binary"]});
   rfb.viewOnly = viewOnly;
-  rfb.addEventListener("connect", () => told.connected++);
-  rfb.addEventListener("disconnect", event => told.closed.push(event.detail.clean));
-  rfb.addEventListener("clipboard", event => told.clipboard.push(event.detail.text));
+  rfb.addEventListener("connect", () => received.connected++);
+  rfb.addEventListener("disconnect", event => received.closed.push(event.detail.clean));
+  rfb.addEventListener("clipboard", event => received.clipboard.push(event.detail.text));
 };
 window.ready = true;
 </script>"""
@@ -64,45 +64,47 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def sandbox(client: httpx.Client) -> Iterator[str]:
-    answer = client.post("/v1/sandboxes", json={})
-    assert answer.status_code == 202, answer.text
-    made = str(answer.json()["id"])
-    yield made
-    client.delete(f"/v1/sandboxes/{made}")
+    response = client.post("/v1/sandboxes", json={})
+    assert response.status_code == 202, response.text
+    sandbox_id = str(response.json()["id"])
+    yield sandbox_id
+    client.delete(f"/v1/sandboxes/{sandbox_id}")
 
 
-class Person:
-    """Someone with a browser, looking at a sandbox."""
+class DesktopViewer:
+    """A viewer of a sandbox's desktop in a browser page."""
 
     def __init__(self, browser: Browser, server: Server, sandbox: str, name: str) -> None:
         self.name, self.sandbox = name, sandbox
         context = browser.new_context(viewport={"width": 1280, "height": 800})
-        self.page: Page = open_page_on_origin(context, server.url, "viewer.html", PAGE)
+        self.page: Page = open_page_on_origin(context, server.url, "viewer.html", VIEWER_PAGE)
         self.page.wait_for_function("window.ready")
         self.page.evaluate("key => { window.key = key }", server.key)
         self.page.evaluate("([sandbox, name]) => connect(sandbox, name, false)", [sandbox, name])
-        self.page.wait_for_function("told.connected == 1")
+        self.page.wait_for_function("received.connected == 1")
 
-    def take(self) -> Any:
+    def take_input(self) -> Any:
         body = {"viewer": self.name, "name": self.name.title(), "force": True}
-        return self.page.evaluate("([path, body]) => call('POST', path, body)", [self._input, body])
+        return self.page.evaluate("([path, body]) => call('POST', path, body)", [self._input_path, body])
 
-    def type(self, text: str) -> None:
+    def type_line(self, text: str) -> None:
         self.page.evaluate("rfb.focus()")
         self.page.keyboard.type(text)
         self.page.keyboard.press("Enter")
 
     @property
-    def _input(self) -> str:
+    def _input_path(self) -> str:
         return f"/v1/sandboxes/{self.sandbox}/input"
 
 
-def exists(client: httpx.Client, sandbox: str, path: str) -> bool:
+def file_exists(client: httpx.Client, sandbox: str, path: str) -> bool:
     return run_in_sandbox(client, sandbox, f"test -s {path}")[1] == 0
 
 
-def test_two_people_at_one_desktop(server: Server, client: httpx.Client, browser: Browser, sandbox: str) -> None:
-    ada, bob = (Person(browser, server, sandbox, name) for name in ("ada", "bob"))
+def test_input_of_a_desktop_moves_between_two_people(
+    server: Server, client: httpx.Client, browser: Browser, sandbox: str
+) -> None:
+    ada, bob = (DesktopViewer(browser, server, sandbox, name) for name in ("ada", "bob"))
     assert ada.page.evaluate("[rfb._fbWidth, rfb._fbHeight]") == [1280, 800]
     # Wait for the desktop itself: a wallpaper, and a panel along the bottom.
     eventually(lambda: run_in_sandbox(client, sandbox, "pgrep -x lxpanel && pgrep -x pcmanfm")[1] == 0)
@@ -110,53 +112,51 @@ def test_two_people_at_one_desktop(server: Server, client: httpx.Client, browser
     eventually(lambda: "agent@" in client.post(f"/v1/sandboxes/{sandbox}/tools/list_windows", json={}).text)
     save_screenshot(ada.page, "novnc-1-watching")
 
-    # Without the input, nothing that Bob does arrives.
+    # Bob does not hold the input, so his events are ignored.
     bob.page.mouse.click(500, 300)
-    bob.type("echo bob >/tmp/bob")
-    assert ada.take()["holder"]["name"] == "Ada"
+    bob.type_line("echo bob >/tmp/bob")
+    assert ada.take_input()["holder"]["name"] == "Ada"
     ada.page.mouse.click(500, 300)
-    ada.type("echo ada >/tmp/ada")
-    eventually(lambda: exists(client, sandbox, "/tmp/ada"))
-    assert not exists(client, sandbox, "/tmp/bob")
+    ada.type_line("echo ada >/tmp/ada")
+    eventually(lambda: file_exists(client, sandbox, "/tmp/ada"))
+    assert not file_exists(client, sandbox, "/tmp/bob")
     save_screenshot(ada.page, "novnc-2-touching")
     save_screenshot(bob.page, "novnc-3-another-sees-the-same")
 
     # Bob takes over; now Ada only watches.
-    bob.take()
-    ada.type("echo ada >/tmp/ada-again")
-    bob.type("echo bob >/tmp/bob")
-    eventually(lambda: exists(client, sandbox, "/tmp/bob"))
-    assert not exists(client, sandbox, "/tmp/ada-again")
+    bob.take_input()
+    ada.type_line("echo ada >/tmp/ada-again")
+    bob.type_line("echo bob >/tmp/bob")
+    eventually(lambda: file_exists(client, sandbox, "/tmp/bob"))
+    assert not file_exists(client, sandbox, "/tmp/ada-again")
 
 
-def test_the_clipboard_goes_both_ways_for_the_holder(
+def test_clipboard_is_shared_with_the_input_holder(
     server: Server, client: httpx.Client, browser: Browser, sandbox: str
 ) -> None:
-    ada, bob = (Person(browser, server, sandbox, name) for name in ("ada", "bob"))
-    ada.take()
+    ada, bob = (DesktopViewer(browser, server, sandbox, name) for name in ("ada", "bob"))
+    ada.take_input()
     text = "from outside: 世界 🙂"
 
     def inside() -> str:
-        answer = client.post(f"/v1/sandboxes/{sandbox}/tools/get_clipboard", json={}).json()
-        return str((answer.get("structuredContent") or {}).get("text"))
+        response = client.post(f"/v1/sandboxes/{sandbox}/tools/get_clipboard", json={}).json()
+        return str((response.get("structuredContent") or {}).get("text"))
 
     bob.page.evaluate("text => rfb.clipboardPasteFrom(text)", "Bob's")
     ada.page.evaluate("text => rfb.clipboardPasteFrom(text)", text)
     eventually(lambda: inside() == text)
     # The sandbox's clipboard goes only to the viewer in control.
-    bob.take()
+    bob.take_input()
     copied = "from inside: 你好 🐧"
-    answer = client.post(f"/v1/sandboxes/{sandbox}/tools/set_clipboard", json={"text": copied})
-    assert answer.status_code == 200, answer.text
-    bob.page.wait_for_function("text => told.clipboard.includes(text)", arg=copied)
-    assert copied not in ada.page.evaluate("told.clipboard")
+    response = client.post(f"/v1/sandboxes/{sandbox}/tools/set_clipboard", json={"text": copied})
+    assert response.status_code == 200, response.text
+    bob.page.wait_for_function("text => received.clipboard.includes(text)", arg=copied)
+    assert copied not in ada.page.evaluate("received.clipboard")
 
 
-def test_the_holder_sets_the_size_of_the_screen(
-    server: Server, client: httpx.Client, browser: Browser, sandbox: str
-) -> None:
-    ada, bob = (Person(browser, server, sandbox, name) for name in ("ada", "bob"))
-    ada.take()
+def test_input_holder_resizes_the_screen(server: Server, client: httpx.Client, browser: Browser, sandbox: str) -> None:
+    ada, bob = (DesktopViewer(browser, server, sandbox, name) for name in ("ada", "bob"))
+    ada.take_input()
     ada.page.evaluate("rfb.resizeSession = true")
     ada.page.set_viewport_size({"width": 900, "height": 600})
     for person in (ada, bob):
@@ -165,10 +165,10 @@ def test_the_holder_sets_the_size_of_the_screen(
     save_screenshot(bob.page, "novnc-4-another-size")
 
 
-def test_a_deleted_sandbox_ends_it_cleanly(
+def test_deleting_the_sandbox_closes_the_viewer_cleanly(
     server: Server, client: httpx.Client, browser: Browser, sandbox: str
 ) -> None:
-    ada = Person(browser, server, sandbox, "ada")
+    ada = DesktopViewer(browser, server, sandbox, "ada")
     client.delete(f"/v1/sandboxes/{sandbox}")
-    ada.page.wait_for_function("told.closed.length == 1")
-    assert ada.page.evaluate("told.closed") == [True]
+    ada.page.wait_for_function("received.closed.length == 1")
+    assert ada.page.evaluate("received.closed") == [True]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli_driver import Paddock, Server
+from tests.e2e.cli_driver import PaddockCli, PaddockCliServer
 
 TASK = {"name": "shared-task", "goal": "Nothing.", "image": "host", "entrypoint": "true"}
 GROUPS = {"session": "sessions", "runs": "runs", "sandbox": "sandboxes"}
@@ -16,48 +16,48 @@ GROUPS = {"session": "sessions", "runs": "runs", "sandbox": "sandboxes"}
 
 
 @pytest.fixture(scope="module")
-def colleague(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Paddock]:
+def colleague(server: PaddockCliServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaddockCli]:
     """The command with another key of the tenant."""
     scopes = [f"{scope}:write" for scope in GROUPS.values()]
-    words = [word for scope in scopes for word in ("--scope", scope)]
-    secret = server.json("key", "create", "colleague", *words)["secret"]
-    other = Paddock(tmp_path_factory.mktemp("colleague") / "data")
+    arguments = [word for scope in scopes for word in ("--scope", scope)]
+    secret = server.json_output("key", "create", "colleague", *arguments)["secret"]
+    other = PaddockCli(tmp_path_factory.mktemp("colleague") / "data")
     other.env |= {"PADDOCK_URL": server.url, "PADDOCK_API_KEY": secret}
     yield other
     server.run("key", "revoke", "colleague")
 
 
-def create_object(server: Server, group: str, directory: Path) -> str:
+def create_object(server: PaddockCliServer, group: str, directory: Path) -> str:
     if group == "sandbox":
-        return server.text("sandbox", "create", "--image", "host")
+        return server.output("sandbox", "create", "--image", "host")
     if group == "runs":
         file = directory / "task.json"
         file.write_text(json.dumps(TASK))
-        return server.text("run", str(file), "--detach")
+        return server.output("run", str(file), "--detach")
     server.run("chat", "Hello?", "-p", "--model", "demo")
-    return str(json.loads(server.text("session", "list", "--json"))[0]["id"])
+    return str(json.loads(server.output("session", "list", "--json"))[0]["id"])
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_what_is_shared_is_seen_by_others_and_then_no_more(
-    server: Server, colleague: Paddock, group: str, tmp_path: Path
+def test_object_is_visible_to_tenant_only_while_shared(
+    server: PaddockCliServer, colleague: PaddockCli, group: str, tmp_path: Path
 ) -> None:
-    made = create_object(server, group, tmp_path)
+    object_id = create_object(server, group, tmp_path)
 
-    def seen() -> bool:
-        return colleague.run(group, "show", made).returncode == 0
+    def is_visible() -> bool:
+        return colleague.run(group, "show", object_id).returncode == 0
 
     try:
-        assert not seen()
-        refused = colleague.run(group, "share", made)
-        assert refused.returncode != 0 and made.encode() in refused.stderr
-        assert server.text(group, "share", made) == f"{made}  tenant"
-        assert seen()
-        assert made in colleague.text(group, "list")
-        # Only the owner takes it back.
-        assert colleague.run(group, "unshare", made).returncode != 0 and seen()
-        (told,) = server.json(group, "unshare", made)
-        assert (told["id"], told["visibility"]) == (made, "private")
-        assert not seen()
+        assert not is_visible()
+        refused = colleague.run(group, "share", object_id)
+        assert refused.returncode != 0 and object_id.encode() in refused.stderr
+        assert server.output(group, "share", object_id) == f"{object_id}  tenant"
+        assert is_visible()
+        assert object_id in colleague.output(group, "list")
+        # Only the owner can unshare it.
+        assert colleague.run(group, "unshare", object_id).returncode != 0 and is_visible()
+        (unshared,) = server.json_output(group, "unshare", object_id)
+        assert (unshared["id"], unshared["visibility"]) == (object_id, "private")
+        assert not is_visible()
     finally:
-        server.run(group, "rm", made)
+        server.run(group, "rm", object_id)

@@ -1,4 +1,4 @@
-"""A terminal in a sandbox, seen through a terminal here."""
+"""`paddock sandbox shell` and other commands on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.cli_driver import COMMAND, Server
+from tests.e2e.cli_driver import PADDOCK_COMMAND, PaddockCliServer
 
-SECONDS = 60.0
+TIMEOUT = 60.0
 
 
 class TerminalWindow:
-    """A pseudo-terminal with a command in it."""
+    """A pseudo-terminal that runs a command."""
 
-    def __init__(self, server: Server, *words: str) -> None:
+    def __init__(self, server: PaddockCliServer, *arguments: str) -> None:
         self._master, self._slave = os.openpty()
         self.resize(80, 24)
         self.before = termios.tcgetattr(self._slave)
         self.seen = b""
         self.process = subprocess.Popen(
-            [COMMAND, *words],
+            [PADDOCK_COMMAND, *arguments],
             stdin=self._slave,
             stdout=self._slave,
             stderr=self._slave,
@@ -46,8 +46,8 @@ class TerminalWindow:
         os.write(self._master, text.encode())
 
     def expect(self, pattern: str) -> re.Match[bytes]:
-        """Read until it has been shown, and forget what came before."""
-        deadline = time.monotonic() + SECONDS
+        """Read until the pattern appears, and discard the text before it."""
+        deadline = time.monotonic() + TIMEOUT
         while not (found := re.search(pattern.encode(), self.seen)):
             ready, _, _ = select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))
             assert ready, f"{pattern!r} was not shown; this was: {self.seen!r}"
@@ -58,9 +58,9 @@ class TerminalWindow:
     def interrupt_prompt(self) -> None:
         """Press Ctrl-C once the program waits for a line.
 
-        Python loses the signal between showing the prompt and waiting, which no person is quick enough to meet.
+        Python loses a signal between printing the prompt and waiting; no person types that fast.
         """
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + TIMEOUT
         switches, unchanged = b"", 0
         while unchanged < 5:
             assert time.monotonic() < deadline, "the program does not wait for a line"
@@ -84,13 +84,13 @@ class TerminalWindow:
 
 
 @pytest.fixture
-def window(server: Server, sandbox: str) -> Iterator[TerminalWindow]:
+def window(server: PaddockCliServer, sandbox: str) -> Iterator[TerminalWindow]:
     window = TerminalWindow(server, "sandbox", "shell", sandbox)
     yield window
     window.close()
 
 
-def test_typing_size_and_exit_code(window: TerminalWindow) -> None:
+def test_shell_input_window_size_and_exit_code(window: TerminalWindow) -> None:
     window.expect(r"\$ ")
     window.type("stty size; echo 'grün 日本' | tr a-z A-Z\r")
     window.expect(r"\r24 80\r\n")
@@ -100,11 +100,11 @@ def test_typing_size_and_exit_code(window: TerminalWindow) -> None:
     window.type("until [ \"$(stty size)\" = '40 120' ]; do sleep 0.05; done; echo re''sized\r")
     window.expect("resized")
     window.type("exit 7\r")
-    assert window.process.wait(SECONDS) == 7
+    assert window.process.wait(TIMEOUT) == 7
     assert window.mode() == list(window.before)
 
 
-def test_ctrl_c_belongs_to_the_program_inside(window: TerminalWindow) -> None:
+def test_ctrl_c_interrupts_the_program_inside(window: TerminalWindow) -> None:
     window.expect(r"\$ ")
     window.type("sh -c 'echo run''ning; exec sleep 600'\r")
     window.expect("running\r\n")
@@ -113,38 +113,38 @@ def test_ctrl_c_belongs_to_the_program_inside(window: TerminalWindow) -> None:
     window.type("echo code=$?\r")
     window.expect("code=130")
     window.type("exit\r")
-    window.process.wait(SECONDS)
+    window.process.wait(TIMEOUT)
 
 
-def test_leaving_and_coming_back(server: Server, sandbox: str, window: TerminalWindow) -> None:
+def test_detached_shell_can_be_attached_again(server: PaddockCliServer, sandbox: str, window: TerminalWindow) -> None:
     window.expect(r"\$ ")
     window.type("answer=42; echo re''ady\r")
     window.expect("ready")
     window.expect(r"\$ ")
     window.type("~.")
     session = window.expect(r"--attach ([0-9a-f]{32})")[1].decode()
-    assert window.process.wait(SECONDS) == 0
+    assert window.process.wait(TIMEOUT) == 0
     assert window.mode() == list(window.before)
     again = TerminalWindow(server, "sandbox", "shell", sandbox, "--attach", session)
     try:
         again.expect("ready")
         again.type("echo the-answer=$answer; exit 3\r")
         again.expect("the-answer=42")
-        assert again.process.wait(SECONDS) == 3
+        assert again.process.wait(TIMEOUT) == 3
     finally:
         again.close()
 
 
-def test_a_command_instead_of_a_shell(server: Server, sandbox: str) -> None:
+def test_shell_can_run_a_command(server: PaddockCliServer, sandbox: str) -> None:
     window = TerminalWindow(server, "sandbox", "shell", sandbox, "--", "sh", "-c", "tty && exit 5")
     try:
         window.expect("/dev/pts/")
-        assert window.process.wait(SECONDS) == 5
+        assert window.process.wait(TIMEOUT) == 5
     finally:
         window.close()
 
 
-def test_a_terminal_that_two_share(server: Server, own_sandbox: str) -> None:
+def test_two_clients_share_a_terminal(server: PaddockCliServer, own_sandbox: str) -> None:
     one = TerminalWindow(server, "sandbox", "shell", own_sandbox, "--terminal", "main")
     two = TerminalWindow(server, "sandbox", "shell", own_sandbox, "--terminal", "main")
     try:
@@ -154,17 +154,17 @@ def test_a_terminal_that_two_share(server: Server, own_sandbox: str) -> None:
         two.expect("ready")
         two.type("~.")
         two.expect("--terminal main")
-        assert two.process.wait(SECONDS) == 0
+        assert two.process.wait(TIMEOUT) == 0
         one.type("echo the-answer=$answer; exit 3\r")
         one.expect("the-answer=42")
-        assert one.process.wait(SECONDS) == 3
+        assert one.process.wait(TIMEOUT) == 3
         assert one.mode() == list(one.before)
     finally:
         one.close()
         two.close()
 
 
-def test_who_types_while_another_has_the_input_is_told(server: Server, own_sandbox: str) -> None:
+def test_input_without_control_is_ignored_with_notice(server: PaddockCliServer, own_sandbox: str) -> None:
     window = TerminalWindow(server, "sandbox", "shell", own_sandbox, "--terminal", "main")
     late = None
     key = (server.data / "local.key").read_text().strip()
@@ -187,56 +187,56 @@ def test_who_types_while_another_has_the_input_is_told(server: Server, own_sandb
             late.close()
 
 
-def test_a_copy_says_where_it_went(server: Server, own_sandbox: str) -> None:
+def test_cp_prints_its_target_on_a_terminal(server: PaddockCliServer, own_sandbox: str) -> None:
     window = TerminalWindow(server, "sandbox", "cp", __file__, f"{own_sandbox}:/workspace/")
     try:
         window.expect(rf"copied [\d.]+ KiB to {own_sandbox}:/workspace/")
-        assert window.process.wait(SECONDS) == 0
+        assert window.process.wait(TIMEOUT) == 0
     finally:
         window.close()
 
 
-def test_tools_are_listed_whole_in_a_narrow_window(server: Server, sandbox: str) -> None:
+def test_tool_list_fits_a_narrow_window(server: PaddockCliServer, sandbox: str) -> None:
     window = TerminalWindow(server, "tool", "list", sandbox)
     try:
         window.expect(r"run_shell_command  \w+")
         window.expect("Arguments of a tool: paddock tool show")
-        assert window.process.wait(SECONDS) == 0
+        assert window.process.wait(TIMEOUT) == 0
     finally:
         window.close()
 
 
-def test_a_long_event_goes_on_in_the_next_line(server: Server, own_sandbox: str) -> None:
-    server.text("sandbox", "exec", own_sandbox, "--", "sh", "-c", "echo 1 > /workspace/file-with-a-long-name")
-    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/file-with-a-long-name", f"{own_sandbox}:/workspace/other")
+def test_long_event_is_wrapped(server: PaddockCliServer, own_sandbox: str) -> None:
+    server.output("sandbox", "exec", own_sandbox, "--", "sh", "-c", "echo 1 > /workspace/file-with-a-long-name")
+    server.output("sandbox", "cp", f"{own_sandbox}:/workspace/file-with-a-long-name", f"{own_sandbox}:/workspace/other")
     window = TerminalWindow(server, "events", "--sandbox", own_sandbox)
     try:
         window.expect(r"file\.moved  ")
         shown = window.expect(r"sha256=[0-9a-f]{12}(?![0-9a-f])")
-        assert window.process.wait(SECONDS) == 0
+        assert window.process.wait(TIMEOUT) == 0
         *_, last = shown.string[: shown.end()].decode().splitlines()
         assert last.startswith(" " * 16) and len(last) <= 80
     finally:
         window.close()
 
 
-def test_the_terminal_is_restored_when_we_are_told_to_go(window: TerminalWindow) -> None:
+def test_terminal_mode_is_restored_after_sigterm(window: TerminalWindow) -> None:
     window.expect(r"\$ ")
     window.process.terminate()
-    window.process.wait(SECONDS)
+    window.process.wait(TIMEOUT)
     assert window.mode() == list(window.before)
 
 
-def test_without_a_terminal_it_says_what_to_use(server: Server, sandbox: str) -> None:
-    done = server.run("sandbox", "shell", sandbox)
-    assert done.returncode == 2
-    assert b"`shell` needs a terminal" in done.stderr
+def test_shell_without_terminal_names_alternative(server: PaddockCliServer, sandbox: str) -> None:
+    result = server.run("sandbox", "shell", sandbox)
+    assert result.returncode == 2
+    assert b"`shell` needs a terminal" in result.stderr
 
 
-def test_tables_fit_the_window(server: Server, sandbox: str) -> None:
+def test_tables_fit_the_window(server: PaddockCliServer, sandbox: str) -> None:
     window = TerminalWindow(server, "doctor", "--no-trial")
     try:
         window.expect("All checks passed|optional problems? found")
-        assert window.process.wait(SECONDS) == 0
+        assert window.process.wait(TIMEOUT) == 0
     finally:
         window.close()

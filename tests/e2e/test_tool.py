@@ -1,35 +1,35 @@
-"""The tools of sandboxes, by the command line."""
+"""Sandbox tools by the command line."""
 
 from __future__ import annotations
 
 import json
 import re
 
-from tests.e2e.cli_driver import Server
+from tests.e2e.cli_driver import PaddockCliServer
 
 
-def test_tools_are_listed_and_shown(server: Server, sandbox: str) -> None:
-    listed = server.text("tool", "list", sandbox)
+def test_tools_are_listed_and_shown(server: PaddockCliServer, sandbox: str) -> None:
+    listed = server.output("tool", "list", sandbox)
     assert listed.splitlines()[0].split() == ["NAME", "ARGUMENTS", "DESCRIPTION"]
     assert "read_file" in listed and "path [start_line]" in listed
-    assert {"name", "inputSchema", "input"} <= server.json("tool", "list", sandbox)[0].keys()
-    shown = server.text("tool", "show", sandbox, "write_file")
+    assert {"name", "inputSchema", "input"} <= server.json_output("tool", "list", sandbox)[0].keys()
+    shown = server.output("tool", "show", sandbox, "write_file")
     assert re.search(r"^content +text +required", shown, re.MULTILINE)
-    shown = server.text("tool", "show", sandbox, "list_directory")
+    shown = server.output("tool", "show", sandbox, "list_directory")
     assert re.search(r"^depth +whole number, 1 to \d+ +1 ", shown, re.MULTILINE), shown
 
 
-def test_a_tool_is_called_with_words_or_json(server: Server, sandbox: str) -> None:
+def test_tool_is_called_with_pairs_or_json(server: PaddockCliServer, sandbox: str) -> None:
     server.run("tool", "call", sandbox, "write_file", "path=/tmp/tool/a.txt", "content=12")
-    assert server.text("tool", "call", sandbox, "read_file", "path=/tmp/tool/a.txt") == "12"
+    assert server.output("tool", "call", sandbox, "read_file", "path=/tmp/tool/a.txt") == "12"
     arguments = json.dumps({"path": "/tmp/tool", "depth": 1})
-    assert "a.txt" in server.text("tool", "call", sandbox, "list_directory", "--json-arguments", arguments)
-    result = server.json("tool", "call", sandbox, "read_file", "path=/tmp/tool/a.txt")
+    assert "a.txt" in server.output("tool", "call", sandbox, "list_directory", "--json-arguments", arguments)
+    result = server.json_output("tool", "call", sandbox, "read_file", "path=/tmp/tool/a.txt")
     assert result["isError"] is False
 
 
-def test_what_goes_wrong_is_one_line_and_an_exit_code(server: Server, sandbox: str) -> None:
-    for words, code, said in (
+def test_invalid_tool_calls_print_one_line_with_exit_code(server: PaddockCliServer, sandbox: str) -> None:
+    for arguments, code, message in (
         (["read_file", "path=/no/such"], 1, "error: no such file or directory: /no/such"),
         (["read_fil", "path=/"], 1, "did you mean read_file?"),
         (["list_directory", "depth=deep"], 2, "depth=deep: must be a whole number"),
@@ -39,13 +39,13 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(server: Server, sandbox: s
         (["read_file", "path=/tmp", "--json-arguments", "{}"], 2, "give one"),
         (["list_directory", "--save", "/tmp/x.png"], 1, "no picture"),
     ):
-        done = server.run("tool", "call", sandbox, *words)
-        assert done.returncode == code, (words, done.stderr)
-        assert said in done.stderr.decode(), (words, done.stderr)
-        assert b"Traceback" not in done.stderr
+        result = server.run("tool", "call", sandbox, *arguments)
+        assert result.returncode == code, (arguments, result.stderr)
+        assert message in result.stderr.decode(), (arguments, result.stderr)
+        assert b"Traceback" not in result.stderr
 
 
-def test_a_sandbox_without_a_screen_has_no_screenshot(server: Server, sandbox: str) -> None:
-    done = server.run("sandbox", "screenshot", sandbox, "-o", "/tmp/never.png")
-    assert done.returncode == 1 and done.stderr.startswith(b"error: ")
+def test_sandbox_without_screen_has_no_screenshot(server: PaddockCliServer, sandbox: str) -> None:
+    result = server.run("sandbox", "screenshot", sandbox, "-o", "/tmp/never.png")
+    assert result.returncode == 1 and result.stderr.startswith(b"error: ")
     assert server.run("sandbox", "screenshot", sandbox, "-o", "/tmp/never.bmp").returncode == 2

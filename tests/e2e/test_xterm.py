@@ -1,4 +1,4 @@
-"""xterm.js in a real browser: a terminal of a sandbox that two people see and that survives a restart of the server."""
+"""xterm.js in a real browser: a shared terminal of a sandbox that survives a restart of the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page
 from tests.e2e.browser_pages import open_page_on_origin, run_chromium, save_screenshot
 from tests.support.server import Server, run_server
 
-PAGE = """<!doctype html><meta charset="utf-8"><title>Terminal</title>
+TERMINAL_PAGE = """<!doctype html><meta charset="utf-8"><title>Terminal</title>
 <link rel="stylesheet" href="/modules/@xterm/xterm/css/xterm.css">
 <style>body { margin: 0; background: #000 } #terminal { width: 100vw; height: 100vh }</style><div id="terminal"></div>
 <script type="module">
@@ -23,7 +23,7 @@ const terminal = window.terminal = new Terminal({allowProposedApi: true}), fit =
 terminal.loadAddon(fit);
 terminal.open(document.getElementById("terminal"));
 fit.fit();
-window.told = [];
+window.events = [];
 let position = 0, socket = null;
 const encoder = new TextEncoder();
 function size() { return {cols: terminal.cols, rows: terminal.rows}; }
@@ -48,15 +48,15 @@ window.connect = async (sandbox, viewer) => {
   socket = new WebSocket("ws://" + location.host + path + "?" + query);
   socket.binaryType = "arraybuffer";
   let ended = false;
-  socket.onmessage = event => {
-    if (typeof event.data == "string") {
-      const word = JSON.parse(event.data);
-      told.push(word);
-      ended = ended || word.type == "exit";
+  socket.onmessage = message => {
+    if (typeof message.data == "string") {
+      const event = JSON.parse(message.data);
+      events.push(event);
+      ended = ended || event.type == "exit";
       return;
     }
-    const view = new DataView(event.data), replay = view.getUint8(0) == 3;
-    const data = new Uint8Array(event.data, replay ? 9 : 1);
+    const view = new DataView(message.data), replay = view.getUint8(0) == 3;
+    const data = new Uint8Array(message.data, replay ? 9 : 1);
     if (replay) {
       const first = Number(view.getBigUint64(1));
       if (first != position) terminal.reset();
@@ -67,7 +67,7 @@ window.connect = async (sandbox, viewer) => {
   };
   socket.onclose = () => { if (!ended) setTimeout(() => connect(sandbox, viewer), 50); };
 };
-window.shown = () => {
+window.screenText = () => {
   const buffer = terminal.buffer.active, lines = [];
   for (let row = 0; row < buffer.length; row++) lines.push(buffer.getLine(row).translateToString(true));
   return lines.join("\\n");
@@ -98,95 +98,95 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def sandbox(server: Server) -> Iterator[str]:
     with server.client() as client:
-        made = str(client.post("/v1/sandboxes", json={}).json()["id"])
-    yield made
+        sandbox_id = str(client.post("/v1/sandboxes", json={}).json()["id"])
+    yield sandbox_id
     with server.client() as client:
-        client.delete(f"/v1/sandboxes/{made}")
+        client.delete(f"/v1/sandboxes/{sandbox_id}")
 
 
-class Person:
-    """Someone with a browser, at a terminal."""
+class TerminalViewer:
+    """A viewer of a sandbox's terminal in a browser page."""
 
     def __init__(self, browser: Browser, server: Server, sandbox: str, name: str, width: int = 900) -> None:
         context = browser.new_context(viewport={"width": width, "height": 400})
-        self.page: Page = open_page_on_origin(context, server.url, f"terminal-{name}.html", PAGE)
+        self.page: Page = open_page_on_origin(context, server.url, f"terminal-{name}.html", TERMINAL_PAGE)
         self.page.wait_for_function("window.ready")
         self.page.evaluate("key => { window.key = key }", server.key)
         self.page.evaluate("([sandbox, name]) => connect(sandbox, name)", [sandbox, name])
-        self.told("connected")
+        self.wait_for_event("connected")
 
-    def told(self, kind: str) -> None:
-        self.page.wait_for_function("kind => told.some(word => word.type == kind)", arg=kind)
+    def wait_for_event(self, kind: str) -> None:
+        self.page.wait_for_function("kind => events.some(event => event.type == kind)", arg=kind)
 
-    def type(self, text: str) -> None:
+    def type_line(self, text: str) -> None:
         self.page.evaluate("terminal.focus()")
         self.page.keyboard.insert_text(text)
         self.page.keyboard.press("Enter")
 
-    def sees(self, text: str) -> None:
-        self.page.wait_for_function("text => shown().includes(text)", arg=text)
+    def expect_text(self, text: str) -> None:
+        self.page.wait_for_function("text => screenText().includes(text)", arg=text)
 
-    def shown(self) -> str:
-        return str(self.page.evaluate("shown()"))
+    def screen_text(self) -> str:
+        return str(self.page.evaluate("screenText()"))
 
 
-def test_two_people_at_one_terminal(server: Server, browser: Browser, sandbox: str) -> None:
-    ada, bob = Person(browser, server, sandbox, "ada"), Person(browser, server, sandbox, "bob", 500)
-    ada.sees("$ ")
-    ada.type("printf '日本語 🦆 \\033[1;32mgrün\\033[0m ✓ %s\\n' sho''wn")
+def test_two_people_share_a_terminal(server: Server, browser: Browser, sandbox: str) -> None:
+    ada, bob = TerminalViewer(browser, server, sandbox, "ada"), TerminalViewer(browser, server, sandbox, "bob", 500)
+    ada.expect_text("$ ")
+    ada.type_line("printf '日本語 🦆 \\033[1;32mgrün\\033[0m ✓ %s\\n' sho''wn")
     for person in (ada, bob):
-        person.sees("日本語 🦆 grün ✓ shown")
-    # Wide characters take two places, and what follows them stands where it should.
+        person.expect_text("日本語 🦆 grün ✓ shown")
+    # Wide characters take two columns, and the text after them is in the right column.
     columns = ada.page.evaluate("cells('日本語 🦆', [0, 2, 4, 7])")
     assert columns == ["日", "本", "語", "🦆"]
-    ada.type("stty size")
+    ada.type_line("stty size")
     size = ada.page.evaluate("terminal.rows + ' ' + terminal.cols")
-    ada.sees(f"\n{size}\n")
+    ada.expect_text(f"\n{size}\n")
     save_screenshot(ada.page, "xterm-1-shared")
     save_screenshot(bob.page, "xterm-2-another-sees-the-same")
 
     with server.client() as client:
         client.post(f"/v1/sandboxes/{sandbox}/input", json={"viewer": "ada", "name": "Ada"})
-        bob.type("echo bob-was-he''re")
-        bob.told("held")
-        ada.type("echo ada-was-he''re")
-        bob.sees("ada-was-here")
-        assert "bob-was-here" not in ada.shown()
+        bob.type_line("echo bob-was-he''re")
+        bob.wait_for_event("held")
+        ada.type_line("echo ada-was-he''re")
+        bob.expect_text("ada-was-here")
+        assert "bob-was-here" not in ada.screen_text()
         client.delete(f"/v1/sandboxes/{sandbox}/input", params={"viewer": "ada"})
 
 
-def test_a_full_screen_program_and_another_size(server: Server, browser: Browser, sandbox: str) -> None:
-    ada = Person(browser, server, sandbox, "ada")
-    ada.sees("$ ")
+def test_full_screen_program_follows_window_size(server: Server, browser: Browser, sandbox: str) -> None:
+    ada = TerminalViewer(browser, server, sandbox, "ada")
+    ada.expect_text("$ ")
     trap = "trap 'tput cup 0 0; echo size is $(stty size)' WINCH"
-    ada.type(f"clear; bash -c \"{trap}; echo wait''ing; while :; do sleep 0.05; done\"".replace("$", "\\$"))
-    ada.sees("waiting")
+    ada.type_line(f"clear; bash -c \"{trap}; echo wait''ing; while :; do sleep 0.05; done\"".replace("$", "\\$"))
+    ada.expect_text("waiting")
     ada.page.set_viewport_size({"width": 700, "height": 300})
-    ada.page.wait_for_function("shown().includes(`size is ${terminal.rows} ${terminal.cols}`)")
+    ada.page.wait_for_function("screenText().includes(`size is ${terminal.rows} ${terminal.cols}`)")
     save_screenshot(ada.page, "xterm-3-another-size")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_it_is_there_again_after_a_restart(tmp_path: Path, browser: Browser, number: signal.Signals) -> None:
+def test_terminal_reconnects_after_server_restart(tmp_path: Path, browser: Browser, number: signal.Signals) -> None:
     with run_server(tmp_path, {"sandboxes": {"min_free_disk": 0}}) as server:
         with server.client() as client:
             sandbox = str(client.post("/v1/sandboxes", json={}).json()["id"])
-        ada = Person(browser, server, sandbox, "ada")
-        ada.sees("$ ")
-        ada.type("answer=42; echo be''fore")
-        ada.sees("before\n")
+        ada = TerminalViewer(browser, server, sandbox, "ada")
+        ada.expect_text("$ ")
+        ada.type_line("answer=42; echo be''fore")
+        ada.expect_text("before\n")
         server.stop(number)
         server.start(int(server.url.rpartition(":")[2]))
-        ada.page.wait_for_function("told.filter(word => word.type == 'connected').length == 2")
-        ada.type("echo the-answer=$answer")
-        ada.sees("the-answer=42\n")
-        assert ada.shown().count("before\n") == 1
+        ada.page.wait_for_function("events.filter(event => event.type == 'connected').length == 2")
+        ada.type_line("echo the-answer=$answer")
+        ada.expect_text("the-answer=42\n")
+        assert ada.screen_text().count("before\n") == 1
         save_screenshot(ada.page, "xterm-4-after-a-restart")
 
 
-def test_a_deleted_sandbox_is_told(server: Server, browser: Browser, sandbox: str) -> None:
-    ada = Person(browser, server, sandbox, "ada")
+def test_deleting_the_sandbox_closes_the_terminal(server: Server, browser: Browser, sandbox: str) -> None:
+    ada = TerminalViewer(browser, server, sandbox, "ada")
     with server.client() as client:
         deleted: httpx.Response = client.delete(f"/v1/sandboxes/{sandbox}")
         assert deleted.status_code == 204
-    ada.page.wait_for_function("told.some(word => ['closed', 'exit'].includes(word.type))")
+    ada.page.wait_for_function("events.some(event => ['closed', 'exit'].includes(event.type))")

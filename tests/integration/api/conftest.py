@@ -41,9 +41,9 @@ def stranger(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
 
 
 def create(client: httpx.Client, **body: Any) -> str:
-    answer = client.post("/v1/sandboxes", json=body)
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["id"])
+    response = client.post("/v1/sandboxes", json=body)
+    assert response.status_code == 202, response.text
+    return str(response.json()["id"])
 
 
 @pytest.fixture(scope="module")

@@ -64,17 +64,17 @@ def ask(client: httpx.Client, method: str, sandbox: str, path: str) -> httpx.Res
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_requests_without_a_key_are_refused(server: Server, sandbox: str, method: str, path: str) -> None:
     with server.client("") as nobody:
-        answer = ask(nobody, method, sandbox, path)
-    assert answer.status_code == 401
-    assert answer.headers["WWW-Authenticate"] == "Bearer"
-    assert answer.json()["code"] == "UNAUTHORIZED"
+        response = ask(nobody, method, sandbox, path)
+    assert response.status_code == 401
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+    assert response.json()["code"] == "UNAUTHORIZED"
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_another_tenants_sandbox_does_not_exist(stranger: httpx.Client, sandbox: str, method: str, path: str) -> None:
-    answer = ask(stranger, method, sandbox, path)
-    assert answer.status_code == 404, answer.text
-    assert answer.json()["code"] == "SANDBOX_NOT_FOUND"
+    response = ask(stranger, method, sandbox, path)
+    assert response.status_code == 404, response.text
+    assert response.json()["code"] == "SANDBOX_NOT_FOUND"
 
 
 @pytest.mark.parametrize("path", ["proxy/44772/pty/x/ws", "proxy/8000/"])
@@ -104,8 +104,8 @@ def test_tenants_see_their_own_things_only(client: httpx.Client, stranger: httpx
 
 @pytest.mark.parametrize("secret", ["nonsense", "pdk_" + "0" * 43, "ä"])
 def test_wrong_keys(server: Server, secret: str) -> None:
-    answer = httpx.get(f"{server.url}/v1/sandboxes", headers=[(b"Authorization", f"Bearer {secret}".encode())])
-    assert answer.status_code == 401
+    response = httpx.get(f"{server.url}/v1/sandboxes", headers=[(b"Authorization", f"Bearer {secret}".encode())])
+    assert response.status_code == 401
 
 
 def test_both_headers_are_accepted(server: Server) -> None:
@@ -119,8 +119,8 @@ def test_revoked_and_expired_keys(server: Server, client: httpx.Client) -> None:
     with server.client(made["secret"]) as short:
         assert short.get("/v1/sandboxes").status_code == 200
         assert client.delete(f"/v1/keys/{made['id']}").status_code == 204
-        answer = short.get("/v1/sandboxes")
-    assert answer.status_code == 401 and "revoked" in answer.json()["message"]
+        response = short.get("/v1/sandboxes")
+    assert response.status_code == 401 and "revoked" in response.json()["message"]
     soon = (datetime.now(UTC) + timedelta(seconds=0.3)).isoformat()
     made = client.post("/v1/keys", json={"name": "soon", "expiresAt": soon}).json()
     with server.client(made["secret"]) as short:
@@ -132,7 +132,7 @@ def test_scopes(server: Server, client: httpx.Client, sandbox: str) -> None:
     secret = client.post("/v1/keys", json={"name": "eyes", "scopes": ["sandboxes:read", "tenant:all"]}).json()["secret"]
     with server.client(secret) as reader:
         assert reader.get(f"/v1/sandboxes/{sandbox}").status_code == 200
-        for answer in (
+        for response in (
             reader.post("/v1/sandboxes", json={}),
             reader.delete(f"/v1/sandboxes/{sandbox}"),
             reader.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON_PORT}"),
@@ -140,7 +140,7 @@ def test_scopes(server: Server, client: httpx.Client, sandbox: str) -> None:
             reader.get("/v1/keys"),
             reader.post("/v1/keys", json={"name": "more"}),
         ):
-            assert (answer.status_code, answer.json()["code"]) == (403, "FORBIDDEN")
+            assert (response.status_code, response.json()["code"]) == (403, "FORBIDDEN")
 
 
 def test_keys_cannot_grant_more_than_they_have(server: Server, client: httpx.Client) -> None:
@@ -198,8 +198,8 @@ def test_browsers_of_configured_origins_may_call(server: Server, client: httpx.C
     preflight = {"Access-Control-Request-Method": "DELETE", "Access-Control-Request-Headers": "authorization"}
     with server.client("") as nobody:
         for path in (f"/v1/sandboxes/{sandbox}", f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/ping"):
-            answer = nobody.options(path, headers={"Origin": ORIGIN, **preflight})
-            assert answer.status_code == 200 and answer.headers["Access-Control-Allow-Origin"] == ORIGIN
+            response = nobody.options(path, headers={"Origin": ORIGIN, **preflight})
+            assert response.status_code == 200 and response.headers["Access-Control-Allow-Origin"] == ORIGIN
             refused = nobody.options(path, headers={"Origin": "https://evil.example", **preflight})
             assert "Access-Control-Allow-Origin" not in refused.headers
     allowed = client.get("/v1/sandboxes", headers={"Origin": ORIGIN})
@@ -210,9 +210,9 @@ def test_browsers_of_configured_origins_may_call(server: Server, client: httpx.C
 def test_public_paths_and_security_headers(server: Server) -> None:
     with server.client("") as nobody:
         for path in ("/health", "/healthz", "/readyz", "/version", "/v1/health", "/v1/version", "/docs"):
-            answer = nobody.get(path)
-            assert answer.status_code == 200, path
-            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            response = nobody.get(path)
+            assert response.status_code == 200, path
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
         page = nobody.get("/docs")
         assert "/v1/sandboxes" in page.text and "<script" not in page.text and "http://" not in page.text
         assert nobody.get("/version").json()["name"] == "paddock"

@@ -28,10 +28,10 @@ def settings() -> dict[str, Any]:
 
 def logged_in(server: Server, **body: str) -> httpx.Client:
     """A browser with the console in it: a cookie, and what the page has in its storage."""
-    answer = httpx.post(f"{server.url}/v1/login", json=body or {"key": server.key})
-    assert answer.status_code == 200, answer.text
-    proof = {"X-Paddock-Console": answer.json()["proof"]}
-    return httpx.Client(base_url=server.url, cookies=answer.cookies, headers=proof, timeout=60.0, trust_env=False)
+    response = httpx.post(f"{server.url}/v1/login", json=body or {"key": server.key})
+    assert response.status_code == 200, response.text
+    proof = {"X-Paddock-Console": response.json()["proof"]}
+    return httpx.Client(base_url=server.url, cookies=response.cookies, headers=proof, timeout=60.0, trust_env=False)
 
 
 @pytest.fixture
@@ -45,20 +45,20 @@ def session_of(browser: httpx.Client) -> str:
 
 
 def test_login_returns_the_identity(server: Server) -> None:
-    answer = httpx.post(f"{server.url}/v1/login", json={"key": f" {server.key}\n"})
-    assert answer.status_code == 200
-    me = answer.json()
+    response = httpx.post(f"{server.url}/v1/login", json={"key": f" {server.key}\n"})
+    assert response.status_code == 200
+    me = response.json()
     assert (me["name"], me["tenant"], me["scopes"], me["login"]) == ("local", "default", ["admin"], True)
-    cookie = answer.headers["Set-Cookie"]
+    cookie = response.headers["Set-Cookie"]
     assert cookie.startswith("paddock_session=pds_")
     assert all(word in cookie.split("; ") for word in ("HttpOnly", "SameSite=Strict", "Path=/"))
-    assert "Secure" not in cookie and server.key not in cookie and answer.headers["Cache-Control"] == "no-store"
+    assert "Secure" not in cookie and server.key not in cookie and response.headers["Cache-Control"] == "no-store"
 
 
 def test_behind_tls_the_cookie_is_for_tls_only(server: Server) -> None:
     own = f"https://{server.domain}"
-    answer = httpx.post(f"{server.url}/v1/login", json={"key": server.key}, headers={"Origin": own})
-    assert answer.headers["Set-Cookie"].endswith("; Secure")
+    response = httpx.post(f"{server.url}/v1/login", json={"key": server.key}, headers={"Origin": own})
+    assert response.headers["Set-Cookie"].endswith("; Secure")
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_behind_tls_the_cookie_is_for_tls_only(server: Server) -> None:
     ],
 )
 def test_invalid_logins_are_refused(server: Server, body: dict[str, str], status: int) -> None:
-    answer = httpx.post(f"{server.url}/v1/login", json=body, headers=SIGN)
-    assert answer.status_code == status
-    assert "Set-Cookie" not in answer.headers and "WWW-Authenticate" not in answer.headers
+    response = httpx.post(f"{server.url}/v1/login", json=body, headers=SIGN)
+    assert response.status_code == status
+    assert "Set-Cookie" not in response.headers and "WWW-Authenticate" not in response.headers
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_invalid_logins_are_refused(server: Server, body: dict[str, str], status
     ],
 )
 def test_pages_of_other_origins_cannot_log_a_user_in(server: Server, headers: dict[str, str]) -> None:
-    answer = httpx.post(f"{server.url}/v1/login", json={"key": server.key}, headers=headers)
-    assert answer.status_code == 403 and "Set-Cookie" not in answer.headers
+    response = httpx.post(f"{server.url}/v1/login", json={"key": server.key}, headers=headers)
+    assert response.status_code == 403 and "Set-Cookie" not in response.headers
 
 
 def test_the_cookie_counts_with_the_proof_only(browser: httpx.Client) -> None:
@@ -115,8 +115,8 @@ def test_stolen_cookie_without_proof_is_refused(server: Server, browser: httpx.C
 
 
 def test_refused_console_request_causes_no_password_prompt(server: Server) -> None:
-    answer = httpx.get(f"{server.url}/v1/me", headers={**SIGN, "Cookie": "paddock_session=pds_old"})
-    assert answer.status_code == 401 and "WWW-Authenticate" not in answer.headers
+    response = httpx.get(f"{server.url}/v1/me", headers={**SIGN, "Cookie": "paddock_session=pds_old"})
+    assert response.status_code == 401 and "WWW-Authenticate" not in response.headers
 
 
 def test_key_takes_precedence_over_the_cookie(browser: httpx.Client) -> None:
@@ -126,8 +126,8 @@ def test_key_takes_precedence_over_the_cookie(browser: httpx.Client) -> None:
 
 def test_logging_out(browser: httpx.Client) -> None:
     session = session_of(browser)
-    answer = browser.post("/v1/logout")
-    assert answer.status_code == 204 and "Max-Age=0" in answer.headers["Set-Cookie"]
+    response = browser.post("/v1/logout")
+    assert response.status_code == 204 and "Max-Age=0" in response.headers["Set-Cookie"]
     stolen = {"X-Paddock-Console": browser.headers["X-Paddock-Console"], "Cookie": f"paddock_session={session}"}
     assert httpx.get(f"{browser.base_url}/v1/me", headers=stolen).status_code == 401
 

@@ -66,9 +66,9 @@ def asked(client: httpx.Client) -> None:
 
 
 def series(client: httpx.Client, **query: str) -> dict[str, Any]:
-    answer = client.get("/v1/usage/series", params=query)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
+    response = client.get("/v1/usage/series", params=query)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
     return found
 
 
@@ -110,16 +110,16 @@ def test_usage_series_is_filtered_and_limited_to_the_tenant(client: httpx.Client
     ],
 )
 def test_nonsense_is_told_in_words(client: httpx.Client, query: dict[str, str]) -> None:
-    answer = client.get("/v1/usage/series", params=query)
-    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_INPUT")
+    response = client.get("/v1/usage/series", params=query)
+    assert (response.status_code, response.json()["code"]) == (400, "INVALID_INPUT")
 
 
 @pytest.mark.usefixtures("asked")
 def test_prometheus_metrics(client: httpx.Client, stranger: httpx.Client) -> None:
     sandbox = create(client)
-    answer = client.get("/v1/metrics")
-    assert answer.status_code == 200 and answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    response = client.get("/v1/metrics")
+    assert response.status_code == 200 and response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    lines = [line for line in response.text.splitlines() if not line.startswith("#")]
     assert all(SAMPLE.fullmatch(line) for line in lines)
     assert any(re.fullmatch(r'paddock_sandboxes\{state="Running"\} [1-9]', line) for line in lines)
     assert 'paddock_llm_requests_total{model="two",provider="s"} 1' in lines
@@ -145,5 +145,5 @@ def test_a_key_for_scraping_reads_metrics_and_nothing_else(client: httpx.Client,
         assert scraper.get("/v1/logs").status_code == 403
     body = {"name": "local", "scopes": ["keys:admin"]}
     with server.client(client.post("/v1/keys", json=body).json()["secret"]) as local:
-        answer = local.post("/v1/keys", json={"name": "p", "scopes": ["metrics:read"]})
-    assert answer.status_code == 403, "metrics count all tenants"
+        response = local.post("/v1/keys", json={"name": "p", "scopes": ["metrics:read"]})
+    assert response.status_code == 403, "metrics count all tenants"

@@ -138,12 +138,12 @@ def test_routes_hide_resources_of_another_key(ann: httpx.Client, bob: httpx.Clie
             about = f"{method.upper()} {path}"
             address = path.format(**{**OTHER_PARAMETERS, **given})
             query = {"viewer": "tab-1"} if any(p["name"] == "viewer" for p in operation.get("parameters", ())) else None
-            answer = bob.request(method, address, json=BODIES.get(about), headers=JSON, params=query)
+            response = bob.request(method, address, json=BODIES.get(about), headers=JSON, params=query)
             walked += 1
             if about == "POST /v1/sandboxes/{sandbox_id}/mcp":
-                assert answer.status_code == 404 or "error" in answer.json(), answer.text
-            elif answer.status_code != 404 or answer.json()["message"] == NOTHING_SERVED.format(address):
-                wrong.append(f"{about}: {answer.status_code} {answer.text[:200]}")
+                assert response.status_code == 404 or "error" in response.json(), response.text
+            elif response.status_code != 404 or response.json()["message"] == NOTHING_SERVED.format(address):
+                wrong.append(f"{about}: {response.status_code} {response.text[:200]}")
     assert not wrong, "\n".join(wrong)
     assert ann.get(f"/v1/sandboxes/{owned.sandbox}/recordings/{RECORDING}").status_code == 200
     assert walked > 60
@@ -167,9 +167,9 @@ def lists(reader: httpx.Client) -> Iterator[tuple[str, str]]:
         "usage?by=key",
         "usage/series",
     ):
-        answer = reader.get(f"/v1/{path}", headers=JSON)
-        assert answer.status_code == 200, answer.text
-        yield path, answer.text
+        response = reader.get(f"/v1/{path}", headers=JSON)
+        assert response.status_code == 200, response.text
+        yield path, response.text
 
 
 def test_lists_searches_feeds_and_counts_hide_resources_of_another_key(

@@ -73,8 +73,8 @@ async def answers(data: Path, paths: Mapping[str, str]) -> dict[str, tuple[int, 
     async with DataDirectoryClient(CliContext(data=str(data))) as client:
         for name, path in paths.items():
             try:
-                async with client.request("GET", path) as answer:
-                    found[name] = (answer.status, await answer.content.read())
+                async with client.request("GET", path) as response:
+                    found[name] = (response.status, await response.content.read())
             except RequestRefused as error:
                 found[name] = (error.status, error.server_code.encode())
     return found
@@ -100,9 +100,9 @@ def test_read_only_api_answers_like_the_server(data: Path) -> None:
         assert asyncio.run(_subject(data)) == owner
         before = {}
         for name, path in paths.items():
-            answer = client.get(path)
-            refused = answer.status_code >= 300
-            before[name] = (answer.status_code, answer.json()["code"].encode() if refused else answer.content)
+            response = client.get(path)
+            refused = response.status_code >= 300
+            before[name] = (response.status_code, response.json()["code"].encode() if refused else response.content)
     beside = asyncio.run(answers(data, paths))
     assert server.stop() == 0
     with DataDirectoryLock.acquire(data):  # As of a server that starts and does not answer yet.

@@ -12,9 +12,9 @@ from tests.support.server import Server, eventually
 
 
 def lines(client: httpx.Client, **query: object) -> list[dict[str, object]]:
-    answer = client.get("/v1/logs", params={name: str(value) for name, value in query.items()})
-    assert answer.status_code == 200, answer.text
-    found: list[dict[str, object]] = answer.json()["items"]
+    response = client.get("/v1/logs", params={name: str(value) for name, value in query.items()})
+    assert response.status_code == 200, response.text
+    found: list[dict[str, object]] = response.json()["items"]
     return found
 
 
@@ -58,17 +58,17 @@ def test_log_is_filtered_and_paged(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("query", [{"level": "loud"}, {"limit": "0"}, {"after": "-1"}, {"q": "x" * 300}])
 def test_nonsense_is_told_in_words(client: httpx.Client, query: dict[str, str]) -> None:
-    answer = client.get("/v1/logs", params=query)
-    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_INPUT")
+    response = client.get("/v1/logs", params=query)
+    assert (response.status_code, response.json()["code"]) == (400, "INVALID_INPUT")
 
 
 def test_log_can_be_followed(server: Server, client: httpx.Client) -> None:
     headers = {"Accept": "text/event-stream"}
     with (
         server.client() as other,
-        other.stream("GET", "/v1/logs", params={"q": "marked-path", "limit": "5"}, headers=headers) as answer,
+        other.stream("GET", "/v1/logs", params={"q": "marked-path", "limit": "5"}, headers=headers) as response,
     ):
-        coming = answer.iter_lines()
+        coming = response.iter_lines()
         assert next(coming).startswith(":")
         for _ in range(2):
             client.get("/v1/marked-path")
@@ -86,8 +86,8 @@ def test_log_contains_no_secret(server: Server, client: httpx.Client) -> None:
 def test_log_followers_do_not_delay_shutdown(server: Server) -> None:
     with server.client() as client:
         port = int(server.domain.split(":")[1])
-        with client.stream("GET", "/v1/logs", headers={"Accept": "text/event-stream"}) as answer:
-            coming = answer.iter_lines()
+        with client.stream("GET", "/v1/logs", headers={"Accept": "text/event-stream"}) as response:
+            coming = response.iter_lines()
             next(coming)
             server.stop(timeout=10)
             list(coming)

@@ -65,8 +65,8 @@ async def test_console_page_is_never_cached(built: Path) -> None:
 async def test_console_links_return_its_page(built: Path) -> None:
     async with asking(built) as client:
         for path in ("/chats/ses-1", "/runs", "/sandboxes/sb-1/files/a.b/c", "/v1x", "/index.html"):
-            answer = await client.get(path, headers=HTML)
-            assert "<title>one" in answer.text and "script-src 'self'" in answer.headers["Content-Security-Policy"]
+            response = await client.get(path, headers=HTML)
+            assert "<title>one" in response.text and "script-src 'self'" in response.headers["Content-Security-Policy"]
         assert (await client.get("/chats/ses-1", headers={"Accept": "application/json"})).status_code == 418
         assert (await client.post("/", headers=HTML)).status_code == 418
 
@@ -108,16 +108,16 @@ async def test_precompressed_files_are_sent_unchanged(built: Path) -> None:
     async with asking(built) as client:
         path = "/assets/packed-3c4d.js"
         assert (await client.get(path, headers={"Accept-Encoding": "gzip"})).text == "packed"
-        answer = await client.send(client.build_request("GET", path, headers={"Accept-Encoding": "br"}), stream=True)
-        assert answer.headers["Content-Encoding"] == "br"
-        assert b"".join([piece async for piece in answer.aiter_raw()]) == b"brotli"
+        response = await client.send(client.build_request("GET", path, headers={"Accept-Encoding": "br"}), stream=True)
+        assert response.headers["Content-Encoding"] == "br"
+        assert b"".join([piece async for piece in response.aiter_raw()]) == b"brotli"
 
 
 async def test_missing_file_of_an_earlier_build_has_a_clear_error(built: Path) -> None:
     async with asking(built) as client:
         for path in ("/assets/gone.js", "/assets/link.js", "/assets/", "/assets/../../secret", "/assets/%2e%2e/x"):
-            answer = await client.get(path, headers=HTML)
-            assert (answer.status_code, "not yours" in answer.text) in ((404, False), (200, False)), path
+            response = await client.get(path, headers=HTML)
+            assert (response.status_code, "not yours" in response.text) in ((404, False), (200, False)), path
         assert (await client.get("/assets/gone.js", headers=HTML)).json()["code"] == "NOT_FOUND"
 
 
@@ -131,9 +131,9 @@ async def test_a_build_while_the_server_runs_is_seen(built: Path) -> None:
 async def test_without_a_build_the_page_explains_how_to_build(tmp_path: Path) -> None:
     async with asking(tmp_path / "nothing") as client:
         for path in ("/", "/chats"):
-            answer = await client.get(path, headers=HTML)
-            assert answer.status_code == 200 and "make console" in answer.text
-            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            response = await client.get(path, headers=HTML)
+            assert response.status_code == 200 and "make console" in response.text
+            assert "default-src 'none'" in response.headers["Content-Security-Policy"]
 
 
 def test_console_is_public_and_has_security_headers(server: Server) -> None:
@@ -148,8 +148,8 @@ def test_console_is_public_and_has_security_headers(server: Server) -> None:
 
 
 def test_an_unknown_path_of_the_api_is_no_page(server: Server, client: httpx.Client) -> None:
-    answer = client.get("/v1/nothing-here", headers=HTML)
-    assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
+    response = client.get("/v1/nothing-here", headers=HTML)
+    assert (response.status_code, response.json()["code"]) == (404, "NOT_FOUND")
     assert httpx.get(f"{server.url}/v1/nothing-here", headers=HTML).status_code == 401
 
 

@@ -54,11 +54,11 @@ def test_a_login_takes_next_to_no_memory_and_no_time(server: Server, body: bytes
     content: Any = in_pieces(body) if chunked else body
     with watch_health(server) as waits, server.client("") as client:
         try:
-            answer = client.post("/v1/login", content=content, headers=JSON)
+            response = client.post("/v1/login", content=content, headers=JSON)
         except httpx.HTTPError:
             pass  # It hung up while the rest was still being sent.
         else:
-            assert answer.status_code == 413, answer.text
+            assert response.status_code == 413, response.text
     assert waits.longest < 1.0
     assert server_cpu_seconds(server) - used < 1.5
     assert resident_memory(server) - before < 32 * 2**20
@@ -76,20 +76,20 @@ def test_values_of_every_kind_are_counted(server: Server, client: httpx.Client) 
     secret = client.post("/v1/keys", json={"name": "meter", "scopes": ["sandboxes:read"]}).json()["secret"]
     with server.client(secret, **JSON) as meter:
         for body in (unknown_fields(20_000), b"[" * 20_000, b"[" + b"1," * 20_000 + b"1]"):
-            answer = meter.post("/v1/metrics/events", content=body)
-            assert answer.status_code == 413 and "values" in answer.json()["message"], answer.text
-        answer = meter.post("/v1/metrics/events", content=unknown_fields(9_000))
-        assert answer.status_code == 400 and "100 fields" in answer.json()["message"]
-        answer = meter.post("/v1/metrics/events", content=b'{"eventType": "' + b"x" * 2**20 + b'"}')
-        assert answer.status_code == 413 and "1048576 bytes" in answer.json()["message"]
+            response = meter.post("/v1/metrics/events", content=body)
+            assert response.status_code == 413 and "values" in response.json()["message"], response.text
+        response = meter.post("/v1/metrics/events", content=unknown_fields(9_000))
+        assert response.status_code == 400 and "100 fields" in response.json()["message"]
+        response = meter.post("/v1/metrics/events", content=b'{"eventType": "' + b"x" * 2**20 + b'"}')
+        assert response.status_code == 413 and "1048576 bytes" in response.json()["message"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32-le", "utf-32-be"])
 def test_values_cannot_be_hidden_by_another_encoding(server: Server, client: httpx.Client, encoding: str) -> None:
     body = ("{" + '"eventType":[' + "[]," * 20_000 + "[]]}").encode(encoding)
     for content in (body, in_pieces(body), (body[at : at + 1] for at in range(8))):
-        answer = client.post("/v1/metrics/events", content=content, headers=JSON)
-        assert answer.status_code == 400 and "UTF-8" in answer.json()["message"], answer.text
+        response = client.post("/v1/metrics/events", content=content, headers=JSON)
+        assert response.status_code == 400 and "UTF-8" in response.json()["message"], response.text
 
 
 def test_the_bodies_of_a_tenant_share_a_bounded_memory(server: Server, client: httpx.Client) -> None:
@@ -114,8 +114,8 @@ def test_the_bodies_of_a_tenant_share_a_bounded_memory(server: Server, client: h
         assert [each[:13] for each in answers] == [b"HTTP/1.1 503 "]
         assert client.get("/v1/tasks").status_code == 200
     with server.client(secret) as greedy:
-        answer = eventually(lambda: greedy.post("/v1/tasks/validate", json={"task": {"goal": "a" * 2**20}}))
-        assert answer.status_code == 200
+        response = eventually(lambda: greedy.post("/v1/tasks/validate", json={"task": {"goal": "a" * 2**20}}))
+        assert response.status_code == 200
     assert resident_memory(server) - before < 80 * 2**20
 
 
@@ -126,10 +126,10 @@ def test_long_messages_with_files_still_pass(server: Server, client: httpx.Clien
         {"type": "file", "name": "data.csv", "mime": "text/csv", "data": "MSwy" * 2**21},
     ]
     path = "/v1/sessions/session-0123456789abcdef/messages"
-    answer = client.post(path, json={"content": content})
-    assert answer.status_code == 404, answer.text
-    answer = client.post(path, content=json.dumps({"content": content}).encode()[:-1], headers=JSON)
-    assert answer.status_code == 400 and "JSON" in answer.json()["message"], answer.text
+    response = client.post(path, json={"content": content})
+    assert response.status_code == 404, response.text
+    response = client.post(path, content=json.dumps({"content": content}).encode()[:-1], headers=JSON)
+    assert response.status_code == 400 and "JSON" in response.json()["message"], response.text
 
 
 def test_ten_wrong_keys_block_further_attempts(server: Server) -> None:

@@ -50,9 +50,9 @@ def schema(data: Path) -> list[tuple[str, ...]]:
 
 
 def get(client: httpx.Client, path: str, **params: str) -> Any:
-    answer = client.get(path, params=params)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = client.get(path, params=params)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def test_chat_session_and_its_messages_are_shown(client: httpx.Client) -> None:

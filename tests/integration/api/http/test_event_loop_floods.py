@@ -73,8 +73,11 @@ def test_every_route_that_takes_json(server: Server, client: httpx.Client, real:
     with assert_event_loop_responsive(server, client):
         for method, path in found:
             for body in bodies:
-                answer = client.request(method, path, content=body, headers=JSON)
-                assert 400 <= answer.status_code < 500 or answer.status_code in (200, 201, 202), (path, answer.text)
+                response = client.request(method, path, content=body, headers=JSON)
+                assert 400 <= response.status_code < 500 or response.status_code in (200, 201, 202), (
+                    path,
+                    response.text,
+                )
 
 
 @contextmanager

@@ -125,8 +125,8 @@ def test_requests_to_models(server: Server, client: httpx.Client, format: str, m
             with_numbers(format, model, 200 * 2**10),
             with_numbers(format, model, 24 * 2**20),
         ):
-            answer = client.post(path, content=body, headers=JSON)
-            assert answer.status_code in (200, 400, 413), answer.text[:300]
+            response = client.post(path, content=body, headers=JSON)
+            assert response.status_code in (200, 400, 413), response.text[:300]
 
 
 @pytest.mark.parametrize("model", ["scripted", "real"])
@@ -135,8 +135,8 @@ def test_item_references(server: Server, client: httpx.Client, model: str) -> No
     with assert_event_loop_responsive(server, client):
         for count in (2_000, 100_000, 8 * 2**20):
             body = start + b',"z":[' + b"{}," * count + b"{}]}"
-            answer = client.post("/v1/responses", content=body, headers=JSON)
-            assert answer.status_code in (200, 400, 413), answer.text[:300]
+            response = client.post("/v1/responses", content=body, headers=JSON)
+            assert response.status_code in (200, 400, 413), response.text[:300]
 
 
 def test_scripted_embeddings(server: Server, client: httpx.Client) -> None:
@@ -144,23 +144,23 @@ def test_scripted_embeddings(server: Server, client: httpx.Client) -> None:
     with assert_event_loop_responsive(server, client):
         for texts, dimensions, status in ((2048, 4096, 400), (2048, 512, 200), (256, 4096, 200)):
             body = {"model": "scripted", "input": ["a"] * texts, "dimensions": dimensions}
-            answer = client.post("/v1/embeddings", json=body)
-            assert answer.status_code == status, answer.text[:300]
+            response = client.post("/v1/embeddings", json=body)
+            assert response.status_code == status, response.text[:300]
             requests = [text | {"outputDimensionality": dimensions}] * texts
-            answer = client.post("/v1beta/models/scripted:batchEmbedContents", json={"requests": requests})
-            assert answer.status_code == status, answer.text[:300]
+            response = client.post("/v1beta/models/scripted:batchEmbedContents", json={"requests": requests})
+            assert response.status_code == status, response.text[:300]
 
 
 def test_translated_embeddings(server: Server, client: httpx.Client) -> None:
     requests = [{"content": {"parts": [{"text": "a"}]}}] * 2048
     with assert_event_loop_responsive(server, client):
-        answer = client.post("/v1beta/models/real:batchEmbedContents", json={"requests": requests})
+        response = client.post("/v1beta/models/real:batchEmbedContents", json={"requests": requests})
         relayed = client.post("/v1/embeddings", json={"model": "real", "input": ["a"] * 2048})
-    document = answer.json()
+    document = response.json()
     assert [len(each["values"]) for each in document["embeddings"]] == [DIMENSIONS] * 2048
     assert document["usageMetadata"]["promptTokenCount"] == 2048
     assert relayed.content == EMBEDDINGS
-    counted = [client.get(f"/v1/exchanges/{each.headers['x-paddock-exchange']}").json() for each in (answer, relayed)]
+    counted = [client.get(f"/v1/exchanges/{each.headers['x-paddock-exchange']}").json() for each in (response, relayed)]
     assert [each["usage"]["input"] for each in counted] == [2048, 2048], counted
 
 
@@ -177,8 +177,8 @@ def test_other_ports_and_sandboxes(server: Server, client: httpx.Client) -> None
     )
     with assert_event_loop_responsive(server, client):
         with server.client() as direct:
-            answer = direct.post(f"http://{listen}{path}", content=body, headers=JSON)
-            assert answer.status_code == 413 and "values" in answer.json()["error"]["message"], answer.text[:300]
+            response = direct.post(f"http://{listen}{path}", content=body, headers=JSON)
+            assert response.status_code == 413 and "values" in response.json()["error"]["message"], response.text[:300]
         said, _ = run_in_sandbox(client, sandbox, f"python3 - <<'EOF'\n{ask}EOF")
         assert said.strip() == "413", said
 
@@ -197,8 +197,8 @@ def test_longest_requests_to_models(server: Server, client: httpx.Client, model:
     listen = server.settings["llm"]["listen"]
     with assert_event_loop_responsive(server, client):
         for url in ("/v1/chat/completions", "/v1/messages", f"http://{listen}/v1/chat/completions"):
-            answer = client.post(url, content=body, headers=JSON)
-            assert answer.status_code == 200, answer.text[:300]
+            response = client.post(url, content=body, headers=JSON)
+            assert response.status_code == 200, response.text[:300]
 
 
 def test_longest_requests_to_other_routes(server: Server, client: httpx.Client) -> None:
@@ -220,8 +220,8 @@ def test_longest_requests_to_other_routes(server: Server, client: httpx.Client) 
             (f"/v1/sandboxes/{sandbox}/tools/write_file", b'{"path":"a","content":"%b"}' % (EMOJI * (3 * 2**20))),
             (f"/v1/sandboxes/{sandbox}/mcp", b'{"jsonrpc":"2.0","id":1,"method":"%b"}' % LONG_TEXTS["emoji"]),
         ):
-            answer = client.post(path, content=body, headers=JSON)
-            assert answer.status_code in (200, 202, 400, 413), (path, answer.text[:300])
+            response = client.post(path, content=body, headers=JSON)
+            assert response.status_code in (200, 202, 400, 413), (path, response.text[:300])
 
 
 def test_long_exchanges_are_shown_and_exported(server: Server, client: httpx.Client) -> None:
@@ -231,10 +231,10 @@ def test_long_exchanges_are_shown_and_exported(server: Server, client: httpx.Cli
     number = client.get("/v1/exchanges", params={"limit": 1}).json()["items"][0]["number"]
     with assert_event_loop_responsive(server, client):
         for path in ("", "?raw=request", "/conversation"):
-            answer = client.get(f"/v1/exchanges/{exchange}{path}")
-            assert answer.status_code == 200 and len(answer.content) > 60 * 2**20
-        answer = client.get("/v1/exchanges/export", params={"number": number})
-        assert answer.status_code == 200 and len(answer.content) > 60 * 2**20
+            response = client.get(f"/v1/exchanges/{exchange}{path}")
+            assert response.status_code == 200 and len(response.content) > 60 * 2**20
+        response = client.get("/v1/exchanges/export", params={"number": number})
+        assert response.status_code == 200 and len(response.content) > 60 * 2**20
 
 
 def test_memory_is_given_back(server: Server, client: httpx.Client) -> None:
@@ -282,8 +282,8 @@ def test_memory_of_refused_and_aborted_requests_is_given_back(
         if kind == "hang-up":
             send_part_of_body(client, url, LONG_TEXT)
         else:
-            answer = client.post(url, content=REFUSED_BODIES[kind], headers=JSON)
-            assert answer.status_code == 400, answer.text[:300]
+            response = client.post(url, content=REFUSED_BODIES[kind], headers=JSON)
+            assert response.status_code == 400, response.text[:300]
 
     for kind in (*REFUSED_BODIES, "hang-up"):
         send(kind)

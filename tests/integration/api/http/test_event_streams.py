@@ -14,9 +14,9 @@ from tests.integration.api.conftest import create
 from tests.support.server import eventually
 
 
-def frames(answer: httpx.Response) -> Iterator[dict[str, Any]]:
+def frames(response: httpx.Response) -> Iterator[dict[str, Any]]:
     frame: dict[str, Any] = {}
-    for line in answer.iter_lines():
+    for line in response.iter_lines():
         if not line and "data" in frame:
             yield {**frame, "data": json.loads(frame["data"])}
             frame = {}
@@ -31,9 +31,9 @@ def types(found: list[dict[str, Any]]) -> list[str]:
 
 def test_sandbox_event_stream_ends_with_the_sandbox(client: httpx.Client) -> None:
     sandbox = create(client)
-    with client.stream("GET", f"/v1/sandboxes/{sandbox}/events") as answer:
-        assert answer.headers["Content-Type"].startswith("text/event-stream")
-        told = frames(answer)
+    with client.stream("GET", f"/v1/sandboxes/{sandbox}/events") as response:
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        told = frames(response)
         assert types(list(islice(told, 2))) == ["sandbox.created", "sandbox.running"]
         client.post(f"/v1/sandboxes/{sandbox}/pause")
         client.post(f"/v1/sandboxes/{sandbox}/resume")
@@ -86,8 +86,8 @@ def test_pages(client: httpx.Client) -> None:
 @pytest.mark.parametrize("place", ["x", "-1", "9" * 40, "٣"])
 def test_invalid_resume_positions(client: httpx.Client, place: str) -> None:
     assert client.get("/v1/events", params={"after": place}).status_code == 400
-    answer = client.get("/v1/events", headers=[(b"Last-Event-ID", place.encode())])
-    assert answer.status_code == 400
+    response = client.get("/v1/events", headers=[(b"Last-Event-ID", place.encode())])
+    assert response.status_code == 400
 
 
 def test_the_history_of_a_sandbox_outlives_it(client: httpx.Client, stranger: httpx.Client) -> None:

@@ -56,39 +56,39 @@ def settings() -> dict[str, Any]:
     ],
 )
 def test_bad_requests_for_a_sandbox(client: httpx.Client, body: dict[str, Any], words: str) -> None:
-    answer = client.post("/v1/sandboxes", json=body)
-    assert answer.status_code == 400, answer.text
-    document = answer.json()
+    response = client.post("/v1/sandboxes", json=body)
+    assert response.status_code == 400, response.text
+    document = response.json()
     assert set(document) == {"code", "message"}
     assert words in document["message"] and "\n" not in document["message"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 10_000, b'{"a": NaN}'])
 def test_malformed_bodies(client: httpx.Client, content: bytes) -> None:
-    answer = client.post("/v1/sandboxes", content=content, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 400, answer.text
-    assert answer.json()["code"] == "INVALID_INPUT"
+    response = client.post("/v1/sandboxes", content=content, headers={"Content-Type": "application/json"})
+    assert response.status_code == 400, response.text
+    assert response.json()["code"] == "INVALID_INPUT"
 
 
 def test_lone_surrogates(client: httpx.Client) -> None:
-    answer = client.post(
+    response = client.post(
         "/v1/sandboxes", content=rb'{"metadata": {"a": "\ud800"}}', headers={"Content-Type": "application/json"}
     )
-    assert answer.status_code == 400
+    assert response.status_code == 400
 
 
 @pytest.mark.parametrize("query", ["page=0", "page=x", "pageSize=201", "metadata=broken", "page=99999999999999999999"])
 def test_bad_queries(client: httpx.Client, query: str) -> None:
-    answer = client.get(f"/v1/sandboxes?{query}")
-    assert answer.status_code == 400 and query.split("=")[0] in answer.json()["message"]
+    response = client.get(f"/v1/sandboxes?{query}")
+    assert response.status_code == 400 and query.split("=")[0] in response.json()["message"]
 
 
 @pytest.mark.parametrize("name", ["x", "%00", "..", "%2e%2e", "%ff", "a" * 5000, "'; drop table sandboxes; --"])
 def test_invalid_ids(client: httpx.Client, name: str) -> None:
     for path in (f"/v1/sandboxes/{name}", f"/v1/snapshots/{name}", f"/v1/keys/{name}"):
-        answer = client.get(path)
-        assert answer.status_code in (200, 404), path
-        if answer.status_code == 200:
+        response = client.get(path)
+        assert response.status_code in (200, 404), path
+        if response.status_code == 200:
             assert name in ("..", "%2e%2e")
     assert client.get(f"/v1/sandboxes/{name}x/proxy/44772/ping").status_code == 404
 
@@ -100,11 +100,11 @@ def test_invalid_ports(client: httpx.Client, sandbox: str) -> None:
 
 
 def test_unknown_routes_and_methods(client: httpx.Client) -> None:
-    answer = client.get("/v1/nothing")
-    assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
-    answer = client.put("/v1/sandboxes")
-    assert (answer.status_code, answer.json()["code"]) == (405, "METHOD_NOT_ALLOWED")
-    assert set(answer.headers["Allow"].replace(" ", "").split(",")) & {"GET", "POST"}
+    response = client.get("/v1/nothing")
+    assert (response.status_code, response.json()["code"]) == (404, "NOT_FOUND")
+    response = client.put("/v1/sandboxes")
+    assert (response.status_code, response.json()["code"]) == (405, "METHOD_NOT_ALLOWED")
+    assert set(response.headers["Allow"].replace(" ", "").split(",")) & {"GET", "POST"}
 
 
 def test_bodies_that_are_too_large(client: httpx.Client) -> None:
@@ -115,8 +115,8 @@ def test_bodies_that_are_too_large(client: httpx.Client) -> None:
             yield large[start : start + 1000]
 
     for content in (large, pieces()):
-        answer = client.post("/v1/sandboxes", content=content, headers={"Content-Type": "application/json"})
-        assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LARGE"), answer.text
+        response = client.post("/v1/sandboxes", content=content, headers={"Content-Type": "application/json"})
+        assert (response.status_code, response.json()["code"]) == (413, "TOO_LARGE"), response.text
 
 
 def test_large_bodies_without_a_key_are_not_read(server: Server) -> None:
@@ -128,6 +128,6 @@ def test_large_bodies_without_a_key_are_not_read(server: Server) -> None:
 
 def test_renewal(client: httpx.Client, sandbox: str) -> None:
     for moment in ("2001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00", "soon", 5, None):
-        answer = client.post(f"/v1/sandboxes/{sandbox}/renew-expiration", json={"expiresAt": moment})
-        assert answer.status_code == 400, moment
-        assert "expiresAt" in answer.json()["message"]
+        response = client.post(f"/v1/sandboxes/{sandbox}/renew-expiration", json={"expiresAt": moment})
+        assert response.status_code == 400, moment
+        assert "expiresAt" in response.json()["message"]

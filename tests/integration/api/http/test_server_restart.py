@@ -27,10 +27,10 @@ def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
 
             def begin(sandbox: str) -> str:
                 script = "i=0; while [ $i -lt 200 ]; do echo $i; i=$((i+1)); sleep 0.02; done"
-                answer = client.post(
+                response = client.post(
                     f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/command", json={"command": script, "background": True}
                 )
-                return str(json.loads(answer.text.splitlines()[0])["text"])
+                return str(json.loads(response.text.splitlines()[0])["text"])
 
             commands = dict(zip(sandboxes, pool.map(begin, sandboxes), strict=True))
             before = {sandbox: read(client, sandbox, commands[sandbox], 0) for sandbox in sandboxes}
@@ -51,11 +51,11 @@ def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
 
 
 def read(client: httpx.Client, sandbox: str, command: str, cursor: int) -> tuple[str, int]:
-    answer = client.get(
+    response = client.get(
         f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/command/{command}/logs", params={"cursor": cursor}
     )
-    assert answer.status_code == 200, answer.text
-    return answer.text, int(answer.headers["EXECD-COMMANDS-TAIL-CURSOR"])
+    assert response.status_code == 200, response.text
+    return response.text, int(response.headers["EXECD-COMMANDS-TAIL-CURSOR"])
 
 
 def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ def test_running_command_delays_shutdown_by_the_grace_period_at_most(tmp_path: P
     with run_server(tmp_path, {"server": {"shutdown_grace": "1s"}}) as server, server.client() as client:
         sandbox = create(client)
         path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/command"
-        with client.stream("POST", path, json={"command": "sleep 600"}) as answer:
-            next(answer.iter_lines())
+        with client.stream("POST", path, json={"command": "sleep 600"}) as response:
+            next(response.iter_lines())
             started = time.monotonic()
             server.stop()
             assert time.monotonic() - started < 6
@@ -120,8 +120,8 @@ def test_client_waiting_for_a_quiet_command_is_told_to_retry(tmp_path: Path) -> 
             eventually(lambda: waiting.running())
             time.sleep(0.5)
             server.stop()
-            answer = waiting.result(30)
-    assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
+            response = waiting.result(30)
+    assert (response.status_code, response.json()["code"]) == (503, "UNAVAILABLE")
     assert "Traceback" not in (tmp_path / "data.log").read_text()
 
 

@@ -53,9 +53,9 @@ def test_plain_key_has_no_model_terms(client: httpx.Client) -> None:
     ],
 )
 def test_contradictory_key_terms_are_refused(client: httpx.Client, change: dict[str, Any], problem: str) -> None:
-    answer = client.post("/v1/keys", json={**WHOLE, **change})
-    assert answer.status_code == 400, answer.text
-    assert problem in answer.json()["message"]
+    response = client.post("/v1/keys", json={**WHOLE, **change})
+    assert response.status_code == 400, response.text
+    assert problem in response.json()["message"]
 
 
 def test_key_for_a_sandbox_requires_a_sandbox_of_the_tenant(
@@ -71,9 +71,9 @@ def test_key_for_a_sandbox_requires_a_sandbox_of_the_tenant(
     assert made["id"] not in {key["id"] for key in client.get("/v1/keys").json()["items"]}
     assert made["id"] in {key["id"] for key in client.get("/v1/keys", params={"sandbox": sandbox}).json()["items"]}
     with server.client(made["secret"]) as from_outside:
-        answer = from_outside.get("/v1/sandboxes")
-    assert answer.status_code == 401
-    assert "only" in answer.json()["message"]
+        response = from_outside.get("/v1/sandboxes")
+    assert response.status_code == 401
+    assert "only" in response.json()["message"]
 
 
 def test_model_extensions_of_a_sandbox_are_shown_and_validated(client: httpx.Client) -> None:
@@ -81,6 +81,6 @@ def test_model_extensions_of_a_sandbox_are_shown_and_validated(client: httpx.Cli
     made = client.post("/v1/sandboxes", json={"extensions": wishes}).json()
     assert made["extensions"] == wishes
     client.delete(f"/v1/sandboxes/{made['id']}")
-    answer = client.post("/v1/sandboxes", json={"extensions": {"paddock.other": "x"}})
-    assert answer.status_code == 400
-    assert "reserved" in answer.json()["message"]
+    response = client.post("/v1/sandboxes", json={"extensions": {"paddock.other": "x"}})
+    assert response.status_code == 400
+    assert "reserved" in response.json()["message"]

@@ -38,9 +38,9 @@ def key_of(client: httpx.Client, sandbox: str) -> dict[str, Any]:
 
 
 def create(client: httpx.Client, **body: Any) -> str:
-    answer = client.post("/v1/sandboxes", json=body)
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["id"])
+    response = client.post("/v1/sandboxes", json=body)
+    assert response.status_code == 202, response.text
+    return str(response.json()["id"])
 
 
 def test_sandbox_requests_use_its_own_key_only(server: Server, client: httpx.Client) -> None:
@@ -72,9 +72,9 @@ def test_server_responses_never_contain_the_key(server: Server, client: httpx.Cl
     secret = secret_of(client, sandbox)
     diagnostics = [f"/v1/sandboxes/{sandbox}/diagnostics/{what}" for what in ("inspect", "summary", "events", "logs")]
     for path in (f"/v1/sandboxes/{sandbox}", "/v1/sandboxes", f"/v1/keys?sandbox={sandbox}", *diagnostics):
-        answer = client.get(path)
-        assert answer.status_code == 200, path
-        assert secret not in answer.text, path
+        response = client.get(path)
+        assert response.status_code == 200, path
+        assert secret not in response.text, path
     assert secret[12:] not in server.log()
 
 

@@ -52,9 +52,9 @@ def packed(**files: str) -> bytes:
 
 
 def submit(client: httpx.Client, body: dict[str, Any], **headers: str) -> list[dict[str, Any]]:
-    answer = client.post("/v1/runs", json=body, headers=headers)
-    assert answer.status_code == 202, answer.text
-    runs: list[dict[str, Any]] = answer.json()["runs"]
+    response = client.post("/v1/runs", json=body, headers=headers)
+    assert response.status_code == 202, response.text
+    runs: list[dict[str, Any]] = response.json()["runs"]
     return runs
 
 
@@ -101,9 +101,9 @@ def test_a_run_from_its_inputs_to_what_it_delivered(client: httpx.Client, hello:
     assert hello["task"]["goal"] == "Say hello." and hello["name"] == "hello"
     listed = client.get(f"/v1/runs/{hello['id']}/deliverables").json()
     assert listed["items"] == [delivered] and listed["missing"] == []
-    answer = client.get(f"/v1/runs/{hello['id']}/deliverables/report.md")
-    assert answer.content == b"hello world\n"
-    assert hashlib.sha256(answer.content).hexdigest() == delivered["sha256"]
+    response = client.get(f"/v1/runs/{hello['id']}/deliverables/report.md")
+    assert response.content == b"hello world\n"
+    assert hashlib.sha256(response.content).hexdigest() == delivered["sha256"]
 
 
 def test_deliverables_are_never_rendered_as_pages_of_this_server(client: httpx.Client, hello: dict[str, Any]) -> None:
@@ -123,14 +123,14 @@ def test_no_path_leads_out_of_the_deliverables(server: Server, hello: dict[str, 
     connection = http.client.HTTPConnection(server.domain)  # sends paths as they are
     headers = {"Authorization": f"Bearer {server.key}"}
     connection.request("GET", f"/v1/runs/{hello['id']}/deliverables/{path}", headers=headers)
-    answer = connection.getresponse()
-    assert answer.status == 404, answer.read()
+    response = connection.getresponse()
+    assert response.status == 404, response.read()
     connection.close()
 
 
 def test_part_of_a_deliverable_can_be_asked_for(client: httpx.Client, hello: dict[str, Any]) -> None:
-    answer = client.get(f"/v1/runs/{hello['id']}/deliverables/report.md", headers={"Range": "bytes=6-"})
-    assert (answer.status_code, answer.content) == (206, b"world\n")
+    response = client.get(f"/v1/runs/{hello['id']}/deliverables/report.md", headers={"Range": "bytes=6-"})
+    assert (response.status_code, response.content) == (206, b"world\n")
 
 
 def test_logs_are_what_the_entrypoint_wrote(client: httpx.Client, hello: dict[str, Any]) -> None:
@@ -143,13 +143,13 @@ def test_logs_are_what_the_entrypoint_wrote(client: httpx.Client, hello: dict[st
 
 @pytest.mark.parametrize("form", ["tar", "zip"])
 def test_the_whole_folder_as_an_archive(client: httpx.Client, hello: dict[str, Any], form: str) -> None:
-    answer = client.get(f"/v1/runs/{hello['id']}/archive", params={"format": form})
-    assert answer.headers["content-disposition"].startswith(f'attachment; filename="{hello["id"]}.{form}"')
+    response = client.get(f"/v1/runs/{hello['id']}/archive", params={"format": form})
+    assert response.headers["content-disposition"].startswith(f'attachment; filename="{hello["id"]}.{form}"')
     if form == "tar":
-        with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        with tarfile.open(fileobj=io.BytesIO(response.content)) as archive:
             names = archive.getnames()
     else:
-        names = zipfile.ZipFile(io.BytesIO(answer.content)).namelist()
+        names = zipfile.ZipFile(io.BytesIO(response.content)).namelist()
     inside = {name.removeprefix(f"{hello['id']}/") for name in names}
     assert {"task.yaml", "result.json", "deliverables/report.md", "logs/agent.out", "events.jsonl"} <= inside
     assert not any(name.startswith(".") for name in inside)
@@ -168,8 +168,8 @@ def test_events_from_the_beginning_and_from_a_place(client: httpx.Client, hello:
 
 def test_events_come_as_they_happen_until_the_end(client: httpx.Client, waiting: str) -> None:
     seen: list[str] = []
-    with client.stream("GET", f"/v1/runs/{waiting}/events") as answer:
-        for line in answer.iter_lines():
+    with client.stream("GET", f"/v1/runs/{waiting}/events") as response:
+        for line in response.iter_lines():
             if line.startswith("event: "):
                 seen.append(line.removeprefix("event: "))
             if seen and seen[-1] == "run.output" and "run.cancelling" not in seen:
@@ -179,30 +179,30 @@ def test_events_come_as_they_happen_until_the_end(client: httpx.Client, waiting:
 
 def test_a_log_is_followed_to_the_end_of_the_run(client: httpx.Client, waiting: str) -> None:
     text = ""
-    with client.stream("GET", f"/v1/runs/{waiting}/logs/agent.out", params={"follow": True}) as answer:
-        for piece in answer.iter_text():
+    with client.stream("GET", f"/v1/runs/{waiting}/logs/agent.out", params={"follow": True}) as response:
+        for piece in response.iter_text():
             text += piece
             client.post(f"/v1/runs/{waiting}/cancel", json={"hard": True})
     assert text == "begun\n"
 
 
 def test_cancelling_says_why(client: httpx.Client, waiting: str) -> None:
-    answer = client.post(f"/v1/runs/{waiting}/cancel", json={"reason": "enough"})
-    assert answer.status_code == 202
+    response = client.post(f"/v1/runs/{waiting}/cancel", json={"reason": "enough"})
+    assert response.status_code == 202
     done = ended(client, waiting)
     assert (done["state"], done["result"]["endedBy"]) == ("cancelled", "cancel")
     assert "enough" in done["result"]["reason"]
 
 
 def test_a_run_under_way_cannot_be_removed(client: httpx.Client, waiting: str) -> None:
-    answer = client.delete(f"/v1/runs/{waiting}")
-    assert (answer.status_code, answer.json()["code"]) == (409, "CONFLICT")
+    response = client.delete(f"/v1/runs/{waiting}")
+    assert (response.status_code, response.json()["code"]) == (409, "CONFLICT")
 
 
 def test_a_retry_is_a_new_run_with_the_same_inputs(client: httpx.Client, hello: dict[str, Any]) -> None:
-    answer = client.post(f"/v1/runs/{hello['id']}/retry")
-    assert answer.status_code == 202
-    again = ended(client, answer.json()["id"])
+    response = client.post(f"/v1/runs/{hello['id']}/retry")
+    assert response.status_code == 202
+    again = ended(client, response.json()["id"])
     assert again["id"] != hello["id"] and again["state"] == "succeeded"
     assert again["result"]["deliverables"] == hello["result"]["deliverables"]
     assert client.delete(f"/v1/runs/{again['id']}").status_code == 204
@@ -233,8 +233,10 @@ def test_matrix_creates_a_run_for_each_cell(client: httpx.Client) -> None:
 
 def test_matrix_with_an_invalid_cell_starts_no_run(client: httpx.Client) -> None:
     task = {"name": "halves", "goal": "x", "entrypoint": "true", "matrix": {"agents": ["script", "no-image"]}}
-    answer = client.post("/v1/runs", json={"task": task})
-    assert answer.status_code == 400 and "image: no recipe named 'nowhere'" in answer.json()["message"], answer.text
+    response = client.post("/v1/runs", json={"task": task})
+    assert response.status_code == 400 and "image: no recipe named 'nowhere'" in response.json()["message"], (
+        response.text
+    )
     assert client.get("/v1/runs", params={"name": "halves/script"}).json()["items"] == []
 
 
@@ -253,9 +255,9 @@ def test_a_file_that_the_server_offers(client: httpx.Client) -> None:
 
 def test_lists_are_filtered_and_paged(client: httpx.Client, hello: dict[str, Any]) -> None:
     def asked(**query: Any) -> dict[str, Any]:
-        answer = client.get("/v1/runs", params=query)
-        assert answer.status_code == 200, answer.text
-        document: dict[str, Any] = answer.json()
+        response = client.get("/v1/runs", params=query)
+        assert response.status_code == 200, response.text
+        document: dict[str, Any] = response.json()
         return document
 
     assert hello["id"] in [run["id"] for run in asked(name="hello")["items"]]
@@ -291,22 +293,22 @@ def test_lists_are_filtered_and_paged(client: httpx.Client, hello: dict[str, Any
     ],
 )
 def test_errors_are_one_line(client: httpx.Client, body: dict[str, Any], words: str) -> None:
-    answer = client.post("/v1/runs", json=body)
-    assert answer.status_code == 400, answer.text
-    said = answer.json()["message"]
+    response = client.post("/v1/runs", json=body)
+    assert response.status_code == 400, response.text
+    said = response.json()["message"]
     assert words in said and "\n" not in said and "\N{REPLACEMENT CHARACTER}" not in said
 
 
 @pytest.mark.parametrize("inputs", ["in-0123456789abcdef", "../../paddock.db"])
 def test_missing_bundle(client: httpx.Client, inputs: str) -> None:
-    answer = client.post("/v1/runs", json={"task": HELLO, "inputs": inputs})
-    assert answer.status_code in (400, 404), answer.text
+    response = client.post("/v1/runs", json={"task": HELLO, "inputs": inputs})
+    assert response.status_code in (400, 404), response.text
 
 
 def test_a_file_that_is_not_offered_names_those_that_are(client: httpx.Client) -> None:
     for name in ("nothing.yaml", "../hello.yaml", "/etc/passwd", "notes.txt"):
-        answer = client.post("/v1/runs", json={"file": name})
-        assert answer.status_code == 404 and "hello.yaml" in answer.json()["message"]
+        response = client.post("/v1/runs", json={"file": name})
+        assert response.status_code == 404 and "hello.yaml" in response.json()["message"]
 
 
 def test_offered_tasks_are_listed_with_what_is_wrong(client: httpx.Client) -> None:
@@ -439,8 +441,8 @@ def test_another_tenants_runs_do_not_exist(keyed: dict[str, httpx.Client], hello
 
 def test_another_tenants_bundle_does_not_exist(client: httpx.Client, keyed: dict[str, httpx.Client]) -> None:
     bundle = client.post("/v1/inputs", content=packed(greeting__txt="secret")).json()["id"]
-    answer = keyed["other"].post("/v1/runs", json={"task": HELLO, "inputs": bundle})
-    assert answer.status_code in (400, 404), answer.text
+    response = keyed["other"].post("/v1/runs", json={"task": HELLO, "inputs": bundle})
+    assert response.status_code in (400, 404), response.text
 
 
 def test_run_output_requires_the_runs_read_scope(

@@ -35,9 +35,9 @@ def move(client: httpx.Client, source: str, path: Any, goal: str, target: str, *
 def test_file_is_copied_and_reported(client: httpx.Client, two: tuple[str, str]) -> None:
     a, b = two
     run_in_sandbox(client, a, "printf 你好 > /workspace/a.txt")
-    answer = move(client, a, "/workspace/a.txt", b, "/workspace/b.txt")
-    assert answer.status_code == 200, answer.text
-    assert answer.json() == {
+    response = move(client, a, "/workspace/a.txt", b, "/workspace/b.txt")
+    assert response.status_code == 200, response.text
+    assert response.json() == {
         "source": a,
         "sourcePath": "/workspace/a.txt",
         "destination": b,
@@ -51,7 +51,7 @@ def test_file_is_copied_and_reported(client: httpx.Client, two: tuple[str, str])
     for each in two:
         listed = client.get(f"/v1/sandboxes/{each}/events", headers={"Accept": "application/json"}).json()["items"]
         moved = [event for event in listed if event["type"] == "file.moved"]
-        assert moved[-1]["data"]["sha256"] == answer.json()["sha256"]
+        assert moved[-1]["data"]["sha256"] == response.json()["sha256"]
 
 
 def test_move_without_keep_deletes_the_source(client: httpx.Client, two: tuple[str, str]) -> None:
@@ -67,8 +67,8 @@ def test_move_progress_is_streamed(client: httpx.Client, two: tuple[str, str]) -
     run_in_sandbox(client, a, "truncate -s 20000000 /workspace/large")
     body = {"from": "/workspace/large", "to": {"sandbox": b, "path": "/workspace/large"}}
     headers = {"Accept": "application/x-ndjson"}
-    answer = client.post(f"/v1/sandboxes/{a}/move", json=body, headers=headers)
-    lines = [json.loads(line) for line in answer.text.splitlines()]
+    response = client.post(f"/v1/sandboxes/{a}/move", json=body, headers=headers)
+    lines = [json.loads(line) for line in response.text.splitlines()]
     assert lines[-1]["done"]["size"] == 20_000_000
     assert all(line.keys() == {"moved", "total"} for line in lines[:-1])
     body["from"] = "/workspace/none"
@@ -99,9 +99,9 @@ def test_bad_requests_say_what_to_fix(
 ) -> None:
     if body.get("to", {}).get("sandbox") == "B":
         body = {**body, "to": {**body["to"], "sandbox": two[1]}}
-    answer = client.post(f"/v1/sandboxes/{two[0]}/move", json=body)
-    assert answer.status_code == status, answer.text
-    assert problem in answer.json()["message"]
+    response = client.post(f"/v1/sandboxes/{two[0]}/move", json=body)
+    assert response.status_code == status, response.text
+    assert problem in response.json()["message"]
 
 
 def test_move_requires_write_scope_and_one_tenant(

@@ -114,9 +114,9 @@ def dial(server: Server) -> socket.socket:
 def test_a_log_without_end_is_cut(server: Server, client: httpx.Client, enemy: str) -> None:
     before = memory(server)
     for place in ("logs", "summary"):
-        answer = client.get(f"/v1/sandboxes/{enemy}/diagnostics/{place}", timeout=20)
-        assert answer.status_code == 200
-        assert len(answer.content) < 2 * 2**20
+        response = client.get(f"/v1/sandboxes/{enemy}/diagnostics/{place}", timeout=20)
+        assert response.status_code == 200
+        assert len(response.content) < 2 * 2**20
     assert memory(server) - before < 200 * 2**20
 
 
@@ -197,22 +197,22 @@ def test_a_tunnel_with_an_endless_header_is_closed(server: Server, client: httpx
 def test_internal_extensions_cannot_be_set_by_clients(client: httpx.Client) -> None:
     volume = {"name": "v", "pvc": {"claimName": "precious"}, "mountPath": "/v"}
     owner = create(client, volumes=[volume])
-    answer = client.post("/v1/sandboxes", json={"extensions": {"paddock.volumes": "precious"}})
-    assert answer.status_code == 400
-    assert "reserved" in answer.json()["message"]
+    response = client.post("/v1/sandboxes", json={"extensions": {"paddock.volumes": "precious"}})
+    assert response.status_code == 400
+    assert "reserved" in response.json()["message"]
     client.delete(f"/v1/sandboxes/{owner}")
 
 
 @pytest.mark.parametrize("name", ["x" * 600, "/etc/passwd", "../../etc/passwd", "-h"])
 def test_an_images_name_is_no_path(client: httpx.Client, tmp_path: Path, name: str) -> None:
-    answer = client.post("/v1/sandboxes", json={"image": {"uri": name}})
-    assert (answer.status_code, answer.json()["code"]) == (404, "IMAGE_NOT_FOUND")
+    response = client.post("/v1/sandboxes", json={"image": {"uri": name}})
+    assert (response.status_code, response.json()["code"]) == (404, "IMAGE_NOT_FOUND")
 
 
 def test_errors_do_not_reveal_host_files(client: httpx.Client, tmp_path: Path) -> None:
     (tmp_path / "there.yaml").write_text("a: b")
     answers = [client.post("/v1/sandboxes", json={"image": {"uri": f"{tmp_path}/{name}"}}) for name in ("there", "not")]
-    assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(404, "IMAGE_NOT_FOUND")}
+    assert {(response.status_code, response.json()["code"]) for response in answers} == {(404, "IMAGE_NOT_FOUND")}
 
 
 def test_one_tenants_slow_starts_leave_room_for_others(client: httpx.Client, stranger: httpx.Client) -> None:

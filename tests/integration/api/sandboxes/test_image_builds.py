@@ -29,9 +29,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory, silence: int) -> dict[str
 
 
 def start(client: httpx.Client, name: str) -> dict[str, Any]:
-    answer = client.post(f"/v1/images/{name}/build")
-    assert answer.status_code == 202, answer.text
-    found: dict[str, Any] = answer.json()
+    response = client.post(f"/v1/images/{name}/build")
+    assert response.status_code == 202, response.text
+    found: dict[str, Any] = response.json()
     return found
 
 
@@ -39,8 +39,8 @@ def test_a_build_is_followed_to_its_end(client: httpx.Client) -> None:
     begun = start(client, "host")
     frames = []
     path = f"/v1/images/builds/{begun['id']}"
-    with client.stream("GET", path, headers={"Accept": "text/event-stream"}) as answer:
-        frames = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
+    with client.stream("GET", path, headers={"Accept": "text/event-stream"}) as response:
+        frames = [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: ")]
     assert frames[-1]["state"] == "done" and frames[-1]["fraction"] == 1 and frames[-1]["endedAt"]
     assert client.get(path).json() == frames[-1]
     assert client.get("/v1/images/builds").json()["items"][0]["id"] == begun["id"]

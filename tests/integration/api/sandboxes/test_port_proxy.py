@@ -175,24 +175,24 @@ def test_api_key_never_reaches_the_program(client: httpx.Client, server: Server,
 
 
 def test_headers_on_the_way_out(client: httpx.Client, prefix: str) -> None:
-    answer = client.get(f"{prefix}/")
-    assert answer.headers["X-Custom"] == "kept"
-    assert answer.headers["Set-Cookie"] == f"id=1; HttpOnly; Path={prefix}/app"
-    assert answer.headers["Location"] == f"{prefix}/elsewhere"
-    assert "sandbox" in answer.headers["Content-Security-Policy"]
-    assert "allow-same-origin" not in answer.headers["Content-Security-Policy"]
+    response = client.get(f"{prefix}/")
+    assert response.headers["X-Custom"] == "kept"
+    assert response.headers["Set-Cookie"] == f"id=1; HttpOnly; Path={prefix}/app"
+    assert response.headers["Location"] == f"{prefix}/elsewhere"
+    assert "sandbox" in response.headers["Content-Security-Policy"]
+    assert "allow-same-origin" not in response.headers["Content-Security-Policy"]
     for name in (
         "Strict-Transport-Security Clear-Site-Data Alt-Svc Service-Worker-Allowed Access-Control-Allow-Origin X-Hop"
     ).split():
-        assert name not in answer.headers
+        assert name not in response.headers
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"])
 def test_every_method(client: httpx.Client, prefix: str, method: str) -> None:
-    answer = client.request(method, f"{prefix}/m", content=b"body" if method in ("POST", "PUT", "PATCH") else None)
-    assert answer.status_code == 203
+    response = client.request(method, f"{prefix}/m", content=b"body" if method in ("POST", "PUT", "PATCH") else None)
+    assert response.status_code == 203
     if method != "HEAD":
-        assert answer.json()["line"].startswith(f"{method} /m ")
+        assert response.json()["line"].startswith(f"{method} /m ")
 
 
 def test_bodies_arrive_whole_with_and_without_a_length(client: httpx.Client, prefix: str) -> None:
@@ -216,15 +216,15 @@ def test_files_pass_through_the_daemon(client: httpx.Client, sandbox: str) -> No
         "file": ("f", content),
     }
     assert client.post(f"{daemon}/files/upload", files=form).status_code == 200
-    answer = client.get(f"{daemon}/files/download", params={"path": "/tmp/large"})
-    assert answer.headers["Content-Length"] == str(len(content)) and answer.content == content
+    response = client.get(f"{daemon}/files/download", params={"path": "/tmp/large"})
+    assert response.headers["Content-Length"] == str(len(content)) and response.content == content
     part = client.get(f"{daemon}/files/download", params={"path": "/tmp/large"}, headers={"Range": "bytes=10-14"})
     assert (part.status_code, part.content) == (206, b"01234")
 
 
 def test_client_disconnect_cancels_the_proxied_request(client: httpx.Client, sandbox: str, prefix: str) -> None:
-    with client.stream("GET", f"{prefix}/endless") as answer:
-        assert next(answer.iter_raw()).startswith(b"x")
+    with client.stream("GET", f"{prefix}/endless") as response:
+        assert next(response.iter_raw()).startswith(b"x")
     eventually(lambda: run_in_sandbox(client, sandbox, "test -e /tmp/gone")[1] == 0)
 
 
@@ -240,8 +240,8 @@ def test_partial_upload_is_not_treated_as_complete(
 
 
 def test_broken_programs(client: httpx.Client, sandbox: str, prefix: str) -> None:
-    answer = client.get(f"/v1/sandboxes/{sandbox}/proxy/9/")
-    assert answer.status_code == 502 and "port 9" in answer.json()["message"]
+    response = client.get(f"/v1/sandboxes/{sandbox}/proxy/9/")
+    assert response.status_code == 502 and "port 9" in response.json()["message"]
     assert client.get(f"{prefix}/nonsense").status_code == 502
     with pytest.raises(httpx.RemoteProtocolError):
         client.get(f"{prefix}/half")
@@ -250,8 +250,8 @@ def test_broken_programs(client: httpx.Client, sandbox: str, prefix: str) -> Non
 def test_a_sandbox_that_does_not_run(client: httpx.Client) -> None:
     made = create(client)
     client.post(f"/v1/sandboxes/{made}/pause")
-    answer = client.get(f"/v1/sandboxes/{made}/proxy/{DAEMON_PORT}/ping")
-    assert (answer.status_code, answer.json()["code"]) == (409, "CONFLICT")
+    response = client.get(f"/v1/sandboxes/{made}/proxy/{DAEMON_PORT}/ping")
+    assert (response.status_code, response.json()["code"]) == (409, "CONFLICT")
     client.delete(f"/v1/sandboxes/{made}")
     assert client.get(f"/v1/sandboxes/{made}/proxy/{DAEMON_PORT}/ping").status_code == 404
 

@@ -30,9 +30,9 @@ def small(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
 
 def test_the_answer_is_a_running_sandbox(client: httpx.Client) -> None:
     body = {"timeout": None, "metadata": {"a": "1"}, "env": {"A": "2", "B": None}, "resourceLimits": {"cpu": "500m"}}
-    answer = client.post("/v1/sandboxes", json=body)
-    made = answer.json()
-    assert answer.status_code == 202 and made["status"]["state"] == "Running"
+    response = client.post("/v1/sandboxes", json=body)
+    made = response.json()
+    assert response.status_code == 202 and made["status"]["state"] == "Running"
     assert made["metadata"] == {"a": "1"} and "expiresAt" not in made
     assert run_in_sandbox(client, made["id"], "echo $A")[0] == "2"
     assert client.get(f"/v1/sandboxes/{made['id']}").json()["id"] == made["id"]
@@ -50,10 +50,10 @@ def test_same_idempotency_key_creates_one_sandbox(client: httpx.Client) -> None:
     headers = {"Idempotency-Key": "order-17"}
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: client.post("/v1/sandboxes", json={}, headers=headers), range(8)))
-    assert {answer.status_code for answer in answers} == {202}
-    ids = {answer.json()["id"] for answer in answers}
+    assert {response.status_code for response in answers} == {202}
+    ids = {response.json()["id"] for response in answers}
     assert len(ids) == 1
-    assert {answer.json()["status"]["state"] for answer in answers} == {"Running"}
+    assert {response.json()["status"]["state"] for response in answers} == {"Running"}
     again = client.post("/v1/sandboxes", json={"extensions": {"requestKey": "order-17"}}).json()
     assert {again["id"]} == ids
     differing = {"extensions": {"requestKey": "another"}}
@@ -63,9 +63,9 @@ def test_same_idempotency_key_creates_one_sandbox(client: httpx.Client) -> None:
 
 def test_quotas(small: httpx.Client) -> None:
     sandboxes = [create(small), create(small)]
-    answer = small.post("/v1/sandboxes", json={})
-    assert (answer.status_code, answer.json()["code"]) == (429, "QUOTA_EXCEEDED")
-    assert int(answer.headers["Retry-After"]) > 0
+    response = small.post("/v1/sandboxes", json={})
+    assert (response.status_code, response.json()["code"]) == (429, "QUOTA_EXCEEDED")
+    assert int(response.headers["Retry-After"]) > 0
     kept = small.post(f"/v1/sandboxes/{sandboxes[0]}/snapshots").json()["id"]
     eventually(lambda: small.get(f"/v1/snapshots/{kept}").json()["status"]["state"] == "Ready")
     assert small.post(f"/v1/sandboxes/{sandboxes[0]}/snapshots").status_code == 429
@@ -118,8 +118,8 @@ def test_pools(client: httpx.Client) -> None:
 )
 def test_bad_pools(client: httpx.Client, change: dict[str, Any]) -> None:
     good = {"template": {"spec": {"containers": [{"image": "host"}]}}, "capacitySpec": {"bufferMax": 0}}
-    answer = client.post("/v1/pools", json={"name": "bad", **good, **change})
-    assert answer.status_code == 400, answer.text
+    response = client.post("/v1/pools", json={"name": "bad", **good, **change})
+    assert response.status_code == 400, response.text
 
 
 def test_metadata_and_filters(client: httpx.Client) -> None:
@@ -148,8 +148,8 @@ def test_actions_in_wrong_states_are_refused(client: httpx.Client) -> None:
 
 def test_endpoints(server: Server, client: httpx.Client, sandbox: str) -> None:
     near = client.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON_PORT}").json()
-    answer = httpx.get(f"http://{near['endpoint']}/ping", headers=near["headers"])
-    assert answer.status_code == 200
+    response = httpx.get(f"http://{near['endpoint']}/ping", headers=near["headers"])
+    assert response.status_code == 200
     proxied = client.get(f"/v1/sandboxes/{sandbox}/endpoints/8000?use_server_proxy=true").json()
     assert proxied == {"endpoint": f"{server.domain}/v1/sandboxes/{sandbox}/proxy/8000"}
     assert client.get(f"/v1/sandboxes/{sandbox}/endpoints/8000?expires=5").status_code == 400
@@ -174,6 +174,6 @@ def test_images_and_opensandbox_stubs(client: httpx.Client, sandbox: str) -> Non
 def test_full_host_refuses_new_sandboxes(tmp_path: Path) -> None:
     settings = {"sandboxes": {"min_free_disk": "999Ti"}}
     with run_server(tmp_path, settings) as server, server.client() as client:
-        answer = client.post("/v1/sandboxes", json={})
-        assert (answer.status_code, answer.json()["code"]) == (503, "HOST_FULL")
-        assert int(answer.headers["Retry-After"]) > 0
+        response = client.post("/v1/sandboxes", json={})
+        assert (response.status_code, response.json()["code"]) == (503, "HOST_FULL")
+        assert int(response.headers["Retry-After"]) > 0

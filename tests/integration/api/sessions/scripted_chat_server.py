@@ -417,10 +417,10 @@ def run_scripted_chat_server(
         assert not thread.is_alive()
 
 
-def data_lines(answer: httpx.Response) -> Iterator[str]:
+def data_lines(response: httpx.Response) -> Iterator[str]:
     """Yield the `data:` lines of server-sent events."""
     rest = b""
-    for piece in answer.iter_bytes():
+    for piece in response.iter_bytes():
         # httpx's own lines also end where only text ends a line, such as at U+2028.
         *lines, rest = (rest + piece).split(b"\n")
         yield from (line.removeprefix(b"data: ").decode() for line in lines if line.startswith(b"data: "))

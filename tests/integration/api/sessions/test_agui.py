@@ -97,9 +97,9 @@ def run(
         resume=list(resume) or None,
     )
     body = asked.model_dump(mode="json", by_alias=True)
-    with client.stream("POST", "/v1/agui", json=body, headers={"Accept": "text/event-stream"}) as answer:
-        assert answer.status_code == 200, answer.read()
-        found = [EVENT.validate_json(line) for line in data_lines(answer)]
+    with client.stream("POST", "/v1/agui", json=body, headers={"Accept": "text/event-stream"}) as response:
+        assert response.status_code == 200, response.read()
+        found = [EVENT.validate_json(line) for line in data_lines(response)]
     check(found)
     return found
 
@@ -273,8 +273,8 @@ def test_invalid_resume_entries(chat: ScriptedChatServer, client: httpx.Client) 
     for payload in payloads:
         entry = {"interruptId": waits.id, "status": "resolved", "payload": payload}
         body = {"threadId": "decides nothing", "runId": "r", "messages": [], "resume": [entry]}
-        answer = client.post("/v1/agui", json=body)
-        assert answer.status_code == 400 and answer.json()["message"], (payload, answer.text)
+        response = client.post("/v1/agui", json=body)
+        assert response.status_code == 400 and response.json()["message"], (payload, response.text)
     wrong = {"interruptId": waits.id, "status": "resolved", "payload": {"action": "approve", "digest": "0" * 64}}
     body = {"threadId": "decides nothing", "runId": "r", "messages": [], "resume": [wrong]}
     assert client.post("/v1/agui", json=body).status_code == 409
@@ -355,8 +355,8 @@ def test_runs_that_end_otherwise(chat: ScriptedChatServer, client: httpx.Client)
 def test_invalid_runs(client: httpx.Client, change: dict[str, Any], word: str) -> None:
     body = {"threadId": "bad", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "Hi."}], **change}
     before = client.get("/v1/sessions", params={"pageSize": 200}).json()["items"]
-    answer = client.post("/v1/agui", json=body)
-    assert answer.status_code == 400 and word in answer.json()["message"], answer.text
+    response = client.post("/v1/agui", json=body)
+    assert response.status_code == 400 and word in response.json()["message"], response.text
     if "resume" not in change:
         assert client.get("/v1/sessions", params={"pageSize": 200}).json()["items"] == before
 

@@ -68,9 +68,9 @@ def run(
         context=list(context),
         forwarded_props={"session": session} if session else None,
     )
-    with client.stream("POST", "/v1/agui", json=asked.model_dump(mode="json", by_alias=True)) as answer:
-        assert answer.status_code == 200, answer.read()
-        return [EVENT.validate_json(line) for line in data_lines(answer)]
+    with client.stream("POST", "/v1/agui", json=asked.model_dump(mode="json", by_alias=True)) as response:
+        assert response.status_code == 200, response.read()
+        return [EVENT.validate_json(line) for line in data_lines(response)]
 
 
 def user(text: str, known: str = "1") -> UserMessage:
@@ -204,8 +204,8 @@ def test_a_name_of_the_session_ends_the_run_and_says_so(server: Server, name: st
 def test_invalid_runs(server: Server, change: dict[str, Any], word: str) -> None:
     body = {"threadId": "bad", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "Hi."}], **change}
     with server.client() as client:
-        answer = client.post("/v1/agui", json=body)
-        assert answer.status_code == 400 and word in answer.json()["message"], answer.text
+        response = client.post("/v1/agui", json=body)
+        assert response.status_code == 400 and word in response.json()["message"], response.text
 
 
 def test_schema_with_a_lone_surrogate_is_accepted(server: Server) -> None:
@@ -222,9 +222,9 @@ def test_schema_with_a_lone_surrogate_is_accepted(server: Server) -> None:
 
         def sent() -> list[Event]:
             headers = {"Content-Type": "application/json"}
-            with client.stream("POST", "/v1/agui", content=json.dumps(body), headers=headers) as answer:
-                assert answer.status_code == 200, answer.read()
-                return [EVENT.validate_json(line) for line in data_lines(answer)]
+            with client.stream("POST", "/v1/agui", content=json.dumps(body), headers=headers) as response:
+                assert response.status_code == 200, response.read()
+                return [EVENT.validate_json(line) for line in data_lines(response)]
 
         call_id = called(sent())
         body["messages"] = [{"id": "2", "role": "tool", "toolCallId": call_id, "content": ""}]

@@ -31,8 +31,8 @@ def waiting(chat: Chat) -> dict[str, Any]:
 def decide(chat: Chat, action: str) -> None:
     asked = waiting(chat)
     decision = {"approval": asked["id"], "digest": asked["digest"], "action": action}
-    answer = chat.client.post(f"{chat.path}/resume", json={"decisions": [decision]})
-    assert answer.status_code == 200, answer.text
+    response = chat.client.post(f"{chat.path}/resume", json={"decisions": [decision]})
+    assert response.status_code == 200, response.text
     eventually(lambda: chat.now()["state"] == "idle", 60)
 
 
@@ -51,9 +51,9 @@ def kept_files(chat: Chat) -> set[str]:
 def content(client: httpx.Client, chat: Chat, name: str) -> str:
     (sandbox,) = chat.now()["sandboxes"].values()
     place = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/files/download"
-    answer = client.get(place, params={"path": f"/workspace/{name}"})
-    assert answer.status_code == 200, answer.text
-    return answer.text
+    response = client.get(place, params={"path": f"/workspace/{name}"})
+    assert response.status_code == 200, response.text
+    return response.text
 
 
 def test_a_server_without_providers_says_that_a_script_answers(client: httpx.Client) -> None:
@@ -61,9 +61,9 @@ def test_a_server_without_providers_says_that_a_script_answers(client: httpx.Cli
     assert models["items"] == [{"name": "demo", "provider": "demo", "kind": "script", "script": True}]
     assert (models["default"], models["real"], models["demo"]) == ("demo", False, True)
     body = {"model": "demo", "messages": [{"role": "user", "content": "Hello."}]}
-    answer = client.post("/v1/chat/completions", json=body)
-    assert answer.headers["X-Paddock-Script"] == "demo"
-    assert "I am a script" in answer.json()["choices"][0]["message"]["content"]
+    response = client.post("/v1/chat/completions", json=body)
+    assert response.headers["X-Paddock-Script"] == "demo"
+    assert "I am a script" in response.json()["choices"][0]["message"]["content"]
     missing = client.post("/v1/chat/completions", json={**body, "model": "claude-x"})
     assert missing.status_code == 404 and "ANTHROPIC_API_KEY" in missing.json()["error"]["message"]
 
@@ -175,8 +175,8 @@ def test_no_demo_with_configured_providers(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("turns: [{say: Hello}]")
     llm = {"providers": {"own": {"kind": "script", "file": str(tmp_path / "s.yaml")}}, "models": {"own": "own"}}
     with run_server(tmp_path, {"llm": llm}) as server, server.client() as client:
-        answer = client.post("/v1/demo")
-        assert (answer.status_code, answer.json()["code"]) == (400, "UNSUPPORTED")
+        response = client.post("/v1/demo")
+        assert (response.status_code, response.json()["code"]) == (400, "UNSUPPORTED")
         assert client.get("/v1/server").json()["models"]["demo"] is False
 
 

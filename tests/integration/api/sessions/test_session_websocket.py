@@ -252,12 +252,12 @@ class Follower:
 
     def by_pages(self, size: int) -> None:
         while True:
-            answer = self._client.get(
+            response = self._client.get(
                 f"/v1/sessions/{self._session}/events",
                 params={"after": self._place, "limit": size},
                 headers={"Accept": "application/json"},
             )
-            items = split(answer.text)
+            items = split(response.text)
             self.seen += items
             if len(items) < size:
                 return

@@ -46,9 +46,9 @@ def stranger(chat: ScriptedChatServer) -> Iterator[httpx.Client]:
 
 
 def key(client: httpx.Client, *scopes: str, **more: str) -> str:
-    answer = client.post("/v1/keys", json={"name": "some", "scopes": list(scopes), **more})
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["secret"])
+    response = client.post("/v1/keys", json={"name": "some", "scopes": list(scopes), **more})
+    assert response.status_code == 201, response.text
+    return str(response.json()["secret"])
 
 
 def hello(session: Session, turn: int) -> list[SessionEvent]:
@@ -125,9 +125,9 @@ def test_message_stream_ends_with_the_turn(client: httpx.Client, chat: ScriptedC
     chat.sessions.play = hello
     path = f"/v1/sessions/{chat.create_session()}/messages"
     for turn in (1, 2):
-        with client.stream("POST", path, json={"text": "Hello?"}, headers=SSE) as answer:
-            assert answer.status_code == 200
-            told = list(event_documents(answer))
+        with client.stream("POST", path, json={"text": "Hello?"}, headers=SSE) as response:
+            assert response.status_code == 200
+            told = list(event_documents(response))
         assert [event["type"] for event in told] == [
             *("message.received", "turn.started", "message.started"),
             *("message.delta", "message.delta", "message.ended", "turn.ended"),
@@ -233,8 +233,8 @@ def test_sessions_of_other_tenants_do_not_exist(
             stranger.post(f"{path}/cancel"),
             stranger.post(f"{path}/continue"),
         ]
-        assert {answer.status_code for answer in asked} == {status}
-        assert {answer.json()["code"] for answer in asked} == {"SESSION_NOT_FOUND"}
+        assert {response.status_code for response in asked} == {status}
+        assert {response.json()["code"] for response in asked} == {"SESSION_NOT_FOUND"}
     assert client.get(f"/v1/sessions/{session}").json()["title"] == "Mine"
 
 
@@ -254,9 +254,9 @@ def test_sessions_of_other_tenants_do_not_exist(
 )
 def test_invalid_messages(client: httpx.Client, chat: ScriptedChatServer, body: Any, word: str) -> None:
     path = f"/v1/sessions/{chat.create_session()}/messages"
-    answer = client.post(path, json=body)
-    assert answer.status_code == 400 and answer.json()["code"] == "INVALID_INPUT"
-    assert word in answer.json()["message"] and "\n" not in answer.json()["message"]
+    response = client.post(path, json=body)
+    assert response.status_code == 400 and response.json()["code"] == "INVALID_INPUT"
+    assert word in response.json()["message"] and "\n" not in response.json()["message"]
     assert client.get(path).json()["items"] == []
 
 
@@ -282,8 +282,8 @@ def test_bodies_that_are_too_large_or_no_json(client: httpx.Client, chat: Script
     ],
 )
 def test_invalid_sessions(client: httpx.Client, body: Any) -> None:
-    answer = client.post("/v1/sessions", json=body)
-    assert answer.status_code == 400 and answer.json()["message"], answer.text
+    response = client.post("/v1/sessions", json=body)
+    assert response.status_code == 400 and response.json()["message"], response.text
 
 
 def test_session_scopes(client: httpx.Client, chat: ScriptedChatServer) -> None:
@@ -299,7 +299,7 @@ def test_session_scopes(client: httpx.Client, chat: ScriptedChatServer) -> None:
             reader.delete(f"/v1/sessions/{session}"),
             reader.post("/v1/agui", json={"threadId": "t", "runId": "r", "messages": []}),
         ]
-        assert {answer.status_code for answer in asked} == {403}
+        assert {response.status_code for response in asked} == {403}
     with chat.client(key(client, "runs:write")) as other:
         assert other.get(f"/v1/sessions/{session}").status_code == 403
 
@@ -307,8 +307,8 @@ def test_session_scopes(client: httpx.Client, chat: ScriptedChatServer) -> None:
 def test_lone_surrogates_are_streamed(client: httpx.Client, chat: ScriptedChatServer) -> None:
     session = chat.run_in_server_loop(chat.sessions.get("default", chat.create_session()))
     chat.run_in_server_loop(chat.sessions.emit(session, MessageDelta(message_id="m", text="a\ud83d")))
-    answer = client.get(f"/v1/sessions/{session.id}/events", headers=JSON)
-    assert answer.json()["items"][-1]["data"]["text"] == "a\ud83d"
+    response = client.get(f"/v1/sessions/{session.id}/events", headers=JSON)
+    assert response.json()["items"][-1]["data"]["text"] == "a\ud83d"
     with client.stream("GET", f"/v1/sessions/{session.id}/events", headers=SSE) as stream:
         assert list(islice(event_documents(stream), 2))[-1]["data"]["text"] == "a\ud83d"
 

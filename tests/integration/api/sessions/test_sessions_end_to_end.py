@@ -64,9 +64,9 @@ def begin(client: httpx.Client, **body: Any) -> str:
 
 def said(client: httpx.Client, path: str, **body: Any) -> list[dict[str, Any]]:
     """A message, and what is told until its turn ends."""
-    with client.stream("POST", f"{path}/messages", json=body, headers=SSE) as answer:
-        assert answer.status_code == 200, answer.read()
-        return list(event_documents(answer))
+    with client.stream("POST", f"{path}/messages", json=body, headers=SSE) as response:
+        assert response.status_code == 200, response.read()
+        return list(event_documents(response))
 
 
 def test_a_message_a_decision_and_what_comes_of_them(client: httpx.Client) -> None:
@@ -114,8 +114,8 @@ def test_a_picture_is_kept_and_shown(client: httpx.Client) -> None:
     ("body", "word"), [({"agent": "nobody"}, "agent"), ({"model": "none"}, "model"), ({"kinds": ["toaster"]}, "kind")]
 )
 def test_missing_agents_and_models_are_reported(client: httpx.Client, body: dict[str, Any], word: str) -> None:
-    answer = client.post("/v1/sessions", json=body)
-    assert answer.status_code == 400 and f"there is no {word}" in answer.json()["message"].lower()
+    response = client.post("/v1/sessions", json=body)
+    assert response.status_code == 400 and f"there is no {word}" in response.json()["message"].lower()
     if word != "agent":
         assert client.patch(begin(client), json=body).status_code == 400
 
@@ -125,9 +125,9 @@ def test_a_front_end_that_speaks_ag_ui(client: httpx.Client) -> None:
 
     def run(**more: Any) -> list[Any]:
         body = {"threadId": "thread-1", "runId": "run-1", "messages": [], "tools": [], "context": [], **more}
-        with client.stream("POST", "/v1/agui", json=body) as answer:
-            assert answer.status_code == 200, answer.read()
-            return [adapter.validate_json(line) for line in data_lines(answer)]
+        with client.stream("POST", "/v1/agui", json=body) as response:
+            assert response.status_code == 200, response.read()
+            return [adapter.validate_json(line) for line in data_lines(response)]
 
     asked = run(messages=[{"id": "1", "role": "user", "content": "Look."}])
     (waits,) = asked[-1].outcome.interrupts
