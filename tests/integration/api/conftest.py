@@ -1,4 +1,4 @@
-"""One server per test file, and clients with different keys."""
+"""A server per test file, and clients with different keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MakeSandbox = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, Any]:
-    """Configuration of this file's server."""
+    """Configuration of the test file's server."""
     return {}
 
 
@@ -40,7 +40,7 @@ def stranger(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
         yield http_client
 
 
-def create(client: httpx.Client, **body: Any) -> str:
+def create_sandbox(client: httpx.Client, **body: Any) -> str:
     response = client.post("/v1/sandboxes", json=body)
     assert response.status_code == 202, response.text
     return str(response.json()["id"])
@@ -49,6 +49,6 @@ def create(client: httpx.Client, **body: Any) -> str:
 @pytest.fixture(scope="module")
 def sandbox(client: httpx.Client) -> Iterator[str]:
     """A sandbox for tests that do not change it."""
-    made = create(client)
-    yield made
-    client.delete(f"/v1/sandboxes/{made}")
+    sandbox_id = create_sandbox(client)
+    yield sandbox_id
+    client.delete(f"/v1/sandboxes/{sandbox_id}")

@@ -11,10 +11,10 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tests.integration.api.conftest import create
+from tests.integration.api.conftest import create_sandbox
 from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox
 
-ORIGIN = "https://console.example"
+CORS_ORIGIN = "https://console.example"
 ROUTES = [
     ("GET", ""),
     ("DELETE", ""),
@@ -47,32 +47,32 @@ BODIES = {
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, Any]:
-    return {"server": {"allowed_hosts": ["box.example", "*.wild.example"], "cors_origins": [ORIGIN]}}
+    return {"server": {"allowed_hosts": ["box.example", "*.wild.example"], "cors_origins": [CORS_ORIGIN]}}
 
 
-def body_of(method: str, path: str) -> object:
+def request_body(method: str, path: str) -> object:
     if path == "/networkpolicy" and method in ("PATCH", "DELETE"):
         return []
     return BODIES.get(path, {})
 
 
-def ask(client: httpx.Client, method: str, sandbox: str, path: str) -> httpx.Response:
-    json = body_of(method, path) if method != "GET" else None
+def send_request(client: httpx.Client, method: str, sandbox: str, path: str) -> httpx.Response:
+    json = request_body(method, path) if method != "GET" else None
     return client.request(method, f"/v1/sandboxes/{sandbox}{path}", json=json)
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_requests_without_a_key_are_refused(server: Server, sandbox: str, method: str, path: str) -> None:
-    with server.client("") as nobody:
-        response = ask(nobody, method, sandbox, path)
+    with server.client("") as anonymous:
+        response = send_request(anonymous, method, sandbox, path)
     assert response.status_code == 401
     assert response.headers["WWW-Authenticate"] == "Bearer"
     assert response.json()["code"] == "UNAUTHORIZED"
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_another_tenants_sandbox_does_not_exist(stranger: httpx.Client, sandbox: str, method: str, path: str) -> None:
-    response = ask(stranger, method, sandbox, path)
+def test_sandbox_of_another_tenant_does_not_exist(stranger: httpx.Client, sandbox: str, method: str, path: str) -> None:
+    response = send_request(stranger, method, sandbox, path)
     assert response.status_code == 404, response.text
     assert response.json()["code"] == "SANDBOX_NOT_FOUND"
 
@@ -89,7 +89,7 @@ def test_websockets_need_a_key_of_the_tenant(server: Server, stranger: httpx.Cli
     assert refused.value.response.status_code == 404
 
 
-def test_tenants_see_their_own_things_only(client: httpx.Client, stranger: httpx.Client, sandbox: str) -> None:
+def test_tenants_see_only_their_own_resources(client: httpx.Client, stranger: httpx.Client, sandbox: str) -> None:
     assert stranger.get("/v1/sandboxes").json()["items"] == []
     kept = client.post(f"/v1/sandboxes/{sandbox}/snapshots", json={}).json()["id"]
     eventually(lambda: client.get(f"/v1/snapshots/{kept}").json()["status"]["state"] == "Ready")
@@ -103,7 +103,7 @@ def test_tenants_see_their_own_things_only(client: httpx.Client, stranger: httpx
 
 
 @pytest.mark.parametrize("secret", ["nonsense", "pdk_" + "0" * 43, "ä"])
-def test_wrong_keys(server: Server, secret: str) -> None:
+def test_wrong_keys_are_refused(server: Server, secret: str) -> None:
     response = httpx.get(f"{server.url}/v1/sandboxes", headers=[(b"Authorization", f"Bearer {secret}".encode())])
     assert response.status_code == 401
 
@@ -114,7 +114,7 @@ def test_both_headers_are_accepted(server: Server) -> None:
     assert httpx.get(f"{server.url}/v1/sandboxes?token={server.key}").status_code == 401
 
 
-def test_revoked_and_expired_keys(server: Server, client: httpx.Client) -> None:
+def test_revoked_and_expired_keys_are_refused(server: Server, client: httpx.Client) -> None:
     made = client.post("/v1/keys", json={"name": "short"}).json()
     with server.client(made["secret"]) as short:
         assert short.get("/v1/sandboxes").status_code == 200
@@ -128,7 +128,7 @@ def test_revoked_and_expired_keys(server: Server, client: httpx.Client) -> None:
         assert "expired" in short.get("/v1/sandboxes").json()["message"]
 
 
-def test_scopes(server: Server, client: httpx.Client, sandbox: str) -> None:
+def test_scopes_limit_keys(server: Server, client: httpx.Client, sandbox: str) -> None:
     secret = client.post("/v1/keys", json={"name": "eyes", "scopes": ["sandboxes:read", "tenant:all"]}).json()["secret"]
     with server.client(secret) as reader:
         assert reader.get(f"/v1/sandboxes/{sandbox}").status_code == 200
@@ -143,24 +143,24 @@ def test_scopes(server: Server, client: httpx.Client, sandbox: str) -> None:
             assert (response.status_code, response.json()["code"]) == (403, "FORBIDDEN")
 
 
-def test_keys_cannot_grant_more_than_they_have(server: Server, client: httpx.Client) -> None:
+def test_keys_cannot_grant_missing_scopes(server: Server, client: httpx.Client) -> None:
     body = {"name": "boss", "tenant": "other", "scopes": ["keys:admin"]}
-    made = client.post("/v1/keys", json=body).json()
-    assert made["secret"].startswith(made["prefix"])
-    with server.client(made["secret"]) as boss:
+    key = client.post("/v1/keys", json=body).json()
+    assert key["secret"].startswith(key["prefix"])
+    with server.client(key["secret"]) as boss:
         assert boss.post("/v1/keys", json={"name": "x", "scopes": ["admin"]}).status_code == 403
         assert boss.post("/v1/keys", json={"name": "x", "tenant": "default"}).status_code == 403
         assert {item["tenant"] for item in boss.get("/v1/keys").json()["items"]} == {"other"}
         foreign = client.get("/v1/keys", params={"tenant": "default"}).json()["items"][0]["id"]
         assert boss.get(f"/v1/keys/{foreign}").status_code == 404
         assert boss.delete(f"/v1/keys/{foreign}").status_code == 404
-        own = boss.get(f"/v1/keys/{made['id']}").json()
+        own = boss.get(f"/v1/keys/{key['id']}").json()
     assert "secret" not in own and own["name"] == "boss"
 
 
-def test_a_sandboxs_own_token_opens_its_daemon_only(server: Server, client: httpx.Client, sandbox: str) -> None:
+def test_daemon_token_opens_only_its_own_daemon(server: Server, client: httpx.Client, sandbox: str) -> None:
     token = client.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON_PORT}").json()["headers"]["X-EXECD-ACCESS-TOKEN"]
-    other = create(client)
+    other = create_sandbox(client)
     with server.client("", **{"X-EXECD-ACCESS-TOKEN": token}) as holder:
         assert run_in_sandbox(holder, sandbox, "echo in")[0] == "in"
         assert holder.get(f"/v1/sandboxes/{sandbox}/proxy/18080/policy").status_code == 200
@@ -187,36 +187,36 @@ def test_a_sandboxs_own_token_opens_its_daemon_only(server: Server, client: http
     ],
 )
 def test_unknown_host_names_are_refused(server: Server, host: str, status: int) -> None:
-    """A web page that makes its own name lead here (DNS rebinding) gets nothing."""
+    """A web page whose host name resolves to the server (DNS rebinding) is refused."""
     address, port = server.domain.split(":")
     with socket.create_connection((address, int(port))) as raw:
         raw.sendall(f"GET /v1/health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         assert raw.makefile("rb").readline().split()[1] == str(status).encode()
 
 
-def test_browsers_of_configured_origins_may_call(server: Server, client: httpx.Client, sandbox: str) -> None:
+def test_configured_origins_may_call(server: Server, client: httpx.Client, sandbox: str) -> None:
     preflight = {"Access-Control-Request-Method": "DELETE", "Access-Control-Request-Headers": "authorization"}
-    with server.client("") as nobody:
+    with server.client("") as anonymous:
         for path in (f"/v1/sandboxes/{sandbox}", f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/ping"):
-            response = nobody.options(path, headers={"Origin": ORIGIN, **preflight})
-            assert response.status_code == 200 and response.headers["Access-Control-Allow-Origin"] == ORIGIN
-            refused = nobody.options(path, headers={"Origin": "https://evil.example", **preflight})
+            response = anonymous.options(path, headers={"Origin": CORS_ORIGIN, **preflight})
+            assert response.status_code == 200 and response.headers["Access-Control-Allow-Origin"] == CORS_ORIGIN
+            refused = anonymous.options(path, headers={"Origin": "https://evil.example", **preflight})
             assert "Access-Control-Allow-Origin" not in refused.headers
-    allowed = client.get("/v1/sandboxes", headers={"Origin": ORIGIN})
-    assert allowed.headers["Access-Control-Allow-Origin"] == ORIGIN
+    allowed = client.get("/v1/sandboxes", headers={"Origin": CORS_ORIGIN})
+    assert allowed.headers["Access-Control-Allow-Origin"] == CORS_ORIGIN
     assert "Access-Control-Allow-Origin" not in client.get("/v1/sandboxes", headers={"Origin": "https://x"}).headers
 
 
 def test_public_paths_and_security_headers(server: Server) -> None:
-    with server.client("") as nobody:
+    with server.client("") as anonymous:
         for path in ("/health", "/healthz", "/readyz", "/version", "/v1/health", "/v1/version", "/docs"):
-            response = nobody.get(path)
+            response = anonymous.get(path)
             assert response.status_code == 200, path
             assert response.headers["X-Content-Type-Options"] == "nosniff"
-        page = nobody.get("/docs")
+        page = anonymous.get("/docs")
         assert "/v1/sandboxes" in page.text and "<script" not in page.text and "http://" not in page.text
-        assert nobody.get("/version").json()["name"] == "paddock"
-        named = nobody.get("/health", headers={"X-Request-ID": "mine-1"})
+        assert anonymous.get("/version").json()["name"] == "paddock"
+        named = anonymous.get("/health", headers={"X-Request-ID": "mine-1"})
         assert named.headers["X-Request-ID"] == "mine-1"
         assert "server" not in named.headers
 

@@ -11,23 +11,23 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from tests.integration.api.conftest import create
-from tests.integration.api.sandboxes.test_port_proxy import upload
+from tests.integration.api.conftest import create_sandbox
+from tests.integration.api.sandboxes.test_port_proxy import upload_file
 from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox
 
-ELSEWHERE = "https://console.example"
-SIGN = {"X-Paddock-Console": "1"}
-"""Says that it is the console; whose it is, only the proof of a login says."""
-SAME = {"Sec-Fetch-Site": "same-origin"}
+CORS_ORIGIN = "https://console.example"
+CONSOLE_HEADER = {"X-Paddock-Console": "1"}
+"""Marks a request of the console; only the proof of a login identifies the user."""
+SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, Any]:
-    return {"server": {"cors_origins": [ELSEWHERE]}}
+    return {"server": {"cors_origins": [CORS_ORIGIN]}}
 
 
-def logged_in(server: Server, **body: str) -> httpx.Client:
-    """A browser with the console in it: a cookie, and what the page has in its storage."""
+def open_logged_in_client(server: Server, **body: str) -> httpx.Client:
+    """Sign in and return a client with the session cookie and the proof that the console stores."""
     response = httpx.post(f"{server.url}/v1/login", json=body or {"key": server.key})
     assert response.status_code == 200, response.text
     proof = {"X-Paddock-Console": response.json()["proof"]}
@@ -36,11 +36,11 @@ def logged_in(server: Server, **body: str) -> httpx.Client:
 
 @pytest.fixture
 def browser(server: Server) -> Iterator[httpx.Client]:
-    with logged_in(server) as made:
-        yield made
+    with open_logged_in_client(server) as client:
+        yield client
 
 
-def session_of(browser: httpx.Client) -> str:
+def session_cookie(browser: httpx.Client) -> str:
     return str(browser.cookies["paddock_session"])
 
 
@@ -55,7 +55,7 @@ def test_login_returns_the_identity(server: Server) -> None:
     assert "Secure" not in cookie and server.key not in cookie and response.headers["Cache-Control"] == "no-store"
 
 
-def test_behind_tls_the_cookie_is_for_tls_only(server: Server) -> None:
+def test_cookie_is_secure_behind_tls(server: Server) -> None:
     own = f"https://{server.domain}"
     response = httpx.post(f"{server.url}/v1/login", json={"key": server.key}, headers={"Origin": own})
     assert response.headers["Set-Cookie"].endswith("; Secure")
@@ -74,7 +74,7 @@ def test_behind_tls_the_cookie_is_for_tls_only(server: Server) -> None:
     ],
 )
 def test_invalid_logins_are_refused(server: Server, body: dict[str, str], status: int) -> None:
-    response = httpx.post(f"{server.url}/v1/login", json=body, headers=SIGN)
+    response = httpx.post(f"{server.url}/v1/login", json=body, headers=CONSOLE_HEADER)
     assert response.status_code == status
     assert "Set-Cookie" not in response.headers and "WWW-Authenticate" not in response.headers
 
@@ -82,12 +82,12 @@ def test_invalid_logins_are_refused(server: Server, body: dict[str, str], status
 @pytest.mark.parametrize(
     "headers",
     [
-        {"Origin": "http://127.0.0.1:1", **SIGN},
-        {"Origin": "null", **SIGN},
-        {"Origin": ELSEWHERE, **SIGN},
-        {"Sec-Fetch-Site": "same-site", **SIGN},
-        {"Sec-Fetch-Site": "cross-site", **SIGN},
-        SAME,
+        {"Origin": "http://127.0.0.1:1", **CONSOLE_HEADER},
+        {"Origin": "null", **CONSOLE_HEADER},
+        {"Origin": CORS_ORIGIN, **CONSOLE_HEADER},
+        {"Sec-Fetch-Site": "same-site", **CONSOLE_HEADER},
+        {"Sec-Fetch-Site": "cross-site", **CONSOLE_HEADER},
+        SAME_ORIGIN,
     ],
 )
 def test_pages_of_other_origins_cannot_log_a_user_in(server: Server, headers: dict[str, str]) -> None:
@@ -95,27 +95,32 @@ def test_pages_of_other_origins_cannot_log_a_user_in(server: Server, headers: di
     assert response.status_code == 403 and "Set-Cookie" not in response.headers
 
 
-def test_the_cookie_counts_with_the_proof_only(browser: httpx.Client) -> None:
+def test_cookie_is_valid_only_with_proof(browser: httpx.Client) -> None:
     assert browser.get("/v1/me").json()["login"] is True
-    assert browser.get("/v1/me", headers=SAME).status_code == 200
+    assert browser.get("/v1/me", headers=SAME_ORIGIN).status_code == 200
     assert browser.post("/v1/tickets").status_code == 201
-    for headers in ({"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"}, {"Origin": ELSEWHERE}, SIGN):
+    for headers in (
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": CORS_ORIGIN},
+        CONSOLE_HEADER,
+    ):
         assert browser.get("/v1/me", headers=headers).status_code == 401
     del browser.headers["X-Paddock-Console"]
-    for headers in ({}, SAME, {"Origin": str(browser.base_url)}):
+    for headers in ({}, SAME_ORIGIN, {"Origin": str(browser.base_url)}):
         refused = browser.get("/v1/me", headers=headers)
         assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
 
 
 def test_stolen_cookie_without_proof_is_refused(server: Server, browser: httpx.Client) -> None:
-    with logged_in(server) as thief:
-        stolen = {"Cookie": f"paddock_session={session_of(browser)}", **SAME, "Origin": server.url}
-        for proof in ({}, SIGN, {"X-Paddock-Console": thief.headers["X-Paddock-Console"]}):
+    with open_logged_in_client(server) as thief:
+        stolen = {"Cookie": f"paddock_session={session_cookie(browser)}", **SAME_ORIGIN, "Origin": server.url}
+        for proof in ({}, CONSOLE_HEADER, {"X-Paddock-Console": thief.headers["X-Paddock-Console"]}):
             assert httpx.get(f"{server.url}/v1/me", headers={**stolen, **proof}).status_code == 401
 
 
 def test_refused_console_request_causes_no_password_prompt(server: Server) -> None:
-    response = httpx.get(f"{server.url}/v1/me", headers={**SIGN, "Cookie": "paddock_session=pds_old"})
+    response = httpx.get(f"{server.url}/v1/me", headers={**CONSOLE_HEADER, "Cookie": "paddock_session=pds_old"})
     assert response.status_code == 401 and "WWW-Authenticate" not in response.headers
 
 
@@ -124,30 +129,30 @@ def test_key_takes_precedence_over_the_cookie(browser: httpx.Client) -> None:
     assert browser.get("/v1/me", headers=headers).status_code == 401
 
 
-def test_logging_out(browser: httpx.Client) -> None:
-    session = session_of(browser)
+def test_logout_invalidates_the_session(browser: httpx.Client) -> None:
+    session = session_cookie(browser)
     response = browser.post("/v1/logout")
     assert response.status_code == 204 and "Max-Age=0" in response.headers["Set-Cookie"]
     stolen = {"X-Paddock-Console": browser.headers["X-Paddock-Console"], "Cookie": f"paddock_session={session}"}
     assert httpx.get(f"{browser.base_url}/v1/me", headers=stolen).status_code == 401
 
 
-def test_a_login_survives_the_server_and_not_its_key(server: Server, client: httpx.Client) -> None:
-    made = client.post("/v1/keys", json={"name": "passing", "scopes": ["sandboxes:read"]}).json()
-    with logged_in(server, key=made["secret"]) as browser:
+def test_login_survives_a_restart_but_not_key_revocation(server: Server, client: httpx.Client) -> None:
+    key = client.post("/v1/keys", json={"name": "passing", "scopes": ["sandboxes:read"]}).json()
+    with open_logged_in_client(server, key=key["secret"]) as browser:
         assert browser.get("/v1/sandboxes").status_code == 200
         assert browser.post("/v1/sandboxes", json={}).status_code == 403
         port = int(server.domain.split(":")[1])
         server.stop()
         server.start(port)
         assert browser.get("/v1/sandboxes").status_code == 200
-        client.delete(f"/v1/keys/{made['id']}")
+        client.delete(f"/v1/keys/{key['id']}")
         assert browser.get("/v1/sandboxes").status_code == 401
 
 
-def test_a_code_logs_in_once(server: Server, client: httpx.Client) -> None:
+def test_login_code_works_once(server: Server, client: httpx.Client) -> None:
     code = client.post("/v1/login/codes").json()["code"]
-    with logged_in(server, code=code) as browser:
+    with open_logged_in_client(server, code=code) as browser:
         assert browser.get("/v1/me").json()["name"] == "local"
     again = httpx.post(f"{server.url}/v1/login", json={"code": code})
     assert again.status_code == 401
@@ -161,26 +166,26 @@ def test_me_identifies_a_key(client: httpx.Client, stranger: httpx.Client) -> No
     assert (me["name"], me["tenant"], me["scopes"]) == ("stranger", "other", ["sandboxes:write"])
 
 
-def socket_to(server: Server, path: str, browser: httpx.Client, origin: str | None) -> Any:
-    headers = {"Cookie": f"paddock_session={session_of(browser)}"}
+def connect_with_cookie(server: Server, path: str, browser: httpx.Client, origin: str | None) -> Any:
+    headers = {"Cookie": f"paddock_session={session_cookie(browser)}"}
     address = f"{server.url.replace('http', 'ws')}{path}"
     return connect(address, additional_headers=headers, origin=origin)  # type: ignore[arg-type]
 
 
-def _drain(connection: ClientConnection) -> None:
+def _receive_until_closed(connection: ClientConnection) -> None:
     while True:
         connection.recv(10)
 
 
-@pytest.mark.parametrize("origin", [None, "null", "http://127.0.0.1:9", "http://localhost", ELSEWHERE, "own"])
-def test_websockets_are_not_opened_by_the_cookie(server: Server, browser: httpx.Client, origin: str | None) -> None:
+@pytest.mark.parametrize("origin", [None, "null", "http://127.0.0.1:9", "http://localhost", CORS_ORIGIN, "own"])
+def test_cookie_opens_no_websocket(server: Server, browser: httpx.Client, origin: str | None) -> None:
     origin = server.url if origin == "own" else origin
-    with pytest.raises(InvalidStatus) as refused, socket_to(server, "/v1/screens", browser, origin):
+    with pytest.raises(InvalidStatus) as refused, connect_with_cookie(server, "/v1/screens", browser, origin):
         pass
     assert refused.value.response.status_code in (401, 403)
 
 
-def test_a_websocket_of_the_console_lasts_as_long_as_the_login(
+def test_console_websocket_closes_at_logout(
     server: Server, browser: httpx.Client, client: httpx.Client, sandbox: str
 ) -> None:
     path = f"/v1/sandboxes/{sandbox}/terminal"
@@ -190,14 +195,14 @@ def test_a_websocket_of_the_console_lasts_as_long_as_the_login(
         terminal.recv(10)
         browser.post("/v1/logout")
         with pytest.raises(ConnectionClosed) as closed:
-            _drain(terminal)
+            _receive_until_closed(terminal)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
     with pytest.raises(InvalidStatus), connect(f"{address}?ticket={left}"):
         pass
 
 
-def test_files_of_a_sandbox_by_cookie(browser: httpx.Client, sandbox: str) -> None:
-    """The console's file requests, one by one."""
+def test_cookie_allows_sandbox_file_requests(browser: httpx.Client, sandbox: str) -> None:
+    """The cookie allows each file request of the console, and no others."""
     daemon = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}"
     form: dict[str, tuple[str, str | bytes]] = {
         "metadata": ("metadata", json.dumps({"path": "/tmp/place/ä.txt"})),
@@ -221,20 +226,18 @@ def test_files_of_a_sandbox_by_cookie(browser: httpx.Client, sandbox: str) -> No
     assert tar.status_code == 200 and b"b.txt" in tar.content
     assert browser.delete(f"{daemon}/files", params={"path": "/tmp/place/b.txt"}).status_code == 200
     assert browser.get(f"{daemon}/files/info?path=/tmp", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 401
-    assert browser.post(f"{daemon}/command", json={"command": "true"}, headers=SIGN).status_code == 401
+    assert browser.post(f"{daemon}/command", json={"command": "true"}, headers=CONSOLE_HEADER).status_code == 401
 
 
-def test_sockets_into_a_sandbox_are_not_opened_by_the_cookie(
-    server: Server, browser: httpx.Client, sandbox: str
-) -> None:
-    """A page of the sandbox itself would say the same origin as the console."""
+def test_cookie_opens_no_websocket_into_a_sandbox(server: Server, browser: httpx.Client, sandbox: str) -> None:
+    """A page of the sandbox itself would have the same origin as the console."""
     path = f"/v1/sandboxes/{sandbox}/proxy/8000/"
-    with pytest.raises(InvalidStatus) as refused, socket_to(server, path, browser, server.url):
+    with pytest.raises(InvalidStatus) as refused, connect_with_cookie(server, path, browser, server.url):
         pass
     assert refused.value.response.status_code == 401
 
 
-LISTENING = r"""
+HEADER_ECHO_PROGRAM = r"""
 import http.server
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -248,18 +251,18 @@ http.server.HTTPServer(("127.0.0.1", 8123), Handler).serve_forever()
 """
 
 
-def test_a_sandbox_neither_sees_nor_sets_the_cookie(
+def test_sandbox_neither_receives_nor_sets_the_cookie(
     server: Server, client: httpx.Client, browser: httpx.Client
 ) -> None:
-    sandbox = create(client)
-    upload(client, sandbox, "/tmp/listen.py", LISTENING.encode())
+    sandbox = create_sandbox(client)
+    upload_file(client, sandbox, "/tmp/listen.py", HEADER_ECHO_PROGRAM.encode())
     run_in_sandbox(client, sandbox, "python3 /tmp/listen.py > /tmp/log 2>&1", background=True)
-    place = f"/v1/sandboxes/{sandbox}/proxy/8123/"
-    eventually(lambda: browser.get(place).status_code == 200)
-    seen = browser.get(place)
-    assert session_of(browser) not in seen.text and "paddock_session" not in seen.text
+    path = f"/v1/sandboxes/{sandbox}/proxy/8123/"
+    eventually(lambda: browser.get(path).status_code == 200)
+    seen = browser.get(path)
+    assert session_cookie(browser) not in seen.text and "paddock_session" not in seen.text
     assert "x-paddock-console" not in seen.text.lower() and "Set-Cookie" not in seen.headers
-    own = browser.get(place, headers={"Cookie": f"paddock_session={session_of(browser)}; theirs=1"})
+    own = browser.get(path, headers={"Cookie": f"paddock_session={session_cookie(browser)}; theirs=1"})
     assert "theirs=1" in own.text and "paddock_session" not in own.text
     client.delete(f"/v1/sandboxes/{sandbox}")
 

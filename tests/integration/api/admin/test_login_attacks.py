@@ -17,25 +17,25 @@ import pytest
 from playwright.sync_api import BrowserContext, Page
 
 from tests.e2e.browser_pages import run_chromium
-from tests.integration.api.conftest import create
-from tests.integration.api.sandboxes.test_port_proxy import upload
+from tests.integration.api.conftest import create_sandbox
+from tests.integration.api.sandboxes.test_port_proxy import upload_file
 from tests.support.server import Server, eventually, run_in_sandbox
 
-PORT = 8123
-HOSTILE = """<!doctype html><title>hostile</title><body><script>
+HOSTILE_PORT = 8123
+HOSTILE_PAGE = """<!doctype html><title>hostile</title><body><script>
 const target = "TARGET", results = {};
 const attempt = async (name, work) => {
   try { results[name] = await work(); } catch (error) { results[name] = "failed: " + error.name; }
 };
 const body = JSON.stringify({});
-const asked = (path, options) =>
+const ask = (path, options) =>
   fetch(target + path, {credentials: "include", ...options}).then((r) => r.status + " " + r.type);
 const form = (method, path, type) => {
-  const made = document.createElement("form");
-  made.method = method; made.action = target + path; made.enctype = type; made.target = "frame";
+  const form = document.createElement("form");
+  form.method = method; form.action = target + path; form.enctype = type; form.target = "frame";
   const field = document.createElement("input");
-  field.name = '{"x":"'; field.value = '"}'; made.append(field);
-  document.body.append(made); made.submit();
+  field.name = '{"x":"'; field.value = '"}'; form.append(field);
+  document.body.append(form); form.submit();
 };
 const loaded = (tag, path) => new Promise((done) => {
   const element = document.createElement(tag);
@@ -49,17 +49,17 @@ const socket = (path) => new Promise((done) => {
 (async () => {
   await attempt("cookie", () => document.cookie);
   await attempt("storage", () => String(localStorage.getItem("paddock.proof")));
-  await attempt("plain", () => asked("/v1/me"));
-  await attempt("signed", () => asked("/v1/me", {headers: {"X-Paddock-Console": "1"}}));
-  await attempt("blind", () => asked("/v1/keys", {mode: "no-cors"}));
-  await attempt("write", () => asked("/v1/sandboxes", {method: "POST", mode: "no-cors", body}));
-  await attempt("remove", () => asked("/v1/sandboxes/VICTIM", {method: "DELETE", headers: {"X-Paddock-Console": "1"}}));
-  await attempt("command", () => asked("/v1/sandboxes/VICTIM/proxy/44772/command",
+  await attempt("plain", () => ask("/v1/me"));
+  await attempt("signed", () => ask("/v1/me", {headers: {"X-Paddock-Console": "1"}}));
+  await attempt("blind", () => ask("/v1/keys", {mode: "no-cors"}));
+  await attempt("write", () => ask("/v1/sandboxes", {method: "POST", mode: "no-cors", body}));
+  await attempt("remove", () => ask("/v1/sandboxes/VICTIM", {method: "DELETE", headers: {"X-Paddock-Console": "1"}}));
+  await attempt("command", () => ask("/v1/sandboxes/VICTIM/proxy/44772/command",
     {method: "POST", mode: "no-cors", body: JSON.stringify({command: "touch /tmp/harmed"})}));
   await attempt("script", () => loaded("script", "/v1/keys"));
   await attempt("picture", () => loaded("img", "/v1/sandboxes/VICTIM/proxy/44772/files/download?path=/etc/hostname"));
-  await attempt("login", () => asked("/v1/login", {method: "POST", mode: "no-cors", body: JSON.stringify({key: "x"})}));
-  await attempt("logout", () => asked("/v1/logout", {method: "POST", mode: "no-cors"}));
+  await attempt("login", () => ask("/v1/login", {method: "POST", mode: "no-cors", body: JSON.stringify({key: "x"})}));
+  await attempt("logout", () => ask("/v1/logout", {method: "POST", mode: "no-cors"}));
   await attempt("screens", () => socket("/v1/screens"));
   await attempt("terminal", () => socket("/v1/sandboxes/VICTIM/terminal"));
   await attempt("opener", () => String(window.opener && window.opener.document.title));
@@ -73,8 +73,8 @@ const socket = (path) => new Promise((done) => {
   window.results = results;
 })();
 </script>"""
-REFUSED = {"failed: TypeError", "failed: SecurityError", "refused", "0 opaque"}
-"""An answer that a page may not look at is `0 opaque`, whatever it was: the server's log tells."""
+REFUSED_RESULTS = {"failed: TypeError", "failed: SecurityError", "refused", "0 opaque"}
+"""A response that a page may not read is `0 opaque`; the server's log has its status."""
 
 
 @pytest.fixture(scope="module")
@@ -95,24 +95,26 @@ def logged_in(server: Server) -> Iterator[BrowserContext]:
 
 @pytest.fixture(scope="module")
 def victim(client: httpx.Client) -> str:
-    return create(client)
+    return create_sandbox(client)
 
 
-def hostile(target: str, victim: str) -> bytes:
-    return HOSTILE.replace("TARGET", target).replace("VICTIM", victim).encode()
+def hostile_page(target: str, victim: str) -> bytes:
+    return HOSTILE_PAGE.replace("TARGET", target).replace("VICTIM", victim).encode()
 
 
-def still_logged_in(context: BrowserContext, server: Server) -> Page:
+def open_logged_in_page(context: BrowserContext, server: Server) -> Page:
     page = context.new_page()
     page.goto(f"{server.url}/")
     proof = "JSON.parse(localStorage.getItem('paddock.proof'))"
-    asked = f"fetch('/v1/me', {{headers: {{'X-Paddock-Console': {proof}}}}}).then((r) => r.status)"
-    assert page.evaluate(asked) == 200
+    script = f"fetch('/v1/me', {{headers: {{'X-Paddock-Console': {proof}}}}}).then((r) => r.status)"
+    assert page.evaluate(script) == 200
     return page
 
 
-def check(page: Page, server: Server, client: httpx.Client, victim: str, before: set[str]) -> dict[str, Any]:
-    """Assert that a hostile page found nothing and caused nothing, and return its results."""
+def check_attack_results(
+    page: Page, server: Server, client: httpx.Client, victim: str, before: set[str]
+) -> dict[str, Any]:
+    """Assert that a hostile page read nothing and changed nothing, and return its results."""
     page.wait_for_function("window.results", timeout=30_000)
     results: dict[str, Any] = page.evaluate("window.results")
     cookie = results.pop("cookie")
@@ -123,7 +125,7 @@ def check(page: Page, server: Server, client: httpx.Client, victim: str, before:
     assert worker.startswith("failed")
     framed = results.pop("framed")
     assert "pdk_" not in framed and "items" not in framed
-    assert set(results.values()) <= REFUSED, results
+    assert set(results.values()) <= REFUSED_RESULTS, results
     items = client.get("/v1/sandboxes").json()["items"]
     assert {item["id"] for item in items} == before and victim in before
     assert run_in_sandbox(client, victim, "test -e /tmp/harmed")[1] == 1
@@ -131,7 +133,7 @@ def check(page: Page, server: Server, client: httpx.Client, victim: str, before:
 
 
 @contextmanager
-def other_port(page: bytes) -> Iterator[tuple[str, list[str]]]:
+def run_foreign_server(page: bytes) -> Iterator[tuple[str, list[str]]]:
     """Run a foreign server on this host; yields its address and the headers it received."""
     seen: list[str] = []
 
@@ -147,51 +149,55 @@ def other_port(page: bytes) -> Iterator[tuple[str, list[str]]]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=made.serve_forever)
+    foreign_server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=foreign_server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{made.server_port}", seen
+        yield f"http://127.0.0.1:{foreign_server.server_port}", seen
     finally:
-        made.shutdown()
+        foreign_server.shutdown()
         thread.join()
-        made.server_close()
+        foreign_server.server_close()
 
 
-def test_a_page_on_another_port(server: Server, client: httpx.Client, logged_in: BrowserContext, victim: str) -> None:
+def test_hostile_page_on_another_port_is_harmless(
+    server: Server, client: httpx.Client, logged_in: BrowserContext, victim: str
+) -> None:
     before = {item["id"] for item in client.get("/v1/sandboxes").json()["items"]}
-    with other_port(hostile(server.url, victim)) as (url, _):
+    with run_foreign_server(hostile_page(server.url, victim)) as (url, _):
         page = logged_in.new_page()
         page.goto(url)
-        check(page, server, client, victim, before)
+        check_attack_results(page, server, client, victim, before)
         page.close()
-    still_logged_in(logged_in, server).close()
+    open_logged_in_page(logged_in, server).close()
 
 
 @pytest.fixture(scope="module")
-def place(server: Server, client: httpx.Client, victim: str) -> str:
-    """The address of a hostile page that a sandbox serves, under the server's own origin."""
-    sandbox = create(client)
-    upload(client, sandbox, "/tmp/www/index.html", hostile(server.url, victim))
-    run_in_sandbox(client, sandbox, f"cd /tmp/www && python3 -m http.server --bind 127.0.0.1 {PORT}", background=True)
-    address = f"{server.url}/v1/sandboxes/{sandbox}/proxy/{PORT}/"
+def hostile_address(server: Server, client: httpx.Client, victim: str) -> str:
+    """Address of a hostile page that a sandbox serves under the server's own origin."""
+    sandbox = create_sandbox(client)
+    upload_file(client, sandbox, "/tmp/www/index.html", hostile_page(server.url, victim))
+    run_in_sandbox(
+        client, sandbox, f"cd /tmp/www && python3 -m http.server --bind 127.0.0.1 {HOSTILE_PORT}", background=True
+    )
+    address = f"{server.url}/v1/sandboxes/{sandbox}/proxy/{HOSTILE_PORT}/"
     eventually(lambda: client.get(address).status_code == 200)
     return address
 
 
-def test_a_page_of_a_sandbox_does_not_open_by_the_cookie(
-    server: Server, logged_in: BrowserContext, victim: str, place: str
+def test_cookie_opens_no_page_of_a_sandbox(
+    server: Server, logged_in: BrowserContext, victim: str, hostile_address: str
 ) -> None:
-    """Neither as a link in the console nor in a frame of it."""
-    console = still_logged_in(logged_in, server)
+    """Neither a link nor a frame in the console opens it."""
+    console = open_logged_in_page(logged_in, server)
     with logged_in.expect_page() as opened:
-        console.evaluate("(place) => { window.open(place); }", place)
+        console.evaluate("(address) => { window.open(address); }", hostile_address)
     opened.value.wait_for_load_state()
     assert "UNAUTHORIZED" in opened.value.content()
     opened.value.close()
     console.evaluate(
-        "(place) => { const made = document.createElement('iframe'); made.src = place; document.body.append(made); }",
-        place,
+        "(address) => { const f = document.createElement('iframe'); f.src = address; document.body.append(f); }",
+        hostile_address,
     )
     handle = console.wait_for_selector("iframe", state="attached")
     frame = handle.content_frame() if handle is not None else None
@@ -201,26 +207,26 @@ def test_a_page_of_a_sandbox_does_not_open_by_the_cookie(
     console.close()
 
 
-def test_a_page_of_a_sandbox_that_is_shown_with_a_key(
-    server: Server, client: httpx.Client, logged_in: BrowserContext, victim: str, place: str
+def test_sandbox_page_loaded_with_a_key_is_harmless(
+    server: Server, client: httpx.Client, logged_in: BrowserContext, victim: str, hostile_address: str
 ) -> None:
     """A page loaded with a key added by a third party has this origin but none of its rights."""
     before = {item["id"] for item in client.get("/v1/sandboxes").json()["items"]}
     page = logged_in.new_page()
     key = {"Authorization": f"Bearer {server.key}"}
-    page.route(place, lambda route: route.continue_(headers={**route.request.headers, **key}))
-    page.goto(place)
-    check(page, server, client, victim, before)
+    page.route(hostile_address, lambda route: route.continue_(headers={**route.request.headers, **key}))
+    page.goto(hostile_address)
+    check_attack_results(page, server, client, victim, before)
     page.close()
-    still_logged_in(logged_in, server).close()
+    open_logged_in_page(logged_in, server).close()
 
 
 def test_blind_requests_of_hostile_pages_were_refused(server: Server) -> None:
-    """Of some answers the pages see nothing, so the server is asked what it said."""
-    said: dict[str, set[int]] = {}
+    """Pages cannot read some responses, so their statuses are read from the server's log."""
+    statuses: dict[str, set[int]] = {}
     for line in server.log().splitlines():
-        told = json.loads(line) if line.startswith("{") else {}
-        if told.get("event") == "request":
-            said.setdefault(told["path"], set()).add(told["status"])
-    assert said["/v1/keys"] == {401} and said["/v1/logout"] == {401}
-    assert said["/v1/screens"] <= {401, 403}
+        record = json.loads(line) if line.startswith("{") else {}
+        if record.get("event") == "request":
+            statuses.setdefault(record["path"], set()).add(record["status"])
+    assert statuses["/v1/keys"] == {401} and statuses["/v1/logout"] == {401}
+    assert statuses["/v1/screens"] <= {401, 403}

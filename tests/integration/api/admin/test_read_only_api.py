@@ -1,4 +1,4 @@
-"""The read-only API of a data directory answers as the server did, and changes nothing."""
+"""The read-only API of a data directory returns the server's responses and changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TASK: Mapping[str, Any] = {
     "entrypoint": "echo hello; echo a > a.txt",
     "deliverables": ["a.txt"],
 }
-PATHS = (
+API_PATHS = (
     "/v1/runs",
     "/v1/runs?state=failed",
     "/v1/runs/{run}",
@@ -59,28 +59,28 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-async def _make_database(data: Path) -> None:
+async def _create_database(data: Path) -> None:
     await (await Store.open(data / "paddock.db")).close()
 
 
-async def _subject(data: Path) -> str:
+async def _key_subject(data: Path) -> str:
     async with DataDirectoryClient(CliContext(data=str(data))) as client:
         return (await client._reader._parts.principal()).subject
 
 
-async def answers(data: Path, paths: Mapping[str, str]) -> dict[str, tuple[int, bytes]]:
-    found: dict[str, tuple[int, bytes]] = {}
+async def read_responses(data: Path, paths: Mapping[str, str]) -> dict[str, tuple[int, bytes]]:
+    responses: dict[str, tuple[int, bytes]] = {}
     async with DataDirectoryClient(CliContext(data=str(data))) as client:
         for name, path in paths.items():
             try:
                 async with client.request("GET", path) as response:
-                    found[name] = (response.status, await response.content.read())
+                    responses[name] = (response.status, await response.content.read())
             except RequestRefused as error:
-                found[name] = (error.status, error.server_code.encode())
-    return found
+                responses[name] = (error.status, error.server_code.encode())
+    return responses
 
 
-def test_read_only_api_answers_like_the_server(data: Path) -> None:
+def test_read_only_api_matches_the_server(data: Path) -> None:
     server = Server(data).start()
     with server.client() as client:
         handle = client.post("/v1/sandboxes", json={"image": {"uri": "host"}, "name": "desk"}).json()["id"]
@@ -95,19 +95,19 @@ def test_read_only_api_answers_like_the_server(data: Path) -> None:
         run = client.post("/v1/runs", json={"task": TASK}).json()["runs"][0]["id"]
         eventually(lambda: client.get(f"/v1/runs/{run}").json()["state"] == "succeeded", 60)
         eventually(lambda: client.get("/v1/snapshots").json()["items"][0]["status"]["state"] == "Ready")
-        paths = {path: path.format(run=run, sandbox=handle, session=session) for path in PATHS}
+        paths = {path: path.format(run=run, sandbox=handle, session=session) for path in API_PATHS}
         owner = next(key["id"] for key in client.get("/v1/keys").json()["items"] if key["name"] == "local")
-        assert asyncio.run(_subject(data)) == owner
+        assert asyncio.run(_key_subject(data)) == owner
         before = {}
         for name, path in paths.items():
             response = client.get(path)
             refused = response.status_code >= 300
             before[name] = (response.status_code, response.json()["code"].encode() if refused else response.content)
-    beside = asyncio.run(answers(data, paths))
+    beside = asyncio.run(read_responses(data, paths))
     assert server.stop() == 0
-    with DataDirectoryLock.acquire(data):  # As of a server that starts and does not answer yet.
-        alone = asyncio.run(answers(data, paths))
-    for name in PATHS:
+    with DataDirectoryLock.acquire(data):  # As held by a server that is starting.
+        alone = asyncio.run(read_responses(data, paths))
+    for name in API_PATHS:
         assert beside[name] == before[name], name
         assert alone[name] == before[name], name
     assert not has_running_server(data)
@@ -116,15 +116,17 @@ def test_read_only_api_answers_like_the_server(data: Path) -> None:
     server.stop()
 
 
-def test_an_unused_data_directory_is_empty_and_stays_so(data: Path) -> None:
-    found = asyncio.run(answers(data, {path: path for path in ("/v1/runs", "/v1/sandboxes", "/v1/sessions")}))
-    assert [json.loads(body)["items"] for _, body in found.values()] == [[], [], []]
+def test_unused_data_directory_stays_empty(data: Path) -> None:
+    responses = asyncio.run(
+        read_responses(data, {path: path for path in ("/v1/runs", "/v1/sandboxes", "/v1/sessions")})
+    )
+    assert [json.loads(body)["items"] for _, body in responses.values()] == [[], [], []]
     assert not data.exists()
 
 
 @pytest.mark.parametrize("command", ["sandbox list", "runs list", "session list", "llm log"])
-def test_commands_load_only_what_their_answer_needs(data: Path, command: str) -> None:
-    asyncio.run(_make_database(data))
+def test_commands_import_only_required_modules(data: Path, command: str) -> None:
+    asyncio.run(_create_database(data))
     words = [sys.executable, "-X", "importtime", "-m", "paddock", *command.split(), "--data", str(data), "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
@@ -140,7 +142,7 @@ def test_commands_load_only_what_their_answer_needs(data: Path, command: str) ->
 
 def test_read_only_api_cannot_write(data: Path) -> None:
     async def write() -> None:
-        await _make_database(data)
+        await _create_database(data)
         async with await Store.open_to_read(data / "paddock.db") as store:
             await store.write(lambda connection: connection.exec_driver_sql("DELETE FROM sandboxes").rowcount)
 

@@ -7,15 +7,15 @@ import json
 import httpx
 import pytest
 
-from tests.integration.api.conftest import create
+from tests.integration.api.conftest import create_sandbox
 from tests.support.server import Server, eventually
 
 
-def lines(client: httpx.Client, **query: object) -> list[dict[str, object]]:
+def log_lines(client: httpx.Client, **query: object) -> list[dict[str, object]]:
     response = client.get("/v1/logs", params={name: str(value) for name, value in query.items()})
     assert response.status_code == 200, response.text
-    found: list[dict[str, object]] = response.json()["items"]
-    return found
+    items: list[dict[str, object]] = response.json()["items"]
+    return items
 
 
 def test_only_administrators_read_the_log(server: Server, client: httpx.Client, stranger: httpx.Client) -> None:
@@ -24,40 +24,40 @@ def test_only_administrators_read_the_log(server: Server, client: httpx.Client, 
 
 
 def test_log_lines_have_their_fields(client: httpx.Client) -> None:
-    (serving,) = lines(client, q="serving data")
+    (serving,) = log_lines(client, q="serving data")
     assert serving["event"] == "serving" and serving["level"] == "info"
     assert str(serving["fields"]["url"]).startswith("http")  # type: ignore[index]
     client.get("/v1/nowhere-at-all")
-    found = eventually(lambda: lines(client, q="nowhere-at-all"))
-    assert found[-1]["fields"]["status"] == 404 and found[-1]["level"] == "debug"  # type: ignore[index]
+    lines = eventually(lambda: log_lines(client, q="nowhere-at-all"))
+    assert lines[-1]["fields"]["status"] == 404 and lines[-1]["level"] == "debug"  # type: ignore[index]
 
 
-def test_the_log_follows_a_sandbox_from_its_creation_to_its_end(client: httpx.Client) -> None:
+def test_log_covers_the_sandbox_lifecycle(client: httpx.Client) -> None:
     body = {"image": {"uri": "host"}, "metadata": {"name": "secret-name"}}
     sandbox = client.post("/v1/sandboxes", json=body).raise_for_status().json()["id"]
     client.delete(f"/v1/sandboxes/{sandbox}").raise_for_status()
-    found = eventually(lambda: [line for line in lines(client, q=sandbox) if line["event"] == "sandbox.ended"])
-    (ended,) = found
+    lines = eventually(lambda: [line for line in log_lines(client, q=sandbox) if line["event"] == "sandbox.ended"])
+    (ended,) = lines
     assert ended["level"] == "info"
     assert ended["fields"] == {"sandbox": sandbox, "tenant": "default", "reason": "deleted"}
-    told = [line["event"] for line in lines(client, q=sandbox) if str(line["event"]).startswith("sandbox.")]
-    assert told == ["sandbox.created", "sandbox.running", "sandbox.ended"]
-    assert lines(client, q="secret-name") == []
+    events = [line["event"] for line in log_lines(client, q=sandbox) if str(line["event"]).startswith("sandbox.")]
+    assert events == ["sandbox.created", "sandbox.running", "sandbox.ended"]
+    assert log_lines(client, q="secret-name") == []
 
 
 def test_log_is_filtered_and_paged(client: httpx.Client) -> None:
     for _ in range(5):
         client.get("/healthz")
-    assert {line["level"] for line in lines(client, level="info")} <= {"info", "warning", "error"}
-    newest = lines(client, limit=2)
+    assert {line["level"] for line in log_lines(client, level="info")} <= {"info", "warning", "error"}
+    newest = log_lines(client, limit=2)
     assert len(newest) == 2
     first, second = (int(str(line["number"])) for line in newest)
     assert first + 1 == second
-    assert all(int(str(line["number"])) > second for line in lines(client, after=second))
+    assert all(int(str(line["number"])) > second for line in log_lines(client, after=second))
 
 
 @pytest.mark.parametrize("query", [{"level": "loud"}, {"limit": "0"}, {"after": "-1"}, {"q": "x" * 300}])
-def test_nonsense_is_told_in_words(client: httpx.Client, query: dict[str, str]) -> None:
+def test_invalid_queries_are_rejected(client: httpx.Client, query: dict[str, str]) -> None:
     response = client.get("/v1/logs", params=query)
     assert (response.status_code, response.json()["code"]) == (400, "INVALID_INPUT")
 
@@ -72,14 +72,14 @@ def test_log_can_be_followed(server: Server, client: httpx.Client) -> None:
         assert next(coming).startswith(":")
         for _ in range(2):
             client.get("/v1/marked-path")
-            told = next(json.loads(line[6:]) for line in coming if line.startswith("data: "))
-            assert told["event"] == "request" and told["fields"]["path"] == "/v1/marked-path"
+            followed_line = next(json.loads(line[6:]) for line in coming if line.startswith("data: "))
+            assert followed_line["event"] == "request" and followed_line["fields"]["path"] == "/v1/marked-path"
 
 
 def test_log_contains_no_secret(server: Server, client: httpx.Client) -> None:
-    sandbox = create(client, env={"TOKEN": "very-secret-value"})
+    sandbox = create_sandbox(client, env={"TOKEN": "very-secret-value"})
     client.delete(f"/v1/sandboxes/{sandbox}")
-    text = json.dumps(lines(client, limit=5000))
+    text = json.dumps(log_lines(client, limit=5000))
     assert server.key not in text and "very-secret-value" not in text
 
 

@@ -1,4 +1,4 @@
-"""The web console's page and files, and no other files of this machine."""
+"""The web console's page and files; no other files of the host are served."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def built(tmp_path: Path) -> Path:
     return static
 
 
-def asking(static: Path) -> httpx.AsyncClient:
+def create_console_client(static: Path) -> httpx.AsyncClient:
     console = WebConsole(static)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_console_page_is_never_cached(built: Path) -> None:
-    async with asking(built) as client:
+    async with create_console_client(built) as client:
         page = await client.get("/")
         assert page.text == "<!doctype html><title>one</title>"
         assert page.headers["Cache-Control"] == "no-cache"
@@ -63,7 +63,7 @@ async def test_console_page_is_never_cached(built: Path) -> None:
 
 
 async def test_console_links_return_its_page(built: Path) -> None:
-    async with asking(built) as client:
+    async with create_console_client(built) as client:
         for path in ("/chats/ses-1", "/runs", "/sandboxes/sb-1/files/a.b/c", "/v1x", "/index.html"):
             response = await client.get(path, headers=HTML)
             assert "<title>one" in response.text and "script-src 'self'" in response.headers["Content-Security-Policy"]
@@ -86,12 +86,12 @@ async def test_console_links_return_its_page(built: Path) -> None:
     ],
 )
 async def test_api_paths_are_not_served_by_the_console(built: Path, path: str) -> None:
-    async with asking(built) as client:
+    async with create_console_client(built) as client:
         assert (await client.get(path, headers=HTML)).status_code == 418
 
 
 async def test_files_with_a_hash_in_their_name_are_cached_forever(built: Path) -> None:
-    async with asking(built) as client:
+    async with create_console_client(built) as client:
         script = await client.get("/assets/main-1a2b.js", headers={"Accept-Encoding": "gzip, br"})
         assert script.text == SCRIPT
         assert script.headers["Content-Encoding"] == "gzip" and int(script.headers["Content-Length"]) < len(SCRIPT)
@@ -105,7 +105,7 @@ async def test_files_with_a_hash_in_their_name_are_cached_forever(built: Path) -
 
 
 async def test_precompressed_files_are_sent_unchanged(built: Path) -> None:
-    async with asking(built) as client:
+    async with create_console_client(built) as client:
         path = "/assets/packed-3c4d.js"
         assert (await client.get(path, headers={"Accept-Encoding": "gzip"})).text == "packed"
         response = await client.send(client.build_request("GET", path, headers={"Accept-Encoding": "br"}), stream=True)
@@ -114,22 +114,22 @@ async def test_precompressed_files_are_sent_unchanged(built: Path) -> None:
 
 
 async def test_missing_file_of_an_earlier_build_has_a_clear_error(built: Path) -> None:
-    async with asking(built) as client:
+    async with create_console_client(built) as client:
         for path in ("/assets/gone.js", "/assets/link.js", "/assets/", "/assets/../../secret", "/assets/%2e%2e/x"):
             response = await client.get(path, headers=HTML)
             assert (response.status_code, "not yours" in response.text) in ((404, False), (200, False)), path
         assert (await client.get("/assets/gone.js", headers=HTML)).json()["code"] == "NOT_FOUND"
 
 
-async def test_a_build_while_the_server_runs_is_seen(built: Path) -> None:
-    async with asking(built) as client:
+async def test_build_during_server_run_is_served(built: Path) -> None:
+    async with create_console_client(built) as client:
         assert (await client.get("/assets/new.js")).status_code == 404
         (built / "assets/new.js").write_text("new")
         assert (await client.get("/assets/new.js")).text == "new"
 
 
-async def test_without_a_build_the_page_explains_how_to_build(tmp_path: Path) -> None:
-    async with asking(tmp_path / "nothing") as client:
+async def test_missing_build_page_explains_how_to_build(tmp_path: Path) -> None:
+    async with create_console_client(tmp_path / "nothing") as client:
         for path in ("/", "/chats"):
             response = await client.get(path, headers=HTML)
             assert response.status_code == 200 and "make console" in response.text
@@ -147,7 +147,7 @@ def test_console_is_public_and_has_security_headers(server: Server) -> None:
     assert page.headers["X-Content-Type-Options"] == "nosniff" and page.headers["X-Frame-Options"] == "DENY"
 
 
-def test_an_unknown_path_of_the_api_is_no_page(server: Server, client: httpx.Client) -> None:
+def test_unknown_api_path_returns_no_page(server: Server, client: httpx.Client) -> None:
     response = client.get("/v1/nothing-here", headers=HTML)
     assert (response.status_code, response.json()["code"]) == (404, "NOT_FOUND")
     assert httpx.get(f"{server.url}/v1/nothing-here", headers=HTML).status_code == 401
@@ -172,7 +172,7 @@ def test_console_paths_cannot_escape_the_directory(server: Server, target: str) 
     assert b"root:" not in answer and b"import" not in answer
 
 
-async def test_the_health_page_is_for_people_and_the_answer_for_probes(built: Path) -> None:
-    async with asking(built) as client:
+async def test_health_returns_page_to_browsers_and_json_to_probes(built: Path) -> None:
+    async with create_console_client(built) as client:
         assert "<title>one</title>" in (await client.get("/health", headers=HTML)).text
         assert (await client.get("/health")).status_code == 418

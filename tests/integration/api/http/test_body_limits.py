@@ -23,16 +23,16 @@ def unknown_fields(count: int) -> bytes:
     return b"{" + b",".join(b'"%d":1' % number for number in range(count)) + b"}"
 
 
-def in_pieces(body: bytes) -> Any:
-    """Sent in chunks, so that the length is not known before."""
+def chunked_body(body: bytes) -> Any:
+    """Return the body in chunks, so that the request has no length."""
     return (body[start : start + 65536] for start in range(0, len(body), 65536))
 
 
 JSON = {"Content-Type": "application/json"}
 
 
-def raw_status(server: Server, head: str, body: bytes) -> int:
-    """Send a request by socket; the status of the answer, which may come before all of the body is sent."""
+def send_raw_request(server: Server, head: str, body: bytes) -> int:
+    """Send a request by socket and return the status, which may arrive before the whole body is sent."""
     host, port = server.domain.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=30) as raw:
         raw.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
@@ -49,14 +49,14 @@ def raw_status(server: Server, head: str, body: bytes) -> int:
     [unknown_fields(1_000_000), b'{"key":[' + b"1," * 5_000_000 + b"1]}", b'{"key":' + b"[" * 1_000_000],
     ids=["fields", "numbers", "nesting"],
 )
-def test_a_login_takes_next_to_no_memory_and_no_time(server: Server, body: bytes, chunked: bool) -> None:
+def test_large_login_body_costs_little_memory_and_time(server: Server, body: bytes, chunked: bool) -> None:
     before, used = resident_memory(server), server_cpu_seconds(server)
-    content: Any = in_pieces(body) if chunked else body
+    content: Any = chunked_body(body) if chunked else body
     with watch_health(server) as waits, server.client("") as client:
         try:
             response = client.post("/v1/login", content=content, headers=JSON)
         except httpx.HTTPError:
-            pass  # It hung up while the rest was still being sent.
+            pass  # The server closed the connection while the rest was being sent.
         else:
             assert response.status_code == 413, response.text
     assert waits.longest < 1.0
@@ -64,12 +64,12 @@ def test_a_login_takes_next_to_no_memory_and_no_time(server: Server, body: bytes
     assert resident_memory(server) - before < 32 * 2**20
 
 
-def test_a_key_without_the_scope_is_refused_before_its_body_is_read(server: Server, client: httpx.Client) -> None:
+def test_key_without_scope_is_refused_before_body_is_read(server: Server, client: httpx.Client) -> None:
     secret = client.post("/v1/keys", json={"name": "reader", "scopes": ["sandboxes:read"]}).json()["secret"]
     head = f"POST /v1/runs HTTP/1.1\nHost: localhost\nAuthorization: Bearer {secret}\nContent-Length: 40000000"
-    assert raw_status(server, head, b'{"task": [') == 403
+    assert send_raw_request(server, head, b'{"task": [') == 403
     head = head.replace("/v1/runs", "/v1/sandboxes/sb-0123456789abcdef/mcp")
-    assert raw_status(server, head, b'{"jsonrpc": [') == 403
+    assert send_raw_request(server, head, b'{"jsonrpc": [') == 403
 
 
 def test_values_of_every_kind_are_counted(server: Server, client: httpx.Client) -> None:
@@ -87,13 +87,13 @@ def test_values_of_every_kind_are_counted(server: Server, client: httpx.Client) 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32-le", "utf-32-be"])
 def test_values_cannot_be_hidden_by_another_encoding(server: Server, client: httpx.Client, encoding: str) -> None:
     body = ("{" + '"eventType":[' + "[]," * 20_000 + "[]]}").encode(encoding)
-    for content in (body, in_pieces(body), (body[at : at + 1] for at in range(8))):
+    for content in (body, chunked_body(body), (body[at : at + 1] for at in range(8))):
         response = client.post("/v1/metrics/events", content=content, headers=JSON)
         assert response.status_code == 400 and "UTF-8" in response.json()["message"], response.text
 
 
-def test_the_bodies_of_a_tenant_share_a_bounded_memory(server: Server, client: httpx.Client) -> None:
-    """Three bodies of 60 MiB that are not complete yet are more than one tenant may send at once."""
+def test_bodies_of_a_tenant_share_a_memory_budget(server: Server, client: httpx.Client) -> None:
+    """Three incomplete bodies of 60 MiB exceed the memory budget of a tenant."""
     secret = client.post("/v1/keys", json={"name": "r", "tenant": "greedy", "scopes": ["runs:read"]}).json()["secret"]
     head = (
         "POST /v1/tasks/validate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -120,7 +120,7 @@ def test_the_bodies_of_a_tenant_share_a_bounded_memory(server: Server, client: h
 
 
 def test_long_messages_with_files_still_pass(server: Server, client: httpx.Client) -> None:
-    """Eight megabytes in one string and a table with many commas are few values."""
+    """A string of eight megabytes and a table with many commas count as few values."""
     content = [
         {"type": "text", "text": "1,2,3\n" * 50_000},
         {"type": "file", "name": "data.csv", "mime": "text/csv", "data": "MSwy" * 2**21},

@@ -1,4 +1,4 @@
-"""Floods of small things, and requests of any content to any route, hold the event loop only briefly."""
+"""Floods of small messages and requests of any content to any route block the event loop only briefly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import httpx
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from tests.integration.api.conftest import create
+from tests.integration.api.conftest import create_sandbox
 from tests.support.server import Server, eventually
 from tests.support.server_load import assert_event_loop_responsive, resident_memory, watch_health
 
@@ -36,11 +36,11 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"llm": {"listen": f"127.0.0.1:{free_port()}", "providers": providers, "models": {"scripted": "s"}}}
 
 
-def new_session(client: httpx.Client) -> str:
+def create_session(client: httpx.Client) -> str:
     return str(client.post("/v1/sessions", json={"model": "scripted"}).json()["id"])
 
 
-def routes_with_bodies(client: httpx.Client, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def list_body_routes(client: httpx.Client, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """List the routes that take JSON, with these ids in their paths."""
     for path, methods in client.get("/openapi.json").json()["paths"].items():
         for method, described in methods.items():
@@ -49,7 +49,7 @@ def routes_with_bodies(client: httpx.Client, ids: Mapping[str, str]) -> Iterator
 
 
 @pytest.mark.parametrize("real", [True, False], ids=["of real objects", "of unknown objects"])
-def test_every_route_that_takes_json(server: Server, client: httpx.Client, real: bool) -> None:
+def test_json_routes_keep_event_loop_responsive(server: Server, client: httpx.Client, real: bool) -> None:
     many = 49_000
     fields = b"{" + b",".join(b'"%d":1' % number for number in range(many)) + b"}"
     known = b",".join(b'"%s":' % name + b"[" + b"{}," * 9_000 + b"{}]" for name in (b"content", b"messages", b"egress"))
@@ -66,12 +66,12 @@ def test_every_route_that_takes_json(server: Server, client: httpx.Client, real:
         b'{"file":{"a":"' + b"x" * 2**24 + b'"}, "threadId": "t", "runId": "r"}',
         b'{"task":{"goal":"a","matrix":{"a":[' + b"1," * 20_000 + b"1]}}}",
     )
-    ids = {"sandbox_id": create(client), "session_id": new_session(client)} if real else {}
-    found = list(routes_with_bodies(client, ids))
-    assert len(found) > 25
-    found = [(method, path) for method, path in found if not real or any(each in path for each in ids.values())]
+    ids = {"sandbox_id": create_sandbox(client), "session_id": create_session(client)} if real else {}
+    routes = list(list_body_routes(client, ids))
+    assert len(routes) > 25
+    routes = [(method, path) for method, path in routes if not real or any(each in path for each in ids.values())]
     with assert_event_loop_responsive(server, client):
-        for method, path in found:
+        for method, path in routes:
             for body in bodies:
                 response = client.request(method, path, content=body, headers=JSON)
                 assert 400 <= response.status_code < 500 or response.status_code in (200, 201, 202), (
@@ -81,14 +81,14 @@ def test_every_route_that_takes_json(server: Server, client: httpx.Client, real:
 
 
 @contextmanager
-def websocket(server: Server, path: str) -> Iterator[ClientConnection]:
+def connect_websocket(server: Server, path: str) -> Iterator[ClientConnection]:
     headers = {"Authorization": f"Bearer {server.key}"}
     with connect(f"ws://{server.domain}{path}", additional_headers=headers, compression=None, proxy=None) as opened:
         yield opened
 
 
-def answer_to(socket: ClientConnection, frame: str) -> dict[str, Any]:
-    """Send a frame and return the first answer or error."""
+def send_frame(socket: ClientConnection, frame: str) -> dict[str, Any]:
+    """Send a frame and return the first acknowledgement or error."""
     socket.send(frame)
     while True:
         received = socket.recv(60)
@@ -105,14 +105,14 @@ FRAMES = (
 )
 
 
-def test_websocket_frames(server: Server, client: httpx.Client) -> None:
-    sandbox = create(client)
-    session = new_session(client)
+def test_websocket_frames_keep_event_loop_responsive(server: Server, client: httpx.Client) -> None:
+    sandbox = create_sandbox(client)
+    session = create_session(client)
     for path in (f"/v1/sandboxes/{sandbox}/terminal", "/v1/screens", f"/v1/sessions/{session}/ws"):
-        with websocket(server, path) as socket, assert_event_loop_responsive(server, client):
+        with connect_websocket(server, path) as socket, assert_event_loop_responsive(server, client):
             for frame in FRAMES:
-                assert answer_to(socket, frame)["code"] == "INVALID_FRAME"
-            assert answer_to(socket, '{"type": "ping"}')["type"] == "pong"
+                assert send_frame(socket, frame)["code"] == "INVALID_FRAME"
+            assert send_frame(socket, '{"type": "ping"}')["type"] == "pong"
 
 
 def masked_frame(kind: int, payload: bytes = b"", *, final: bool = True) -> bytes:
@@ -129,9 +129,9 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_floods_of_frames(server: Server, client: httpx.Client, flood: str) -> None:
-    """The server takes what it can in a second or two; the rest waits in the client."""
-    sandbox, session = create(client), new_session(client)
+def test_frame_floods_keep_event_loop_responsive(server: Server, client: httpx.Client, flood: str) -> None:
+    """The server reads for some seconds; the rest stays in the client's buffer."""
+    sandbox, session = create_sandbox(client), create_session(client)
     before = resident_memory(server)
     for path in ("/v1/screens", f"/v1/sandboxes/{sandbox}/terminal", f"/v1/sessions/{session}/ws"):
         head = (
@@ -139,7 +139,7 @@ def test_floods_of_frames(server: Server, client: httpx.Client, flood: str) -> N
             "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
             f"Authorization: Bearer {server.key}\r\n\r\n"
         )
-        with dialled(server) as raw, assert_event_loop_responsive(server, client):
+        with open_connection(server) as raw, assert_event_loop_responsive(server, client):
             raw.sendall(head.encode())
             assert raw.recv(65536).startswith(b"HTTP/1.1 101 ")
             raw.settimeout(0.5)
@@ -151,16 +151,16 @@ def test_floods_of_frames(server: Server, client: httpx.Client, flood: str) -> N
 
 
 @contextmanager
-def dialled(server: Server, port: int | None = None) -> Iterator[socket.socket]:
+def open_connection(server: Server, port: int | None = None) -> Iterator[socket.socket]:
     host, main = server.domain.rsplit(":", 1)
     with socket.create_connection((host, port or int(main)), timeout=30) as raw:
         yield raw
 
 
-def send_all(server: Server, port: int | None, content: bytes) -> bytes:
-    """Send what the server takes, and return the beginning of its answer."""
-    with dialled(server, port) as raw:
-        sender = threading.Thread(target=_send, args=(raw, content))
+def send_and_receive(server: Server, port: int | None, content: bytes) -> bytes:
+    """Send as much as the server reads, and return the beginning of its response."""
+    with open_connection(server, port) as raw:
+        sender = threading.Thread(target=_send_ignoring_reset, args=(raw, content))
         sender.start()
         try:
             return raw.recv(4096)
@@ -170,12 +170,12 @@ def send_all(server: Server, port: int | None, content: bytes) -> bytes:
             sender.join()
 
 
-def _send(raw: socket.socket, content: bytes) -> None:
+def _send_ignoring_reset(raw: socket.socket, content: bytes) -> None:
     with suppress(OSError):
         raw.sendall(content)
 
 
-def test_floods_of_pipelined_requests_and_chunks(server: Server, client: httpx.Client) -> None:
+def test_request_and_chunk_floods_keep_event_loop_responsive(server: Server, client: httpx.Client) -> None:
     models = int(server.settings["llm"]["listen"].rpartition(":")[2])
     head = (
         "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
@@ -185,9 +185,9 @@ def test_floods_of_pipelined_requests_and_chunks(server: Server, client: httpx.C
     gets = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 60_000
     with assert_event_loop_responsive(server, client):
         for port in (None, models):
-            assert send_all(server, port, gets).startswith(b"HTTP/1.1 ")
-            assert send_all(server, port, head.format("/v1/chat/completions").encode() + chunks).startswith(
+            assert send_and_receive(server, port, gets).startswith(b"HTTP/1.1 ")
+            assert send_and_receive(server, port, head.format("/v1/chat/completions").encode() + chunks).startswith(
                 b"HTTP/1.1 4"
             )
         for path in ("/v1/tasks/validate", "/v1/inputs"):
-            assert send_all(server, None, head.format(path).encode() + chunks).startswith(b"HTTP/1.1 4")
+            assert send_and_receive(server, None, head.format(path).encode() + chunks).startswith(b"HTTP/1.1 4")

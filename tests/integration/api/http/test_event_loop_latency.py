@@ -19,12 +19,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.api.conftest import create
+from tests.integration.api.conftest import create_sandbox
 from tests.support.server import Server, eventually, run_in_sandbox, run_server
 from tests.support.server_load import assert_event_loop_responsive, resident_memory
 
 JSON = {"Content-Type": "application/json"}
-ANSWER = json.dumps(
+CHAT_RESPONSE = json.dumps(
     {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -47,14 +47,14 @@ USAGE = b'"usage":{"prompt_tokens":2048,"total_tokens":2048}'
 EMBEDDINGS = b'{"object":"list","data":[%s],"model":"m",%s}' % (b",".join([VECTOR] * 2048), USAGE)
 
 
-class _Provider(http.server.BaseHTTPRequestHandler):
+class ProviderHandler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
         left = int(self.headers["content-length"])
         while left > 0:
             left -= len(self.rfile.read(min(left, 2**20)))
-        answer = EMBEDDINGS if self.path.endswith("/embeddings") else ANSWER
+        answer = EMBEDDINGS if self.path.endswith("/embeddings") else CHAT_RESPONSE
         self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(answer)))
@@ -66,8 +66,8 @@ class _Provider(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def providing() -> Iterator[int]:
-    peer = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Provider)
+def run_provider() -> Iterator[int]:
+    peer = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ProviderHandler)
     threading.Thread(target=peer.serve_forever, daemon=True).start()
     try:
         yield peer.server_port
@@ -86,7 +86,7 @@ def free_port() -> int:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("holds")
     (directory / "s.yaml").write_text(json.dumps({"turns": [{"say": "Hello."}], "otherwise": {"say": "Again."}}))
-    with providing() as port:
+    with run_provider() as port:
         llm = {
             "listen": f"127.0.0.1:{free_port()}",
             "providers": {
@@ -99,7 +99,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             yield running
 
 
-def body_of(format: str, model: str, count: int) -> tuple[str, bytes]:
+def chat_request(format: str, model: str, count: int) -> tuple[str, bytes]:
     path, field, message = FORMATS[format]
     head = {} if format == "gemini" else {"model": model}
     if format == "anthropic":
@@ -109,28 +109,30 @@ def body_of(format: str, model: str, count: int) -> tuple[str, bytes]:
     return path.format(model=model), f'{start}"{field}": [{messages}]}}'.encode()
 
 
-def with_numbers(format: str, model: str, size: int) -> tuple[str, bytes]:
-    path, body = body_of(format, model, 1)
+def request_with_many_numbers(format: str, model: str, size: int) -> tuple[str, bytes]:
+    path, body = chat_request(format, model, 1)
     return path, body[:-1] + b',"z":[' + b"1," * (size // 2) + b"1]}"
 
 
 @pytest.mark.parametrize("model", ["scripted", "real"])
 @pytest.mark.parametrize("format", FORMATS)
-def test_requests_to_models(server: Server, client: httpx.Client, format: str, model: str) -> None:
+def test_model_requests_keep_event_loop_responsive(
+    server: Server, client: httpx.Client, format: str, model: str
+) -> None:
     with assert_event_loop_responsive(server, client):
         for path, body in (
-            body_of(format, model, 3_000),
-            body_of(format, model, 30_000),
-            body_of(format, model, 300_000),
-            with_numbers(format, model, 200 * 2**10),
-            with_numbers(format, model, 24 * 2**20),
+            chat_request(format, model, 3_000),
+            chat_request(format, model, 30_000),
+            chat_request(format, model, 300_000),
+            request_with_many_numbers(format, model, 200 * 2**10),
+            request_with_many_numbers(format, model, 24 * 2**20),
         ):
             response = client.post(path, content=body, headers=JSON)
             assert response.status_code in (200, 400, 413), response.text[:300]
 
 
 @pytest.mark.parametrize("model", ["scripted", "real"])
-def test_item_references(server: Server, client: httpx.Client, model: str) -> None:
+def test_item_references_keep_event_loop_responsive(server: Server, client: httpx.Client, model: str) -> None:
     start = json.dumps({"model": model, "input": [{"type": "item_reference", "id": "x"}], "store": False})[:-1].encode()
     with assert_event_loop_responsive(server, client):
         for count in (2_000, 100_000, 8 * 2**20):
@@ -139,7 +141,7 @@ def test_item_references(server: Server, client: httpx.Client, model: str) -> No
             assert response.status_code in (200, 400, 413), response.text[:300]
 
 
-def test_scripted_embeddings(server: Server, client: httpx.Client) -> None:
+def test_scripted_embeddings_keep_event_loop_responsive(server: Server, client: httpx.Client) -> None:
     text = {"content": {"parts": [{"text": "a"}]}}
     with assert_event_loop_responsive(server, client):
         for texts, dimensions, status in ((2048, 4096, 400), (2048, 512, 200), (256, 4096, 200)):
@@ -151,7 +153,7 @@ def test_scripted_embeddings(server: Server, client: httpx.Client) -> None:
             assert response.status_code == status, response.text[:300]
 
 
-def test_translated_embeddings(server: Server, client: httpx.Client) -> None:
+def test_translated_embeddings_keep_event_loop_responsive(server: Server, client: httpx.Client) -> None:
     requests = [{"content": {"parts": [{"text": "a"}]}}] * 2048
     with assert_event_loop_responsive(server, client):
         response = client.post("/v1beta/models/real:batchEmbedContents", json={"requests": requests})
@@ -164,10 +166,10 @@ def test_translated_embeddings(server: Server, client: httpx.Client) -> None:
     assert [each["usage"]["input"] for each in counted] == [2048, 2048], counted
 
 
-def test_other_ports_and_sandboxes(server: Server, client: httpx.Client) -> None:
+def test_model_requests_on_other_ports_keep_event_loop_responsive(server: Server, client: httpx.Client) -> None:
     listen = server.settings["llm"]["listen"]
-    path, body = body_of("anthropic", "real", 300_000)
-    sandbox = create(client)
+    path, body = chat_request("anthropic", "real", 300_000)
+    sandbox = create_sandbox(client)
     ask = (
         "import os,urllib.request as u,urllib.error as e\n"
         'b=b\'{"model":"scripted","messages":[\'+b\',\'.join([b\'{"role":"user","content":"a"}\']*400000)+b\']}\'\n'
@@ -179,8 +181,8 @@ def test_other_ports_and_sandboxes(server: Server, client: httpx.Client) -> None
         with server.client() as direct:
             response = direct.post(f"http://{listen}{path}", content=body, headers=JSON)
             assert response.status_code == 413 and "values" in response.json()["error"]["message"], response.text[:300]
-        said, _ = run_in_sandbox(client, sandbox, f"python3 - <<'EOF'\n{ask}EOF")
-        assert said.strip() == "413", said
+        output, _ = run_in_sandbox(client, sandbox, f"python3 - <<'EOF'\n{ask}EOF")
+        assert output.strip() == "413", output
 
 
 EMOJI = "\N{SLICE OF PIZZA}".encode()
@@ -189,7 +191,9 @@ LONG_TEXTS = {"letters": b"word " * (12 * 2**20), "emoji": EMOJI * (15 * 2**20),
 
 
 @pytest.mark.parametrize(("model", "text"), [("scripted", "letters"), ("real", "emoji"), ("real", "escapes")])
-def test_longest_requests_to_models(server: Server, client: httpx.Client, model: str, text: str) -> None:
+def test_longest_model_requests_keep_event_loop_responsive(
+    server: Server, client: httpx.Client, model: str, text: str
+) -> None:
     body = b'{"model":"%b","max_tokens":7,"messages":[{"role":"user","content":"%b"}]}' % (
         model.encode(),
         LONG_TEXTS[text],
@@ -201,9 +205,9 @@ def test_longest_requests_to_models(server: Server, client: httpx.Client, model:
             assert response.status_code == 200, response.text[:300]
 
 
-def test_longest_requests_to_other_routes(server: Server, client: httpx.Client) -> None:
+def test_longest_requests_keep_event_loop_responsive(server: Server, client: httpx.Client) -> None:
     session = client.post("/v1/sessions", json={"model": "scripted"}).json()["id"]
-    sandbox = create(client)
+    sandbox = create_sandbox(client)
     script = json.dumps("turns:\n" + "- do: [{say: a}]\n" * 50_000).encode()
     file = b'{"type":"file","name":"a","mime":"text/plain","data":"' + b"YWJj" * (10 * 2**20) + b'"}'
     with assert_event_loop_responsive(server, client):
@@ -237,8 +241,8 @@ def test_long_exchanges_are_shown_and_exported(server: Server, client: httpx.Cli
         assert response.status_code == 200 and len(response.content) > 60 * 2**20
 
 
-def test_memory_is_given_back(server: Server, client: httpx.Client) -> None:
-    path, body = with_numbers("chat", "real", 24 * 2**20)
+def test_memory_of_requests_is_released(server: Server, client: httpx.Client) -> None:
+    path, body = request_with_many_numbers("chat", "real", 24 * 2**20)
     for _ in range(3):
         client.post(path, content=body, headers=JSON)
     before = resident_memory(server)
@@ -255,7 +259,7 @@ REFUSED_BODIES = {
 
 
 def send_part_of_body(client: httpx.Client, url: str, body: bytes) -> None:
-    """Send a head and most of the body it announces, and hang up once the server has read it."""
+    """Send a head and most of its body, and disconnect once the server has read them."""
     target = httpx.URL(url)
     head = (
         f"POST {target.path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {client.headers['authorization']}\r\n"
@@ -273,7 +277,7 @@ def unsent_bytes(raw: socket.socket) -> int:
 @pytest.mark.parametrize(
     ("path", "port"), [("/v1/tasks/validate", "main"), ("/v1/messages", "main"), ("/v1/messages", "models")]
 )
-def test_memory_of_refused_and_aborted_requests_is_given_back(
+def test_memory_of_refused_and_aborted_requests_is_released(
     server: Server, client: httpx.Client, path: str, port: str
 ) -> None:
     url = (f"http://{server.settings['llm']['listen']}" if port == "models" else server.url) + path

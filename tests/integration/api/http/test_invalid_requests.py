@@ -55,7 +55,7 @@ def settings() -> dict[str, Any]:
         ({"extensions": {"requestKey": "x" * 300}}, "request key"),
     ],
 )
-def test_bad_requests_for_a_sandbox(client: httpx.Client, body: dict[str, Any], words: str) -> None:
+def test_invalid_sandbox_requests_name_the_field(client: httpx.Client, body: dict[str, Any], words: str) -> None:
     response = client.post("/v1/sandboxes", json=body)
     assert response.status_code == 400, response.text
     document = response.json()
@@ -64,13 +64,13 @@ def test_bad_requests_for_a_sandbox(client: httpx.Client, body: dict[str, Any], 
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 10_000, b'{"a": NaN}'])
-def test_malformed_bodies(client: httpx.Client, content: bytes) -> None:
+def test_malformed_bodies_are_rejected(client: httpx.Client, content: bytes) -> None:
     response = client.post("/v1/sandboxes", content=content, headers={"Content-Type": "application/json"})
     assert response.status_code == 400, response.text
     assert response.json()["code"] == "INVALID_INPUT"
 
 
-def test_lone_surrogates(client: httpx.Client) -> None:
+def test_unpaired_surrogates_are_rejected(client: httpx.Client) -> None:
     response = client.post(
         "/v1/sandboxes", content=rb'{"metadata": {"a": "\ud800"}}', headers={"Content-Type": "application/json"}
     )
@@ -78,13 +78,13 @@ def test_lone_surrogates(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("query", ["page=0", "page=x", "pageSize=201", "metadata=broken", "page=99999999999999999999"])
-def test_bad_queries(client: httpx.Client, query: str) -> None:
+def test_invalid_queries_are_rejected(client: httpx.Client, query: str) -> None:
     response = client.get(f"/v1/sandboxes?{query}")
     assert response.status_code == 400 and query.split("=")[0] in response.json()["message"]
 
 
 @pytest.mark.parametrize("name", ["x", "%00", "..", "%2e%2e", "%ff", "a" * 5000, "'; drop table sandboxes; --"])
-def test_invalid_ids(client: httpx.Client, name: str) -> None:
+def test_invalid_ids_are_not_found(client: httpx.Client, name: str) -> None:
     for path in (f"/v1/sandboxes/{name}", f"/v1/snapshots/{name}", f"/v1/keys/{name}"):
         response = client.get(path)
         assert response.status_code in (200, 404), path
@@ -93,13 +93,13 @@ def test_invalid_ids(client: httpx.Client, name: str) -> None:
     assert client.get(f"/v1/sandboxes/{name}x/proxy/44772/ping").status_code == 404
 
 
-def test_invalid_ports(client: httpx.Client, sandbox: str) -> None:
+def test_invalid_ports_are_rejected(client: httpx.Client, sandbox: str) -> None:
     for port in ("0", "65536", "x", "-1", "99999999"):
         assert client.get(f"/v1/sandboxes/{sandbox}/proxy/{port}/").status_code == 400
         assert client.get(f"/v1/sandboxes/{sandbox}/endpoints/{port}").status_code == 400
 
 
-def test_unknown_routes_and_methods(client: httpx.Client) -> None:
+def test_unknown_routes_and_methods_are_rejected(client: httpx.Client) -> None:
     response = client.get("/v1/nothing")
     assert (response.status_code, response.json()["code"]) == (404, "NOT_FOUND")
     response = client.put("/v1/sandboxes")
@@ -107,7 +107,7 @@ def test_unknown_routes_and_methods(client: httpx.Client) -> None:
     assert set(response.headers["Allow"].replace(" ", "").split(",")) & {"GET", "POST"}
 
 
-def test_bodies_that_are_too_large(client: httpx.Client) -> None:
+def test_too_large_bodies_are_rejected(client: httpx.Client) -> None:
     large = json.dumps({"env": {"A": "x" * 100_000}}).encode()
 
     def pieces() -> Iterator[bytes]:
@@ -126,7 +126,7 @@ def test_large_bodies_without_a_key_are_not_read(server: Server) -> None:
         assert raw.makefile("rb").readline().split()[1] == b"401"
 
 
-def test_renewal(client: httpx.Client, sandbox: str) -> None:
+def test_invalid_renewals_are_rejected(client: httpx.Client, sandbox: str) -> None:
     for moment in ("2001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00", "soon", 5, None):
         response = client.post(f"/v1/sandboxes/{sandbox}/renew-expiration", json={"expiresAt": moment})
         assert response.status_code == 400, moment

@@ -18,32 +18,32 @@ from tests.support.server_load import resident_memory, watch_health
 
 
 @contextmanager
-def dialled(server: Server) -> Iterator[socket.socket]:
+def open_connection(server: Server) -> Iterator[socket.socket]:
     host, port = server.domain.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=30) as raw:
         yield raw
 
 
-def answer(server: Server, *pieces: bytes) -> tuple[bytes, int]:
-    """Send pieces until the server hangs up; its answer, and how many bytes it let through."""
+def send_pieces(server: Server, *pieces: bytes) -> tuple[bytes, int]:
+    """Send pieces until the server disconnects; return its response and the number of sent bytes."""
     sent = 0
-    with dialled(server) as raw:
+    with open_connection(server) as raw:
         try:
             for piece in pieces:
                 raw.sendall(piece)
                 sent += len(piece)
         except (BrokenPipeError, ConnectionResetError):
             pass
-        said = b""
+        received = b""
         try:
             while piece := raw.recv(65536):
-                said += piece
+                received += piece
         except ConnectionResetError:
             pass
-        return said, sent
+        return received, sent
 
 
-def head(*lines: str, version: str = "1.1") -> bytes:
+def request_head(*lines: str, version: str = "1.1") -> bytes:
     return "\r\n".join([f"GET /v1/health HTTP/{version}", *lines, "", ""]).encode()
 
 
@@ -61,37 +61,37 @@ def head(*lines: str, version: str = "1.1") -> bytes:
     ],
     ids=["one header", "many headers", "address", "chunk extension", "trailer"],
 )
-def test_endless_heads_are_cut_off_and_stall_nobody(server: Server, pieces: list[bytes]) -> None:
+def test_endless_heads_are_refused_without_delaying_others(server: Server, pieces: list[bytes]) -> None:
     before = resident_memory(server)
     with watch_health(server) as waits:
-        said, _ = answer(server, *pieces)
-    assert said.startswith(b"HTTP/1.1 431 "), said
+        received, _ = send_pieces(server, *pieces)
+    assert received.startswith(b"HTTP/1.1 431 "), received
     assert waits.longest < 1.0, f"another client waited {waits.longest:.2f} s"
     assert resident_memory(server) - before < 32 * 2**20
 
 
-def test_heads_beyond_a_bound_say_which_one(server: Server) -> None:
+def test_too_large_head_error_names_the_limit(server: Server) -> None:
     for request, status, words in (
-        (head("Host: localhost", f"X: {'a' * 70_000}"), 431, "65536 bytes"),
-        (head("Host: localhost", *[f"X-{number}: 1" for number in range(120)]), 431, "100 headers"),
-        (head("Host: localhost", "Host: localhost"), 400, "host may be given once"),
-        (head("Host: localhost", "Host: evil.example"), 400, "host may be given once"),
-        (head("Host: localhost", "Transfer-Encoding: chunked", version="1.0") + b"0\r\n\r\n", 400, "HTTP/1.0"),
+        (request_head("Host: localhost", f"X: {'a' * 70_000}"), 431, "65536 bytes"),
+        (request_head("Host: localhost", *[f"X-{number}: 1" for number in range(120)]), 431, "100 headers"),
+        (request_head("Host: localhost", "Host: localhost"), 400, "host may be given once"),
+        (request_head("Host: localhost", "Host: evil.example"), 400, "host may be given once"),
+        (request_head("Host: localhost", "Transfer-Encoding: chunked", version="1.0") + b"0\r\n\r\n", 400, "HTTP/1.0"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "malformed HTTP"),
     ):
-        said, _ = answer(server, request)
-        first, _, rest = said.partition(b"\r\n")
-        assert int(first.split()[1]) == status, said
-        assert words in json.loads(rest.partition(b"\r\n\r\n")[2])["message"], said
+        received, _ = send_pieces(server, request)
+        first, _, rest = received.partition(b"\r\n")
+        assert int(first.split()[1]) == status, received
+        assert words in json.loads(rest.partition(b"\r\n\r\n")[2])["message"], received
 
 
-def test_large_heads_within_the_bounds_are_answered(server: Server) -> None:
-    request = head("Host: localhost", "Connection: close", *[f"X-{n}: {'a' * 600}" for n in range(95)])
-    said, _ = answer(server, request)
-    assert said.startswith(b"HTTP/1.1 200 "), said
+def test_large_heads_within_limits_are_accepted(server: Server) -> None:
+    request = request_head("Host: localhost", "Connection: close", *[f"X-{n}: {'a' * 600}" for n in range(95)])
+    received, _ = send_pieces(server, request)
+    assert received.startswith(b"HTTP/1.1 200 "), received
 
 
-def test_heads_of_websockets_have_the_same_bounds(server: Server) -> None:
+def test_websocket_heads_have_the_same_limits(server: Server) -> None:
     upgrade = (
         "Host: localhost",
         "Connection: Upgrade",
@@ -100,8 +100,8 @@ def test_heads_of_websockets_have_the_same_bounds(server: Server) -> None:
         "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
     )
     for more, status in ((f"X: {'a' * 70_000}", 431), (f"X: {'a' * 20_000}", 431), ("Host: b", 400)):
-        said, _ = answer(server, head(*upgrade, more))
-        assert int(said.split(b" ", 2)[1]) == status, said
+        received, _ = send_pieces(server, request_head(*upgrade, more))
+        assert int(received.split(b" ", 2)[1]) == status, received
     assert "Traceback" not in server.log()
 
 
@@ -115,8 +115,8 @@ def test_refused_websockets_get_a_status_and_leave_no_errors_in_the_log(server: 
     assert "handshake" not in server.log()
 
 
-def test_requests_sent_after_each_other_are_measured_one_by_one(server: Server) -> None:
-    """Forty heads of 30 KiB over one connection are far more than the bound for one."""
+def test_head_limit_applies_to_each_request(server: Server) -> None:
+    """Forty heads of 30 KiB on one connection exceed the limit of a single head."""
     with httpx.Client(base_url=server.url, trust_env=False) as client:
         started = time.monotonic()
         for _ in range(40):
@@ -125,9 +125,9 @@ def test_requests_sent_after_each_other_are_measured_one_by_one(server: Server) 
 
 
 @pytest.mark.parametrize("path", ["/", "/health"])
-def test_pipelined_requests_of_a_client_that_does_not_read(server: Server, path: str) -> None:
+def test_pipelined_requests_of_nonreading_client_use_bounded_memory(server: Server, path: str) -> None:
     before = resident_memory(server)
-    with watch_health(server) as waits, dialled(server) as raw:
+    with watch_health(server) as waits, open_connection(server) as raw:
         raw.settimeout(1)
         with suppress(TimeoutError):  # The server stops reading as well.
             raw.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 100_000)

@@ -1,4 +1,4 @@
-"""Sandboxes outlive the server, however it ends."""
+"""Sandboxes survive every end of the server."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.api.conftest import create
+from tests.integration.api.conftest import create_sandbox
 from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox, run_server
 
 SANDBOXES = 20
 
 
-def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
-    """Twenty sandboxes count in the background; their output is read by cursor before and after `kill -9`."""
+def test_server_kill_loses_no_output(tmp_path: Path) -> None:
+    """Twenty sandboxes count in the background; output is read by cursor before and after `kill -9`."""
     with run_server(tmp_path) as server:
         with server.client() as client, ThreadPoolExecutor(4) as pool:
-            sandboxes = list(pool.map(lambda _: create(client, timeout=600), range(SANDBOXES)))
+            sandboxes = list(pool.map(lambda _: create_sandbox(client, timeout=600), range(SANDBOXES)))
 
             def begin(sandbox: str) -> str:
                 script = "i=0; while [ $i -lt 200 ]; do echo $i; i=$((i+1)); sleep 0.02; done"
@@ -33,7 +33,7 @@ def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
                 return str(json.loads(response.text.splitlines()[0])["text"])
 
             commands = dict(zip(sandboxes, pool.map(begin, sandboxes), strict=True))
-            before = {sandbox: read(client, sandbox, commands[sandbox], 0) for sandbox in sandboxes}
+            before = {sandbox: read_command_output(client, sandbox, commands[sandbox], 0) for sandbox in sandboxes}
         server.stop(signal.SIGKILL)
         server.start()
         with server.client() as client:
@@ -42,7 +42,7 @@ def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
             for sandbox in sandboxes:
                 text, cursor = before[sandbox]
                 while not text.endswith("199\n"):
-                    more, cursor = read(client, sandbox, commands[sandbox], cursor)
+                    more, cursor = read_command_output(client, sandbox, commands[sandbox], cursor)
                     text += more
                 assert text == "".join(f"{number}\n" for number in range(200))
             assert run_in_sandbox(client, sandboxes[0], "echo still here")[0] == "still here"
@@ -50,7 +50,7 @@ def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
             assert "sandbox.adopted" in [item["type"] for item in page["items"]]
 
 
-def read(client: httpx.Client, sandbox: str, command: str, cursor: int) -> tuple[str, int]:
+def read_command_output(client: httpx.Client, sandbox: str, command: str, cursor: int) -> tuple[str, int]:
     response = client.get(
         f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/command/{command}/logs", params={"cursor": cursor}
     )
@@ -58,7 +58,7 @@ def read(client: httpx.Client, sandbox: str, command: str, cursor: int) -> tuple
     return response.text, int(response.headers["EXECD-COMMANDS-TAIL-CURSOR"])
 
 
-def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
+def test_second_server_on_same_data_is_refused(tmp_path: Path) -> None:
     with run_server(tmp_path) as server:
         second = Server(server.data).popen()
         _, _ = second.communicate(timeout=30)
@@ -75,7 +75,7 @@ def test_server_stops_at_once_with_open_streams(tmp_path: Path, number: signal.S
         assert server.process is not None and facts == {"pid": server.process.pid, "url": server.url}
         assert (server.data / "server.json").stat().st_mode & 0o777 == 0o600
         with server.client() as client:
-            sandbox = create(client)
+            sandbox = create_sandbox(client)
             with (
                 client.stream("GET", "/v1/events") as everything,
                 client.stream("GET", f"/v1/sandboxes/{sandbox}/events") as one,
@@ -99,7 +99,7 @@ def test_server_stops_at_once_with_open_streams(tmp_path: Path, number: signal.S
 
 def test_running_command_delays_shutdown_by_the_grace_period_at_most(tmp_path: Path) -> None:
     with run_server(tmp_path, {"server": {"shutdown_grace": "1s"}}) as server, server.client() as client:
-        sandbox = create(client)
+        sandbox = create_sandbox(client)
         path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/command"
         with client.stream("POST", path, json={"command": "sleep 600"}) as response:
             next(response.iter_lines())
@@ -109,12 +109,12 @@ def test_running_command_delays_shutdown_by_the_grace_period_at_most(tmp_path: P
     assert "Traceback" not in (tmp_path / "data.log").read_text()
 
 
-def test_client_waiting_for_a_quiet_command_is_told_to_retry(tmp_path: Path) -> None:
+def test_client_waiting_for_quiet_command_must_retry_after_shutdown(tmp_path: Path) -> None:
     with run_server(tmp_path, {"server": {"shutdown_grace": "1s"}}) as server, server.client() as client:
-        sandbox = create(client)
+        sandbox = create_sandbox(client)
         path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/command"
-        begun = client.post(path, json={"command": "sleep 600", "background": True})
-        command = json.loads(begun.text.splitlines()[0])["text"]
+        start_response = client.post(path, json={"command": "sleep 600", "background": True})
+        command = json.loads(start_response.text.splitlines()[0])["text"]
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(client.get, f"{path}/{command}/logs", params={"follow": "1"})
             eventually(lambda: waiting.running())
@@ -126,8 +126,8 @@ def test_client_waiting_for_a_quiet_command_is_told_to_retry(tmp_path: Path) -> 
 
 
 def test_occupied_port_is_reported(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = Server(tmp_path / "data").popen(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Server(tmp_path / "data").popen(listener.getsockname()[1])
         server.communicate(timeout=30)
     assert server.returncode != 0
     assert "cannot listen on" in (tmp_path / "data.log").read_text()
@@ -149,7 +149,7 @@ def test_unknown_backend_is_reported(tmp_path: Path) -> None:
 
 def test_expired_sandboxes_end(tmp_path: Path) -> None:
     with run_server(tmp_path) as server, server.client() as client:
-        sandbox = create(client, timeout=1)
+        sandbox = create_sandbox(client, timeout=1)
         status: dict[str, str] = {}
 
         def ended() -> bool:

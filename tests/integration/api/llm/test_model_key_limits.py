@@ -22,10 +22,10 @@ WHOLE: dict[str, Any] = {
 
 
 def test_key_terms_are_returned(client: httpx.Client) -> None:
-    made = client.post("/v1/keys", json=WHOLE)
-    assert made.status_code == 201, made.text
-    assert made.json().items() >= WHOLE.items()
-    key_id = made.json()["id"]
+    response = client.post("/v1/keys", json=WHOLE)
+    assert response.status_code == 201, response.text
+    assert response.json().items() >= WHOLE.items()
+    key_id = response.json()["id"]
     one = client.get(f"/v1/keys/{key_id}").json()
     assert one.items() >= WHOLE.items()
     assert "secret" not in one
@@ -34,8 +34,8 @@ def test_key_terms_are_returned(client: httpx.Client) -> None:
 
 
 def test_plain_key_has_no_model_terms(client: httpx.Client) -> None:
-    made = client.post("/v1/keys", json={"name": "plain"}).json()
-    assert not made.keys() & {"models", "budget", "left", "limits", "sandbox", "run", "session", "user"}
+    key = client.post("/v1/keys", json={"name": "plain"}).json()
+    assert not key.keys() & {"models", "budget", "left", "limits", "sandbox", "run", "session", "user"}
 
 
 @pytest.mark.parametrize(
@@ -66,21 +66,23 @@ def test_key_for_a_sandbox_requires_a_sandbox_of_the_tenant(
     assert client.post("/v1/keys", json={**body, "tenant": "other"}).status_code == 404
     assert stranger.post("/v1/keys", json={**body, "tenant": "default"}).status_code == 403
     assert client.post("/v1/keys", json={**body, "scopes": ["llm:use", "llm:read"]}).status_code == 400
-    made = client.post("/v1/keys", json=body).json()
-    assert made["sandbox"] == sandbox
-    assert made["id"] not in {key["id"] for key in client.get("/v1/keys").json()["items"]}
-    assert made["id"] in {key["id"] for key in client.get("/v1/keys", params={"sandbox": sandbox}).json()["items"]}
-    with server.client(made["secret"]) as from_outside:
+    sandbox_key = client.post("/v1/keys", json=body).json()
+    assert sandbox_key["sandbox"] == sandbox
+    assert sandbox_key["id"] not in {key["id"] for key in client.get("/v1/keys").json()["items"]}
+    assert sandbox_key["id"] in {
+        key["id"] for key in client.get("/v1/keys", params={"sandbox": sandbox}).json()["items"]
+    }
+    with server.client(sandbox_key["secret"]) as from_outside:
         response = from_outside.get("/v1/sandboxes")
     assert response.status_code == 401
     assert "only" in response.json()["message"]
 
 
 def test_model_extensions_of_a_sandbox_are_shown_and_validated(client: httpx.Client) -> None:
-    wishes = {"paddock.llm": "off", "paddock.llm.budget-tokens": "100"}
-    made = client.post("/v1/sandboxes", json={"extensions": wishes}).json()
-    assert made["extensions"] == wishes
-    client.delete(f"/v1/sandboxes/{made['id']}")
+    extensions = {"paddock.llm": "off", "paddock.llm.budget-tokens": "100"}
+    sandbox = client.post("/v1/sandboxes", json={"extensions": extensions}).json()
+    assert sandbox["extensions"] == extensions
+    client.delete(f"/v1/sandboxes/{sandbox['id']}")
     response = client.post("/v1/sandboxes", json={"extensions": {"paddock.other": "x"}})
     assert response.status_code == 400
     assert "reserved" in response.json()["message"]

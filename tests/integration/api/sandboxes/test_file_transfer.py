@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.api.conftest import create
+from tests.integration.api.conftest import create_sandbox
 from tests.support.server import Server, eventually, run_in_sandbox
 
 
@@ -20,22 +20,22 @@ def settings() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def two(client: httpx.Client) -> Iterator[tuple[str, str]]:
-    made = create(client), create(client)
-    yield made
-    for each in made:
+def two_sandboxes(client: httpx.Client) -> Iterator[tuple[str, str]]:
+    sandboxes = create_sandbox(client), create_sandbox(client)
+    yield sandboxes
+    for each in sandboxes:
         client.delete(f"/v1/sandboxes/{each}")
 
 
-def move(client: httpx.Client, source: str, path: Any, goal: str, target: str, **more: Any) -> httpx.Response:
+def move_file(client: httpx.Client, source: str, path: Any, goal: str, target: str, **more: Any) -> httpx.Response:
     body = {"from": path, "to": {"sandbox": goal, "path": target}, **more}
     return client.post(f"/v1/sandboxes/{source}/move", json=body)
 
 
-def test_file_is_copied_and_reported(client: httpx.Client, two: tuple[str, str]) -> None:
-    a, b = two
+def test_file_is_copied_and_reported(client: httpx.Client, two_sandboxes: tuple[str, str]) -> None:
+    a, b = two_sandboxes
     run_in_sandbox(client, a, "printf 你好 > /workspace/a.txt")
-    response = move(client, a, "/workspace/a.txt", b, "/workspace/b.txt")
+    response = move_file(client, a, "/workspace/a.txt", b, "/workspace/b.txt")
     assert response.status_code == 200, response.text
     assert response.json() == {
         "source": a,
@@ -48,22 +48,22 @@ def test_file_is_copied_and_reported(client: httpx.Client, two: tuple[str, str])
         "kept": True,
     }
     assert run_in_sandbox(client, b, "cat /workspace/b.txt")[0] == "你好"
-    for each in two:
+    for each in two_sandboxes:
         listed = client.get(f"/v1/sandboxes/{each}/events", headers={"Accept": "application/json"}).json()["items"]
         moved = [event for event in listed if event["type"] == "file.moved"]
         assert moved[-1]["data"]["sha256"] == response.json()["sha256"]
 
 
-def test_move_without_keep_deletes_the_source(client: httpx.Client, two: tuple[str, str]) -> None:
-    a, b = two
+def test_move_without_keep_deletes_the_source(client: httpx.Client, two_sandboxes: tuple[str, str]) -> None:
+    a, b = two_sandboxes
     run_in_sandbox(client, a, "mkdir -p /workspace/d && echo 1 > /workspace/d/one")
-    assert move(client, a, "/workspace/d", b, "/workspace/e", keep=False).json()["kept"] is False
+    assert move_file(client, a, "/workspace/d", b, "/workspace/e", keep=False).json()["kept"] is False
     assert run_in_sandbox(client, a, "test -e /workspace/d")[1] == 1
     assert run_in_sandbox(client, b, "cat /workspace/e/one")[0] == "1"
 
 
-def test_move_progress_is_streamed(client: httpx.Client, two: tuple[str, str]) -> None:
-    a, b = two
+def test_move_progress_is_streamed(client: httpx.Client, two_sandboxes: tuple[str, str]) -> None:
+    a, b = two_sandboxes
     run_in_sandbox(client, a, "truncate -s 20000000 /workspace/large")
     body = {"from": "/workspace/large", "to": {"sandbox": b, "path": "/workspace/large"}}
     headers = {"Accept": "application/x-ndjson"}
@@ -94,26 +94,26 @@ def test_move_progress_is_streamed(client: httpx.Client, two: tuple[str, str]) -
         ({"from": r"C:\x", "to": {"sandbox": "B", "path": "/x"}}, 400, "absolute"),
     ],
 )
-def test_bad_requests_say_what_to_fix(
-    client: httpx.Client, two: tuple[str, str], body: dict[str, Any], status: int, problem: str
+def test_invalid_moves_name_the_fix(
+    client: httpx.Client, two_sandboxes: tuple[str, str], body: dict[str, Any], status: int, problem: str
 ) -> None:
     if body.get("to", {}).get("sandbox") == "B":
-        body = {**body, "to": {**body["to"], "sandbox": two[1]}}
-    response = client.post(f"/v1/sandboxes/{two[0]}/move", json=body)
+        body = {**body, "to": {**body["to"], "sandbox": two_sandboxes[1]}}
+    response = client.post(f"/v1/sandboxes/{two_sandboxes[0]}/move", json=body)
     assert response.status_code == status, response.text
     assert problem in response.json()["message"]
 
 
 def test_move_requires_write_scope_and_one_tenant(
-    server: Server, client: httpx.Client, stranger: httpx.Client, two: tuple[str, str]
+    server: Server, client: httpx.Client, stranger: httpx.Client, two_sandboxes: tuple[str, str]
 ) -> None:
     body = {"name": "reader", "scopes": ["sandboxes:read"]}
     secret = client.post("/v1/keys", json=body).json()["secret"]
     with server.client(secret) as reader:
-        assert move(reader, two[0], "/etc/hostname", two[1], "/workspace/x").status_code == 403
-    theirs = create(stranger)
-    assert move(stranger, theirs, "/etc/hostname", two[1], "/workspace/x").status_code == 404
-    assert move(client, two[0], "/etc/hostname", theirs, "/workspace/x").status_code == 404
+        assert move_file(reader, two_sandboxes[0], "/etc/hostname", two_sandboxes[1], "/workspace/x").status_code == 403
+    theirs = create_sandbox(stranger)
+    assert move_file(stranger, theirs, "/etc/hostname", two_sandboxes[1], "/workspace/x").status_code == 404
+    assert move_file(client, two_sandboxes[0], "/etc/hostname", theirs, "/workspace/x").status_code == 404
     stranger.delete(f"/v1/sandboxes/{theirs}")
 
 
@@ -125,24 +125,24 @@ def test_kinds_are_listed(client: httpx.Client) -> None:
     assert kinds["browser"]["built"] is False
 
 
-def test_a_kind_is_asked_for_by_its_extension(client: httpx.Client) -> None:
-    made = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "linux"}}).json()
-    assert made["extensions"] == {"paddock.kind": "linux"}
-    assert run_in_sandbox(client, made["id"], "echo $PADDOCK_KIND")[0] == "linux"
-    client.delete(f"/v1/sandboxes/{made['id']}")
+def test_kind_is_requested_by_extension(client: httpx.Client) -> None:
+    sandbox = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "linux"}}).json()
+    assert sandbox["extensions"] == {"paddock.kind": "linux"}
+    assert run_in_sandbox(client, sandbox["id"], "echo $PADDOCK_KIND")[0] == "linux"
+    client.delete(f"/v1/sandboxes/{sandbox['id']}")
     wrong = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "amiga"}})
     assert wrong.status_code == 400 and "known are: code, linux" in wrong.json()["message"]
     unbuilt = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "browser"}})
     assert unbuilt.status_code == 404 and "paddock image build browser" in unbuilt.json()["message"]
 
 
-def test_a_pool_of_a_kind_needs_no_template(client: httpx.Client) -> None:
+def test_pool_of_a_kind_needs_no_template(client: httpx.Client) -> None:
     body: dict[str, Any] = {"name": "desks", "kind": "linux", "capacitySpec": {"bufferMax": 1}}
     assert client.post("/v1/pools", json=body).json()["kind"] == "linux"
     eventually(lambda: client.get("/v1/pools/desks").json()["status"]["available"] == 1)
-    made = client.post("/v1/sandboxes", json={"extensions": {"poolRef": "desks"}}).json()
-    assert made["allocation"]["poolRef"] == "desks" and made["extensions"]["paddock.kind"] == "linux"
-    client.delete(f"/v1/sandboxes/{made['id']}")
+    sandbox = client.post("/v1/sandboxes", json={"extensions": {"poolRef": "desks"}}).json()
+    assert sandbox["allocation"]["poolRef"] == "desks" and sandbox["extensions"]["paddock.kind"] == "linux"
+    client.delete(f"/v1/sandboxes/{sandbox['id']}")
     assert client.delete("/v1/pools/desks").status_code == 204
     neither = client.post("/v1/pools", json={"name": "none", "capacitySpec": {"bufferMax": 1}})
     assert neither.status_code == 400 and "or a kind" in neither.json()["message"]

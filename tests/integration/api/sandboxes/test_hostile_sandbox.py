@@ -22,10 +22,10 @@ from starlette.types import Message
 from paddock.api.sandboxes import port_proxy
 from paddock.model.sandbox import DaemonAddress
 from paddock.sandbox.daemon.client import DaemonClient
-from tests.integration.api.conftest import create
+from tests.integration.api.conftest import create_sandbox
 from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox
 
-HOSTILE = r"""
+HOSTILE_DAEMON = r"""
 import socket, threading
 
 def answer(connection, body):
@@ -63,14 +63,14 @@ while True:
 """
 
 
-def hostile(client: httpx.Client, **more: Any) -> str:
-    """A sandbox in which that program has taken the daemon's place."""
+def create_hostile_sandbox(client: httpx.Client, **more: Any) -> str:
+    """Create a sandbox in which the hostile program replaces the daemon."""
 
     def volume(name: str, path: str, **part: str) -> dict[str, Any]:
         return {"name": name, "pvc": {"claimName": "hostile"}, "mountPath": path, **part}
 
-    maker = create(client, volumes=[volume("made", "/made")])
-    program = base64.b64encode(HOSTILE.encode()).decode()
+    maker = create_sandbox(client, volumes=[volume("made", "/made")])
+    program = base64.b64encode(HOSTILE_DAEMON.encode()).decode()
     python, _ = run_in_sandbox(
         client,
         maker,
@@ -80,7 +80,7 @@ def hostile(client: httpx.Client, **more: Any) -> str:
         "readlink -f /usr/bin/python3",
     )
     client.delete(f"/v1/sandboxes/{maker}")
-    return create(client, volumes=[volume("made", "/made"), volume("python", python, subPath="start")], **more)
+    return create_sandbox(client, volumes=[volume("made", "/made"), volume("python", python, subPath="start")], **more)
 
 
 @pytest.fixture(scope="module")
@@ -89,68 +89,70 @@ def settings() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def enemy(client: httpx.Client) -> Iterator[str]:
-    made = hostile(client, entrypoint=["true"])
-    yield made
-    client.delete(f"/v1/sandboxes/{made}")
+def hostile_sandbox(client: httpx.Client) -> Iterator[str]:
+    sandbox_id = create_hostile_sandbox(client, entrypoint=["true"])
+    yield sandbox_id
+    client.delete(f"/v1/sandboxes/{sandbox_id}")
 
 
-def open_files(server: Server) -> int:
+def open_descriptors(server: Server) -> int:
     assert server.process is not None
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-def memory(server: Server) -> int:
+def resident_memory(server: Server) -> int:
     assert server.process is not None
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
 
-def dial(server: Server) -> socket.socket:
+def open_connection(server: Server) -> socket.socket:
     host, _, port = server.domain.partition(":")
     return socket.create_connection((host, int(port)))
 
 
-def test_a_log_without_end_is_cut(server: Server, client: httpx.Client, enemy: str) -> None:
-    before = memory(server)
-    for place in ("logs", "summary"):
-        response = client.get(f"/v1/sandboxes/{enemy}/diagnostics/{place}", timeout=20)
+def test_endless_log_is_truncated(server: Server, client: httpx.Client, hostile_sandbox: str) -> None:
+    before = resident_memory(server)
+    for page in ("logs", "summary"):
+        response = client.get(f"/v1/sandboxes/{hostile_sandbox}/diagnostics/{page}", timeout=20)
         assert response.status_code == 200
         assert len(response.content) < 2 * 2**20
-    assert memory(server) - before < 200 * 2**20
+    assert resident_memory(server) - before < 200 * 2**20
 
 
-def test_endless_interim_responses_do_not_block_clients(server: Server, client: httpx.Client, enemy: str) -> None:
+def test_endless_interim_responses_do_not_block_clients(
+    server: Server, client: httpx.Client, hostile_sandbox: str
+) -> None:
     def ask() -> None:
         with server.client() as other:
-            assert other.get(f"/v1/sandboxes/{enemy}/proxy/{DAEMON_PORT}/interim").status_code == 502
+            assert other.get(f"/v1/sandboxes/{hostile_sandbox}/proxy/{DAEMON_PORT}/interim").status_code == 502
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    request_thread = threading.Thread(target=ask)
+    request_thread.start()
     begin = time.monotonic()
-    asking.join(10)
-    assert not asking.is_alive()
+    request_thread.join(10)
+    assert not request_thread.is_alive()
     assert client.get("/healthz").status_code == 200
     assert time.monotonic() - begin < 5
 
 
-def test_client_disconnect_during_a_handshake_leaks_nothing(server: Server, enemy: str) -> None:
-    before = open_files(server)
+def test_client_disconnect_during_a_handshake_leaks_nothing(server: Server, hostile_sandbox: str) -> None:
+    before = open_descriptors(server)
     handshake = (
-        f"GET /v1/sandboxes/{enemy}/proxy/{DAEMON_PORT}/silence HTTP/1.1\r\nHost: {server.domain}\r\n"
+        f"GET /v1/sandboxes/{hostile_sandbox}/proxy/{DAEMON_PORT}/silence HTTP/1.1\r\nHost: {server.domain}\r\n"
         f"Authorization: Bearer {server.key}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
-    clients = [dial(server) for _ in range(20)]
+    clients = [open_connection(server) for _ in range(20)]
     for connection in clients:
         connection.sendall(handshake.encode())
-    eventually(lambda: open_files(server) >= before + 40)
+    eventually(lambda: open_descriptors(server) >= before + 40)
     for connection in clients:
         connection.close()
-    eventually(lambda: open_files(server) < before + 10)
+    eventually(lambda: open_descriptors(server) < before + 10)
 
 
-def test_body_that_the_sandbox_does_not_read_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_unread_by_the_sandbox_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[asyncio.StreamWriter] = []
 
     async def never_read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -181,22 +183,22 @@ def test_body_that_the_sandbox_does_not_read_times_out(tmp_path: Path, monkeypat
     assert asyncio.run(exchange())[0]["status"] == 504
 
 
-def test_a_tunnel_with_an_endless_header_is_closed(server: Server, client: httpx.Client, enemy: str) -> None:
-    endpoint = client.get(f"/v1/sandboxes/{enemy}/endpoints/1234").json()["endpoint"]
+def test_tunnel_with_endless_header_is_closed(server: Server, client: httpx.Client, hostile_sandbox: str) -> None:
+    endpoint = client.get(f"/v1/sandboxes/{hostile_sandbox}/endpoints/1234").json()["endpoint"]
     host, _, port = endpoint.partition(":")
-    before = open_files(server)
+    before = open_descriptors(server)
     for _ in range(10):
         with socket.create_connection((host, int(port)), 10) as connection:
             try:
                 assert connection.recv(1) == b""
             except ConnectionResetError:
                 pass
-    eventually(lambda: open_files(server) < before + 5)
+    eventually(lambda: open_descriptors(server) < before + 5)
 
 
 def test_internal_extensions_cannot_be_set_by_clients(client: httpx.Client) -> None:
     volume = {"name": "v", "pvc": {"claimName": "precious"}, "mountPath": "/v"}
-    owner = create(client, volumes=[volume])
+    owner = create_sandbox(client, volumes=[volume])
     response = client.post("/v1/sandboxes", json={"extensions": {"paddock.volumes": "precious"}})
     assert response.status_code == 400
     assert "reserved" in response.json()["message"]
@@ -204,7 +206,7 @@ def test_internal_extensions_cannot_be_set_by_clients(client: httpx.Client) -> N
 
 
 @pytest.mark.parametrize("name", ["x" * 600, "/etc/passwd", "../../etc/passwd", "-h"])
-def test_an_images_name_is_no_path(client: httpx.Client, tmp_path: Path, name: str) -> None:
+def test_image_name_cannot_be_a_path(client: httpx.Client, tmp_path: Path, name: str) -> None:
     response = client.post("/v1/sandboxes", json={"image": {"uri": name}})
     assert (response.status_code, response.json()["code"]) == (404, "IMAGE_NOT_FOUND")
 
@@ -215,21 +217,21 @@ def test_errors_do_not_reveal_host_files(client: httpx.Client, tmp_path: Path) -
     assert {(response.status_code, response.json()["code"]) for response in answers} == {(404, "IMAGE_NOT_FOUND")}
 
 
-def test_one_tenants_slow_starts_leave_room_for_others(client: httpx.Client, stranger: httpx.Client) -> None:
+def test_slow_starts_of_a_tenant_do_not_block_others(client: httpx.Client, stranger: httpx.Client) -> None:
     def ask() -> None:
         with httpx.Client(base_url=client.base_url, headers=client.headers, timeout=120, trust_env=False) as own:
-            own.delete(f"/v1/sandboxes/{create(own, resourceLimits={'cpu': '10m'})}")
+            own.delete(f"/v1/sandboxes/{create_sandbox(own, resourceLimits={'cpu': '10m'})}")
 
     slow = [threading.Thread(target=ask) for _ in range(3 * max(4, 2 * (os.cpu_count() or 1)))]
     for thread in slow:
         thread.start()
     client.get("/healthz")
     begin = time.monotonic()
-    made = create(stranger)
+    sandbox = create_sandbox(stranger)
     waited = time.monotonic() - begin
     others_done = all(not thread.is_alive() for thread in slow)
     for thread in slow:
         thread.join()
-    stranger.delete(f"/v1/sandboxes/{made}")
+    stranger.delete(f"/v1/sandboxes/{sandbox}")
     assert not others_done
     assert waited < 5

@@ -1,4 +1,4 @@
-"""Requests and responses between clients and programs in a sandbox."""
+"""Proxied requests and responses between clients and programs in a sandbox."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from tests.integration.api.conftest import create
+from tests.integration.api.conftest import create_sandbox
 from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox
 
-PORT = 9000
-ECHO = r"""
+ECHO_PORT = 9000
+ECHO_PROGRAM = r"""
 import hashlib, json, socket, sys, threading, base64
 
 def serve(connection):
@@ -80,7 +80,7 @@ while True:
 """
 
 
-def upload(client: httpx.Client, sandbox: str, path: str, content: bytes) -> None:
+def upload_file(client: httpx.Client, sandbox: str, path: str, content: bytes) -> None:
     metadata = json.dumps({"path": path})
     form: dict[str, tuple[str, str | bytes]] = {"metadata": ("m", metadata), "file": ("f", content)}
     assert client.post(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/files/upload", files=form).status_code == 200
@@ -88,26 +88,26 @@ def upload(client: httpx.Client, sandbox: str, path: str, content: bytes) -> Non
 
 @pytest.fixture(scope="module")
 def sandbox(client: httpx.Client) -> Iterator[str]:
-    made = create(client)
-    daemon = f"/v1/sandboxes/{made}/proxy/{DAEMON_PORT}"
+    sandbox_id = create_sandbox(client)
+    daemon = f"/v1/sandboxes/{sandbox_id}/proxy/{DAEMON_PORT}"
     form: dict[str, tuple[str, str | bytes]] = {
         "metadata": ("m", json.dumps({"path": "/tmp/echo.py"})),
-        "file": ("f", ECHO.encode()),
+        "file": ("f", ECHO_PROGRAM.encode()),
     }
     assert client.post(f"{daemon}/files/upload", files=form).status_code == 200
-    run_in_sandbox(client, made, "python3 /tmp/echo.py > /tmp/echo.log 2>&1", background=True)
-    eventually(lambda: client.get(f"/v1/sandboxes/{made}/proxy/{PORT}/").status_code == 203)
-    yield made
-    client.delete(f"/v1/sandboxes/{made}")
+    run_in_sandbox(client, sandbox_id, "python3 /tmp/echo.py > /tmp/echo.log 2>&1", background=True)
+    eventually(lambda: client.get(f"/v1/sandboxes/{sandbox_id}/proxy/{ECHO_PORT}/").status_code == 203)
+    yield sandbox_id
+    client.delete(f"/v1/sandboxes/{sandbox_id}")
 
 
 @pytest.fixture(scope="module")
 def prefix(sandbox: str) -> str:
-    return f"/v1/sandboxes/{sandbox}/proxy/{PORT}"
+    return f"/v1/sandboxes/{sandbox}/proxy/{ECHO_PORT}"
 
 
 def raw_request(server: Server, target: str, *headers: str) -> tuple[int, dict[str, Any]]:
-    """Send a request with a target that no client library has normalised."""
+    """Send a request with an unnormalised target."""
     address, port = server.domain.split(":")
     lines = [f"GET {target} HTTP/1.1", "Host: localhost", f"OPEN-SANDBOX-API-KEY: {server.key}", "Connection: close"]
     with socket.create_connection((address, int(port)), timeout=20) as raw:
@@ -130,25 +130,25 @@ def raw_request(server: Server, target: str, *headers: str) -> tuple[int, dict[s
         "/proxy/44772/ping",
     ],
 )
-def test_paths_arrive_as_they_were_sent(server: Server, prefix: str, path: str) -> None:
+def test_proxied_paths_arrive_unchanged(server: Server, prefix: str, path: str) -> None:
     status, seen = raw_request(server, prefix + path)
     assert status == 203 and seen["line"] == f"GET {path} HTTP/1.1\r\n"
 
 
-def test_tricks_that_try_to_leave_the_sandbox(server: Server, prefix: str, sandbox: str) -> None:
+def test_proxied_paths_cannot_leave_the_sandbox(server: Server, prefix: str, sandbox: str) -> None:
     status, seen = raw_request(server, f"http://localhost{prefix}/absolute")
     assert status == 203 and seen["line"].startswith("GET /absolute ")
     status, _ = raw_request(server, f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/../../../../v1/keys")
     assert status == 404
-    status, _ = raw_request(server, f"/v1/sandboxes/%2e%2e/proxy/{PORT}/")
+    status, _ = raw_request(server, f"/v1/sandboxes/%2e%2e/proxy/{ECHO_PORT}/")
     assert status == 404
-    status, _ = raw_request(server, f"/v1/sandboxes/{sandbox}%2fproxy%2f{PORT}/")
+    status, _ = raw_request(server, f"/v1/sandboxes/{sandbox}%2fproxy%2f{ECHO_PORT}/")
     assert status == 404
     status, seen = raw_request(server, prefix)
     assert seen["line"].startswith("GET / ")
 
 
-def test_headers_on_the_way_in(server: Server, prefix: str) -> None:
+def test_request_headers_are_filtered(server: Server, prefix: str) -> None:
     _, seen = raw_request(
         server,
         f"{prefix}/",
@@ -162,7 +162,7 @@ def test_headers_on_the_way_in(server: Server, prefix: str) -> None:
     )
     headers = dict(seen["headers"])
     assert headers["authorization"] == "Basic dGhlaXJz" and headers["cookie"] == "a=b"
-    assert headers["host"] == f"127.0.0.1:{PORT}"
+    assert headers["host"] == f"127.0.0.1:{ECHO_PORT}"
     assert headers["x-forwarded-for"] == "127.0.0.1" and headers["x-forwarded-host"] == "localhost"
     assert headers["x-forwarded-prefix"] == prefix
     assert not {"open-sandbox-api-key", "x-execd-access-token", "x-hop"} & set(headers)
@@ -174,7 +174,7 @@ def test_api_key_never_reaches_the_program(client: httpx.Client, server: Server,
     assert "authorization" not in dict(seen["headers"]) and server.key not in json.dumps(seen)
 
 
-def test_headers_on_the_way_out(client: httpx.Client, prefix: str) -> None:
+def test_response_headers_are_filtered(client: httpx.Client, prefix: str) -> None:
     response = client.get(f"{prefix}/")
     assert response.headers["X-Custom"] == "kept"
     assert response.headers["Set-Cookie"] == f"id=1; HttpOnly; Path={prefix}/app"
@@ -188,14 +188,14 @@ def test_headers_on_the_way_out(client: httpx.Client, prefix: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"])
-def test_every_method(client: httpx.Client, prefix: str, method: str) -> None:
+def test_all_methods_are_proxied(client: httpx.Client, prefix: str, method: str) -> None:
     response = client.request(method, f"{prefix}/m", content=b"body" if method in ("POST", "PUT", "PATCH") else None)
     assert response.status_code == 203
     if method != "HEAD":
         assert response.json()["line"].startswith(f"{method} /m ")
 
 
-def test_bodies_arrive_whole_with_and_without_a_length(client: httpx.Client, prefix: str) -> None:
+def test_proxied_bodies_arrive_complete(client: httpx.Client, prefix: str) -> None:
     content = bytes(range(256)) * 40_000
 
     def pieces() -> Iterator[bytes]:
@@ -239,7 +239,7 @@ def test_partial_upload_is_not_treated_as_complete(
     eventually(lambda: run_in_sandbox(client, sandbox, "test -e /tmp/broken")[1] == 0)
 
 
-def test_broken_programs(client: httpx.Client, sandbox: str, prefix: str) -> None:
+def test_broken_programs_cause_gateway_errors(client: httpx.Client, sandbox: str, prefix: str) -> None:
     response = client.get(f"/v1/sandboxes/{sandbox}/proxy/9/")
     assert response.status_code == 502 and "port 9" in response.json()["message"]
     assert client.get(f"{prefix}/nonsense").status_code == 502
@@ -247,22 +247,22 @@ def test_broken_programs(client: httpx.Client, sandbox: str, prefix: str) -> Non
         client.get(f"{prefix}/half")
 
 
-def test_a_sandbox_that_does_not_run(client: httpx.Client) -> None:
-    made = create(client)
-    client.post(f"/v1/sandboxes/{made}/pause")
-    response = client.get(f"/v1/sandboxes/{made}/proxy/{DAEMON_PORT}/ping")
+def test_port_of_paused_or_deleted_sandbox_is_refused(client: httpx.Client) -> None:
+    sandbox = create_sandbox(client)
+    client.post(f"/v1/sandboxes/{sandbox}/pause")
+    response = client.get(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/ping")
     assert (response.status_code, response.json()["code"]) == (409, "CONFLICT")
-    client.delete(f"/v1/sandboxes/{made}")
-    assert client.get(f"/v1/sandboxes/{made}/proxy/{DAEMON_PORT}/ping").status_code == 404
+    client.delete(f"/v1/sandboxes/{sandbox}")
+    assert client.get(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/ping").status_code == 404
 
 
-def open_socket(server: Server, path: str, **arguments: Any) -> ClientConnection:
+def connect_websocket(server: Server, path: str, **arguments: Any) -> ClientConnection:
     opened: ClientConnection = connect(f"{server.url.replace('http', 'ws')}{path}", **arguments)
     return opened
 
 
-def test_websockets_of_programs(server: Server, prefix: str) -> None:
-    with open_socket(server, f"{prefix}/ws?a=%20b&token={server.key}&c", subprotocols=["one", "two"]) as ws:
+def test_websockets_are_proxied(server: Server, prefix: str) -> None:
+    with connect_websocket(server, f"{prefix}/ws?a=%20b&token={server.key}&c", subprotocols=["one", "two"]) as ws:
         seen = json.loads(ws.recv(10))
         assert seen["target"] == "/ws?a=%20b&c" and server.key not in json.dumps(seen)
         assert ws.subprotocol == "two"
@@ -272,13 +272,13 @@ def test_websockets_of_programs(server: Server, prefix: str) -> None:
     assert closed.value.rcvd is not None and closed.value.rcvd.code == 4001
 
 
-def test_terminals(server: Server, client: httpx.Client, sandbox: str) -> None:
+def test_daemon_terminals_are_proxied(server: Server, client: httpx.Client, sandbox: str) -> None:
     daemon = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}"
-    made = client.post(f"{daemon}/pty", json={"command": "/bin/sh"})
-    assert made.status_code in (200, 201), made.text
-    session = made.json().get("session_id") or made.json()["id"]
+    response = client.post(f"{daemon}/pty", json={"command": "/bin/sh"})
+    assert response.status_code in (200, 201), response.text
+    session = response.json().get("session_id") or response.json()["id"]
     headers = {"OPEN-SANDBOX-API-KEY": server.key}
-    with open_socket(server, f"{daemon}/pty/{session}/ws?pty=1", additional_headers=headers) as ws:
+    with connect_websocket(server, f"{daemon}/pty/{session}/ws?pty=1", additional_headers=headers) as ws:
         ws.send(b"\x00echo $((6 * 7))\n")
         output = b""
         while b"42" not in output:
@@ -287,7 +287,7 @@ def test_terminals(server: Server, client: httpx.Client, sandbox: str) -> None:
     assert client.delete(f"{daemon}/pty/{session}").status_code < 300
 
 
-def test_the_policy_is_answered_where_a_sidecar_would_listen(client: httpx.Client, sandbox: str) -> None:
+def test_network_policy_is_served_on_the_sidecar_port(client: httpx.Client, sandbox: str) -> None:
     sidecar = f"/v1/sandboxes/{sandbox}/proxy/18080"
     assert client.get(f"{sidecar}/policy").json()["policy"] == {"defaultAction": "deny", "egress": []}
     assert client.patch(f"{sidecar}/policy", json=[{"action": "allow", "target": "x.org"}]).status_code == 400

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.api.conftest import create
+from tests.integration.api.conftest import create_sandbox
 from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox, run_server
 
 
@@ -20,7 +20,7 @@ def settings() -> dict[str, Any]:
 
 
 @pytest.fixture
-def small(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
+def limited_client(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
     secret = client.post("/v1/keys", json={"name": "small", "tenant": "small"}).json()["secret"]
     with server.client(secret) as http_client:
         yield http_client
@@ -28,22 +28,22 @@ def small(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
             http_client.delete(f"/v1/sandboxes/{item['id']}")
 
 
-def test_the_answer_is_a_running_sandbox(client: httpx.Client) -> None:
+def test_created_sandbox_is_running(client: httpx.Client) -> None:
     body = {"timeout": None, "metadata": {"a": "1"}, "env": {"A": "2", "B": None}, "resourceLimits": {"cpu": "500m"}}
     response = client.post("/v1/sandboxes", json=body)
-    made = response.json()
-    assert response.status_code == 202 and made["status"]["state"] == "Running"
-    assert made["metadata"] == {"a": "1"} and "expiresAt" not in made
-    assert run_in_sandbox(client, made["id"], "echo $A")[0] == "2"
-    assert client.get(f"/v1/sandboxes/{made['id']}").json()["id"] == made["id"]
-    assert client.delete(f"/v1/sandboxes/{made['id']}").status_code == 204
-    assert client.delete(f"/v1/sandboxes/{made['id']}").status_code == 404
+    sandbox = response.json()
+    assert response.status_code == 202 and sandbox["status"]["state"] == "Running"
+    assert sandbox["metadata"] == {"a": "1"} and "expiresAt" not in sandbox
+    assert run_in_sandbox(client, sandbox["id"], "echo $A")[0] == "2"
+    assert client.get(f"/v1/sandboxes/{sandbox['id']}").json()["id"] == sandbox["id"]
+    assert client.delete(f"/v1/sandboxes/{sandbox['id']}").status_code == 204
+    assert client.delete(f"/v1/sandboxes/{sandbox['id']}").status_code == 404
 
 
 def test_omitted_timeout_differs_from_null(client: httpx.Client) -> None:
-    made = client.post("/v1/sandboxes", json={}).json()
-    assert "expiresAt" in made
-    client.delete(f"/v1/sandboxes/{made['id']}")
+    sandbox = client.post("/v1/sandboxes", json={}).json()
+    assert "expiresAt" in sandbox
+    client.delete(f"/v1/sandboxes/{sandbox['id']}")
 
 
 def test_same_idempotency_key_creates_one_sandbox(client: httpx.Client) -> None:
@@ -61,26 +61,26 @@ def test_same_idempotency_key_creates_one_sandbox(client: httpx.Client) -> None:
     client.delete(f"/v1/sandboxes/{again['id']}")
 
 
-def test_quotas(small: httpx.Client) -> None:
-    sandboxes = [create(small), create(small)]
-    response = small.post("/v1/sandboxes", json={})
+def test_quotas_limit_sandboxes_and_snapshots(limited_client: httpx.Client) -> None:
+    sandboxes = [create_sandbox(limited_client), create_sandbox(limited_client)]
+    response = limited_client.post("/v1/sandboxes", json={})
     assert (response.status_code, response.json()["code"]) == (429, "QUOTA_EXCEEDED")
     assert int(response.headers["Retry-After"]) > 0
-    kept = small.post(f"/v1/sandboxes/{sandboxes[0]}/snapshots").json()["id"]
-    eventually(lambda: small.get(f"/v1/snapshots/{kept}").json()["status"]["state"] == "Ready")
-    assert small.post(f"/v1/sandboxes/{sandboxes[0]}/snapshots").status_code == 429
-    small.delete(f"/v1/snapshots/{kept}")
-    small.delete(f"/v1/sandboxes/{sandboxes[0]}")
-    create(small)
+    snapshot = limited_client.post(f"/v1/sandboxes/{sandboxes[0]}/snapshots").json()["id"]
+    eventually(lambda: limited_client.get(f"/v1/snapshots/{snapshot}").json()["status"]["state"] == "Ready")
+    assert limited_client.post(f"/v1/sandboxes/{sandboxes[0]}/snapshots").status_code == 429
+    limited_client.delete(f"/v1/snapshots/{snapshot}")
+    limited_client.delete(f"/v1/sandboxes/{sandboxes[0]}")
+    create_sandbox(limited_client)
 
 
-def test_quotas_hold_under_concurrent_requests(small: httpx.Client) -> None:
+def test_quotas_hold_under_concurrent_requests(limited_client: httpx.Client) -> None:
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: small.post("/v1/sandboxes", json={}).status_code, range(8)))
+        answers = list(pool.map(lambda _: limited_client.post("/v1/sandboxes", json={}).status_code, range(8)))
     assert sorted(answers) == [202, 202, *[429] * 6]
 
 
-def test_pools(client: httpx.Client) -> None:
+def test_pool_serves_sandboxes(client: httpx.Client) -> None:
     template = {"spec": {"containers": [{"image": "host", "resources": {"limits": {"memory": "256Mi"}}}]}}
     capacity = {"bufferMax": 1, "bufferMin": 0, "poolMax": 5, "poolMin": 0}
     body = {"name": "warm", "template": template, "capacitySpec": capacity}
@@ -89,9 +89,9 @@ def test_pools(client: httpx.Client) -> None:
     assert created.json()["capacitySpec"]["poolMax"] == 5
     assert client.post("/v1/pools", json=body).status_code == 409
     eventually(lambda: client.get("/v1/pools/warm").json()["status"]["available"] == 1)
-    made = client.post("/v1/sandboxes", json={"extensions": {"poolRef": "warm"}, "env": {"WHO": "me"}}).json()
-    assert client.get(f"/v1/sandboxes/{made['id']}").json()["allocation"]["poolRef"] == "warm"
-    assert run_in_sandbox(client, made["id"], "echo $WHO")[0] == "me"
+    sandbox = client.post("/v1/sandboxes", json={"extensions": {"poolRef": "warm"}, "env": {"WHO": "me"}}).json()
+    assert client.get(f"/v1/sandboxes/{sandbox['id']}").json()["allocation"]["poolRef"] == "warm"
+    assert run_in_sandbox(client, sandbox["id"], "echo $WHO")[0] == "me"
     assert client.get("/v1/pools/warm").json()["status"]["allocated"] == 1
     resized = client.put("/v1/pools/warm", json={"capacitySpec": {**capacity, "bufferMax": 0}})
     assert resized.json()["capacitySpec"]["bufferMax"] == 0
@@ -101,7 +101,7 @@ def test_pools(client: httpx.Client) -> None:
     assert client.delete("/v1/pools/warm").status_code == 204
     assert client.get("/v1/pools/warm").status_code == 404
     assert client.post("/v1/sandboxes", json={"extensions": {"poolRef": "warm"}}).status_code == 404
-    client.delete(f"/v1/sandboxes/{made['id']}")
+    client.delete(f"/v1/sandboxes/{sandbox['id']}")
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,14 @@ def test_pools(client: httpx.Client) -> None:
         {"capacitySpec": {"bufferMax": 100_000}},
     ],
 )
-def test_bad_pools(client: httpx.Client, change: dict[str, Any]) -> None:
+def test_invalid_pools_are_rejected(client: httpx.Client, change: dict[str, Any]) -> None:
     good = {"template": {"spec": {"containers": [{"image": "host"}]}}, "capacitySpec": {"bufferMax": 0}}
     response = client.post("/v1/pools", json={"name": "bad", **good, **change})
     assert response.status_code == 400, response.text
 
 
-def test_metadata_and_filters(client: httpx.Client) -> None:
-    sandbox = create(client, metadata={"team": "a", "example.org/app": "web"})
+def test_metadata_is_patched_and_filtered(client: httpx.Client) -> None:
+    sandbox = create_sandbox(client, metadata={"team": "a", "example.org/app": "web"})
     patched = client.patch(f"/v1/sandboxes/{sandbox}/metadata", json={"team": None, "stage": "x"}).json()
     assert patched["metadata"] == {"stage": "x", "example.org/app": "web"}
     found = client.get("/v1/sandboxes", params={"metadata": "example.org%2Fapp=web&stage=x", "state": "Running"})
@@ -139,14 +139,14 @@ def test_metadata_and_filters(client: httpx.Client) -> None:
 
 
 def test_actions_in_wrong_states_are_refused(client: httpx.Client) -> None:
-    sandbox = create(client)
+    sandbox = create_sandbox(client)
     assert client.post(f"/v1/sandboxes/{sandbox}/resume").status_code == 409
     assert client.post(f"/v1/sandboxes/{sandbox}/pause").status_code == 202
     assert client.post(f"/v1/sandboxes/{sandbox}/pause").status_code == 409
     client.delete(f"/v1/sandboxes/{sandbox}")
 
 
-def test_endpoints(server: Server, client: httpx.Client, sandbox: str) -> None:
+def test_endpoints_are_returned(server: Server, client: httpx.Client, sandbox: str) -> None:
     near = client.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON_PORT}").json()
     response = httpx.get(f"http://{near['endpoint']}/ping", headers=near["headers"])
     assert response.status_code == 200
@@ -158,7 +158,7 @@ def test_endpoints(server: Server, client: httpx.Client, sandbox: str) -> None:
     assert httpx.get(f"http://{policy['endpoint']}/policy", headers=policy["headers"]).status_code == 200
 
 
-def test_images_and_opensandbox_stubs(client: httpx.Client, sandbox: str) -> None:
+def test_images_are_listed_and_opensandbox_stubs_exist(client: httpx.Client, sandbox: str) -> None:
     images = client.get("/v1/images").json()
     assert "host" in images["known"] and "host" in [item["name"] for item in images["items"]]
     assert client.get("/v1/images/host").json()["kind"] == "host"

@@ -59,8 +59,8 @@ from paddock.store.model_exchanges.usage_series import UsageSeriesStore
 from paddock.store.object_counts import ObjectCounts
 
 T = TypeVar("T")
-PATIENCE = 20.0
-Play = Callable[[Session, int], Sequence[SessionEvent]]
+TIMEOUT = 20.0
+TurnScript = Callable[[Session, int], Sequence[SessionEvent]]
 """Returns the events of a turn, including the last one."""
 
 
@@ -75,27 +75,27 @@ class ScriptedSessions:
         self._store: Store = paddock.store
         self._events = paddock.events
         self._files = files
-        self._book = SessionStore(paddock.store)
+        self._session_store = SessionStore(paddock.store)
         self._approvals: dict[str, Approval] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.play: Play = finish_turn
+        self.turn_script: TurnScript = finish_turn
 
     async def create(self, tenant: str, new: CreateSessionRequest, by: str, request_key: str | None = None) -> Session:
         if new.agent not in (None, "langgraph"):
             raise InvalidInput(f"there is no agent {new.agent!r}; there is langgraph")
         now = datetime.now(UTC)
-        given = {name: value for name, value in new.model_dump().items() if value is not None}
+        requested = {name: value for name, value in new.model_dump().items() if value is not None}
         session = Session.model_validate(
             {
                 **{"agent": "langgraph", "engine": "langgraph", "model": "script", "kinds": ("code",)},
                 **{"id": f"ses-{secrets.token_hex(8)}", "tenant": tenant, "created_by": by},
-                **{"created_at": now, "changed_at": now, **given},
+                **{"created_at": now, "changed_at": now, **requested},
             }
         )
-        stored, new_one = await self._store.write(
+        stored, is_new = await self._store.write(
             lambda connection: SessionStore.insert_session(connection, session, request_key)
         )
-        if new_one:
+        if is_new:
             await self.emit(
                 stored, SessionCreated(title=stored.title, agent=stored.agent, model=stored.model, kinds=stored.kinds)
             )
@@ -104,10 +104,10 @@ class ScriptedSessions:
     async def list(
         self, tenant: str, *, limit: int = 50, before: str | None = None, query: str | None = None
     ) -> Sequence[Session]:
-        return await self._book.list(tenant, limit=limit, before=before, query=query)
+        return await self._session_store.list(tenant, limit=limit, before=before, query=query)
 
     async def get(self, tenant: str, session_id: str) -> Session:
-        return await self._book.get(session_id, tenant)
+        return await self._session_store.get(session_id, tenant)
 
     async def update(self, tenant: str, session_id: str, patch: UpdateSessionRequest, by: str) -> Session:
         await self.get(tenant, session_id)
@@ -119,7 +119,7 @@ class ScriptedSessions:
 
     async def fork(self, tenant: str, session_id: str, *, message: str | None, title: str | None, by: str) -> Session:
         await self.get(tenant, session_id)
-        if message is not None and await self._book.find_message(session_id, message) is None:
+        if message is not None and await self._session_store.find_message(session_id, message) is None:
             raise NotFound(f"There is no message {message}.")
         return await self.create(tenant, CreateSessionRequest(title=title), by)
 
@@ -132,12 +132,12 @@ class ScriptedSessions:
         self, tenant: str, session_id: str, after: int = 0, limit: int = 100
     ) -> Sequence[SessionMessage]:
         await self.get(tenant, session_id)
-        return await self._book.list_messages(session_id, after=after, limit=limit)
+        return await self._session_store.list_messages(session_id, after=after, limit=limit)
 
     async def search_messages(
         self, tenant: str, text: str, *, session: str | None = None, limit: int = 20
     ) -> Sequence[MessageHit]:
-        return await self._book.search_messages(tenant, text, session=session, limit=limit)
+        return await self._session_store.search_messages(tenant, text, session=session, limit=limit)
 
     async def send_message(
         self,
@@ -149,18 +149,22 @@ class ScriptedSessions:
         client_tools: Sequence[ClientTool] | None = None,
     ) -> SentMessage:
         session = await self.get(tenant, session_id)
-        known = f"msg-{hashlib.sha256(request_key.encode()).hexdigest()[:16] if request_key else secrets.token_hex(8)}"
-        if (earlier := await self._book.find_message(session_id, known)) is not None:
-            return SentMessage(earlier, None)
+        message_id = (
+            f"msg-{hashlib.sha256(request_key.encode()).hexdigest()[:16] if request_key else secrets.token_hex(8)}"
+        )
+        if (existing := await self._session_store.find_message(session_id, message_id)) is not None:
+            return SentMessage(existing, None)
         busy = session.state is not SessionState.IDLE
         turn = session.turn if busy else session.turn + 1
         document = written.model_dump()
         texts = [document["text"]] if document["text"] else [part["text"] for part in document["content"]]
         now = datetime.now(UTC)
         content = tuple(TextContent(text=text) for text in texts)
-        message = SessionMessage(id=known, session=session_id, turn=turn, role="user", content=content, by=by, at=now)
+        message = SessionMessage(
+            id=message_id, session=session_id, turn=turn, role="user", content=content, by=by, at=now
+        )
 
-        def work(connection: Any) -> SessionMessage:
+        def write_message(connection: Any) -> SessionMessage:
             if not busy:
                 SessionStore.update_session(connection, session_id, {"turn": turn, "state": SessionState.RUNNING}, now)
             return SessionStore.store_message(connection, message)
@@ -170,7 +174,7 @@ class ScriptedSessions:
             events += [] if busy else [TurnStarted(turn=turn, cause="message")]
             return [NewEvent(f"session/{session_id}", each.event, each.data(), tenant) for each in events]
 
-        stored, events = await self._events.write_returning_events(work, events_of)
+        stored, events = await self._events.write_returning_events(write_message, events_of)
         if not busy:
             self.start_turn(session, turn)
         return SentMessage(stored, events[0])
@@ -196,7 +200,7 @@ class ScriptedSessions:
                 session, ApprovalDecided(approval_id=each.id, call_id=each.call_id, state=each.state, by=by)
             )
         if not await self.list_approvals(tenant, session=session_id, state=ApprovalState.PENDING):
-            await self._state(session_id, SessionState.RUNNING)
+            await self._set_state(session_id, SessionState.RUNNING)
             await self.emit(session, TurnStarted(turn=session.turn, cause="decisions"))
             self.start_turn(session, session.turn)
         return decided
@@ -211,13 +215,13 @@ class ScriptedSessions:
         session = await self.get(tenant, session_id)
         if session.state is not SessionState.IDLE:
             await self.emit(session, TurnEnded(turn=session.turn, state="cancelled"))
-        return await self._state(session_id, SessionState.IDLE)
+        return await self._set_state(session_id, SessionState.IDLE)
 
     async def continue_turn(self, tenant: str, session_id: str, by: str) -> Session:
         session = await self.get(tenant, session_id)
         if session.state is not SessionState.IDLE:
             raise Conflict("it is at work")
-        session = await self._state(session_id, SessionState.RUNNING)
+        session = await self._set_state(session_id, SessionState.RUNNING)
         await self.emit(session, TurnStarted(turn=session.turn, cause="continue"))
         self.start_turn(session, session.turn)
         return session
@@ -231,14 +235,14 @@ class ScriptedSessions:
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[Approval]:
-        found = [
+        approvals = [
             each
             for each in reversed(self._approvals.values())
             if each.tenant == tenant and session in (None, each.session) and state in (None, each.state)
         ]
-        places = [each.id for each in found]
-        found = found[places.index(before) + 1 :] if before else found
-        return found[:limit]
+        ids = [each.id for each in approvals]
+        approvals = approvals[ids.index(before) + 1 :] if before else approvals
+        return approvals[:limit]
 
     async def find_attachment(self, tenant: str, session_id: str, sha: str) -> tuple[Path, FileContent]:
         await self.get(tenant, session_id)
@@ -273,22 +277,24 @@ class ScriptedSessions:
         return ApprovalRequired(approval=approval)
 
     def start_turn(self, session: Session, turn: int) -> None:
-        task = asyncio.create_task(self._run(session, turn))
+        task = asyncio.create_task(self._run_turn(session, turn))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, session: Session, turn: int) -> None:
-        for event in self.play(session, turn):
+    async def _run_turn(self, session: Session, turn: int) -> None:
+        for event in self.turn_script(session, turn):
             if isinstance(event, SessionStateChanged):
-                await self._state(session.id, event.state)
+                await self._set_state(session.id, event.state)
             if isinstance(event, TurnEnded):
-                await self._state(session.id, SessionState.WAITING if event.state == "waiting" else SessionState.IDLE)
+                await self._set_state(
+                    session.id, SessionState.WAITING if event.state == "waiting" else SessionState.IDLE
+                )
             try:
-                await self.emit(await self._book.get(session.id), event)
+                await self.emit(await self._session_store.get(session.id), event)
             except SessionNotFound:
                 return
 
-    async def _state(self, session_id: str, state: SessionState) -> Session:
+    async def _set_state(self, session_id: str, state: SessionState) -> Session:
         now = datetime.now(UTC)
         return await self._store.write(
             lambda connection: SessionStore.update_session(connection, session_id, {"state": state}, now)
@@ -310,18 +316,18 @@ class ScriptedChatServer:
 
     def run_in_server_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the server's own event loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT)
 
     def client(self, key: str | None = None) -> httpx.Client:
         headers = {"Authorization": f"Bearer {key or self.key}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, trust_env=False)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT, trust_env=False)
 
     def connect(self, session: str, *, key: str | None = None, waiting: int = 16, **more: Any) -> ClientConnection:
         query = "&".join(f"{name}={value}" for name, value in more.items())
         return connect(
             f"{self.url.replace('http', 'ws', 1)}/v1/sessions/{session}/ws?{query}",
             additional_headers={"Authorization": f"Bearer {key or self.key}"},
-            open_timeout=PATIENCE,
+            open_timeout=TIMEOUT,
             close_timeout=1,
             proxy=None,
             max_size=None,
@@ -421,7 +427,7 @@ def data_lines(response: httpx.Response) -> Iterator[str]:
     """Yield the `data:` lines of server-sent events."""
     rest = b""
     for piece in response.iter_bytes():
-        # httpx's own lines also end where only text ends a line, such as at U+2028.
+        # The line iterator of httpx also splits at U+2028 and the like.
         *lines, rest = (rest + piece).split(b"\n")
         yield from (line.removeprefix(b"data: ").decode() for line in lines if line.startswith(b"data: "))
 

@@ -1,4 +1,4 @@
-"""AG-UI, checked with the types of its own package."""
+"""AG-UI runs, validated with the types of its own package."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from tests.integration.api.sessions.scripted_chat_server import (
 from tests.support.server import eventually
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
-SHA = "0" * 64
+IMAGE_HASH = "0" * 64
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +71,12 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedChatServe
 
 @pytest.fixture
 def client(chat: ScriptedChatServer) -> Iterator[httpx.Client]:
-    chat.sessions.play = finish_turn
+    chat.sessions.turn_script = finish_turn
     with chat.client() as made:
         yield made
 
 
-def run(
+def run_agent(
     client: httpx.Client,
     thread: str,
     text: str | list[Any] | None = None,
@@ -85,8 +85,8 @@ def run(
     resume: Sequence[ResumeEntry] = (),
     forwarded: Any = None,
 ) -> list[Event]:
-    """One run, as a front end sees it."""
-    asked = RunAgentInput(
+    """Run an agent as a front end does and return the events."""
+    run_input = RunAgentInput(
         thread_id=thread,
         run_id=f"run-{message}",
         messages=[] if text is None else [UserMessage(id=message, content=text)],
@@ -96,15 +96,15 @@ def run(
         forwarded_props=forwarded,
         resume=list(resume) or None,
     )
-    body = asked.model_dump(mode="json", by_alias=True)
+    body = run_input.model_dump(mode="json", by_alias=True)
     with client.stream("POST", "/v1/agui", json=body, headers={"Accept": "text/event-stream"}) as response:
         assert response.status_code == 200, response.read()
-        found = [EVENT.validate_json(line) for line in data_lines(response)]
-    check(found)
-    return found
+        events = [EVENT.validate_json(line) for line in data_lines(response)]
+    check_event_order(events)
+    return events
 
 
-def check(events: Sequence[Event]) -> None:
+def check_event_order(events: Sequence[Event]) -> None:
     """Assert AG-UI's ordering rules: everything started is ended, and only started items get events."""
     opened: set[tuple[str, str]] = set()
     pairs = {
@@ -119,29 +119,29 @@ def check(events: Sequence[Event]) -> None:
     for event in events[1:-1]:
         assert event.type not in (EventType.RUN_STARTED, EventType.RUN_FINISHED, EventType.RUN_ERROR)
         for name, (field, begin, end) in pairs.items():
-            what = event.type.value.removeprefix(f"{name}_")
-            if what in (begin, end, "CONTENT", "ARGS") and f"{name}_{what}" == event.type.value:
-                thing = (name, str(getattr(event, field)))
-                assert (thing in opened) is (what != begin), event
-                if what in (begin, end):
-                    opened ^= {thing}
+            suffix = event.type.value.removeprefix(f"{name}_")
+            if suffix in (begin, end, "CONTENT", "ARGS") and f"{name}_{suffix}" == event.type.value:
+                item = (name, str(getattr(event, field)))
+                assert (item in opened) is (suffix != begin), event
+                if suffix in (begin, end):
+                    opened ^= {item}
     assert not opened
 
 
-def types(events: Sequence[Event]) -> list[str]:
+def event_types(events: Sequence[Event]) -> list[str]:
     return [event.type.value for event in events]
 
 
-def interrupts(events: Sequence[Event]) -> list[Interrupt]:
+def pending_interrupts(events: Sequence[Event]) -> list[Interrupt]:
     end = events[-1]
     assert isinstance(end, RunFinishedEvent) and isinstance(end.outcome, RunFinishedInterruptOutcome), end
     return end.outcome.interrupts
 
 
-def working(session: Session, turn: int) -> list[SessionEvent]:
+def working_turn(session: Session, turn: int) -> list[SessionEvent]:
     call = ToolCall(id="call-1", name="code_run", arguments={"code": "1"})
     unseen = ToolCall(id="call-2", name="code_look", arguments={})
-    picture = FileContent(type="image", file=SHA, mime="image/png", name="a.png", size=4)
+    picture = FileContent(type="image", file=IMAGE_HASH, mime="image/png", name="a.png", size=4)
     return [
         StepStarted(turn=turn, step=1),
         MessageStarted(message_id="m1", turn=turn, step=1),
@@ -167,10 +167,10 @@ def working(session: Session, turn: int) -> list[SessionEvent]:
     ]
 
 
-def test_a_whole_run(chat: ScriptedChatServer, client: httpx.Client) -> None:
-    chat.sessions.play = working
-    events = run(client, "a whole run", "Look.", forwarded={"session": {"title": "From outside"}})
-    assert types(events) == [
+def test_complete_run_emits_all_event_types(chat: ScriptedChatServer, client: httpx.Client) -> None:
+    chat.sessions.turn_script = working_turn
+    events = run_agent(client, "a whole run", "Look.", forwarded={"session": {"title": "From outside"}})
+    assert event_types(events) == [
         *("RUN_STARTED", "STATE_SNAPSHOT", "STEP_STARTED"),
         *("REASONING_START", "REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT"),
         *("REASONING_MESSAGE_END", "REASONING_END"),
@@ -180,8 +180,8 @@ def test_a_whole_run(chat: ScriptedChatServer, client: httpx.Client) -> None:
         *("CUSTOM", "TOOL_CALL_RESULT", "TOOL_CALL_RESULT", "STATE_DELTA", "STEP_FINISHED"),
         *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"),
     ]
-    said = [event.delta for event in events if isinstance(event, TextMessageContentEvent)]
-    assert said == ["I will ", "look.", "Done."]
+    texts = [event.delta for event in events if isinstance(event, TextMessageContentEvent)]
+    assert texts == ["I will ", "look.", "Done."]
     arguments = [event.delta for event in events if isinstance(event, ToolCallArgsEvent)]
     assert arguments == ['{"code":', ' "1"}', "{}"]
     results = [event.content for event in events if isinstance(event, ToolCallResultEvent)]
@@ -189,43 +189,46 @@ def test_a_whole_run(chat: ScriptedChatServer, client: httpx.Client) -> None:
     snapshot = next(event.snapshot for event in events if isinstance(event, StateSnapshotEvent))
     session = client.get(f"/v1/sessions/{snapshot['session']}").json()
     assert session["title"] == "From outside" and snapshot["plan"] == []
-    assert results[1][1].source.value == f"/v1/sessions/{session['id']}/files/{SHA}"
+    assert results[1][1].source.value == f"/v1/sessions/{session['id']}/files/{IMAGE_HASH}"
     delta = next(event.delta for event in events if isinstance(event, StateDeltaEvent))
     assert delta[0].model_dump()["value"] == [{"title": "Look", "state": "done"}]
     end = events[-1]
     assert isinstance(end, RunFinishedEvent) and isinstance(end.outcome, RunFinishedSuccessOutcome)
 
 
-def test_a_thread_is_one_session_and_a_message_is_said_once(chat: ScriptedChatServer, client: httpx.Client) -> None:
-    first = run(client, "thread", "One.", message="a")
-    again = run(client, "thread", "One.", message="a")
-    assert types(first) == types(again)
-    run(client, "thread", "Two.", message="b")
+def test_thread_is_one_session_and_messages_are_sent_once(chat: ScriptedChatServer, client: httpx.Client) -> None:
+    first = run_agent(client, "thread", "One.", message="a")
+    again = run_agent(client, "thread", "One.", message="a")
+    assert event_types(first) == event_types(again)
+    run_agent(client, "thread", "Two.", message="b")
     session = first[1].snapshot["session"]  # type: ignore[union-attr]
-    run(client, session, "Three.", message="c")
+    run_agent(client, session, "Three.", message="c")
     items = client.get(f"/v1/sessions/{session}/messages").json()["items"]
     assert [item["content"][0]["text"] for item in items] == ["One.", "Two.", "Three."]
 
 
 def test_pending_approval_is_an_interrupt_and_can_be_resumed(chat: ScriptedChatServer, client: httpx.Client) -> None:
-    def asking(session: Session, turn: int) -> list[SessionEvent]:
+    def require_two_approvals(session: Session, turn: int) -> list[SessionEvent]:
         first, second = (chat.sessions.require_approval(session, turn, f"call-{turn}-{n}") for n in (1, 2))
         return [first, second, TurnEnded(turn=turn, state="waiting")]
 
-    chat.sessions.play = asking
-    events = run(client, "asks", "Delete it.")
+    chat.sessions.turn_script = require_two_approvals
+    events = run_agent(client, "asks", "Delete it.")
     assert [event.name for event in events if isinstance(event, CustomEvent)] == ["approval.required"] * 2
-    first, second = interrupts(events)
+    first, second = pending_interrupts(events)
     assert (first.reason, first.tool_call_id, second.tool_call_id) == ("approval", "call-1-1", "call-1-2")
     assert first.metadata is not None and first.metadata["arguments"] == {"command": "rm -r /"}
-    # A message while it waits changes nothing about that.
-    assert [each.id for each in interrupts(run(client, "asks", "Please.", message="2"))] == [first.id, second.id]
-    # One of two decided: the other one still waits.
-    some = [ResumeEntry(interrupt_id=first.id, status="resolved", payload={"action": "approve"})]
-    assert [each.id for each in interrupts(run(client, "asks", resume=some))] == [second.id]
-    chat.sessions.play = finish_turn
-    rest = [ResumeEntry(interrupt_id=second.id, status="cancelled")]
-    done = run(client, "asks", forwarded={"resume": [entry.model_dump(by_alias=True) for entry in rest]})
+    # A message while approvals are pending leaves them pending.
+    assert [each.id for each in pending_interrupts(run_agent(client, "asks", "Please.", message="2"))] == [
+        first.id,
+        second.id,
+    ]
+    # After one decision the other approval is still pending.
+    first_entry = [ResumeEntry(interrupt_id=first.id, status="resolved", payload={"action": "approve"})]
+    assert [each.id for each in pending_interrupts(run_agent(client, "asks", resume=first_entry))] == [second.id]
+    chat.sessions.turn_script = finish_turn
+    remaining = [ResumeEntry(interrupt_id=second.id, status="cancelled")]
+    done = run_agent(client, "asks", forwarded={"resume": [entry.model_dump(by_alias=True) for entry in remaining]})
     assert isinstance(done[-1], RunFinishedEvent) and isinstance(done[-1].outcome, RunFinishedSuccessOutcome)
     states = {each["id"]: each["state"] for each in client.get("/v1/approvals").json()["items"]}
     assert (states[first.id], states[second.id]) == ("approved", "rejected")
@@ -242,25 +245,27 @@ def test_pending_approval_is_an_interrupt_and_can_be_resumed(chat: ScriptedChatS
         ({"action": "answer", "answer": "42"}, "answered"),
     ],
 )
-def test_ways_to_decide(chat: ScriptedChatServer, client: httpx.Client, payload: Any, state: str) -> None:
-    chat.sessions.play = lambda session, turn: [
+def test_resume_payloads_decide_approvals(
+    chat: ScriptedChatServer, client: httpx.Client, payload: Any, state: str
+) -> None:
+    chat.sessions.turn_script = lambda session, turn: [
         chat.sessions.require_approval(session, turn, "call-1"),
         TurnEnded(turn=turn, state="waiting"),
     ]
     thread = f"ways {payload}"
-    (waits,) = interrupts(run(client, thread, "Go."))
-    chat.sessions.play = finish_turn
-    run(client, thread, resume=[ResumeEntry(interrupt_id=waits.id, status="resolved", payload=payload)])
-    found = client.get("/v1/approvals").json()["items"]
-    assert next(each["state"] for each in found if each["id"] == waits.id) == state
+    (interrupt,) = pending_interrupts(run_agent(client, thread, "Go."))
+    chat.sessions.turn_script = finish_turn
+    run_agent(client, thread, resume=[ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload=payload)])
+    approvals = client.get("/v1/approvals").json()["items"]
+    assert next(each["state"] for each in approvals if each["id"] == interrupt.id) == state
 
 
-def test_invalid_resume_entries(chat: ScriptedChatServer, client: httpx.Client) -> None:
-    chat.sessions.play = lambda session, turn: [
+def test_invalid_resume_entries_are_rejected(chat: ScriptedChatServer, client: httpx.Client) -> None:
+    chat.sessions.turn_script = lambda session, turn: [
         chat.sessions.require_approval(session, turn, "call-1"),
         TurnEnded(turn=turn, state="waiting"),
     ]
-    (waits,) = interrupts(run(client, "decides nothing", "Go."))
+    (interrupt,) = pending_interrupts(run_agent(client, "decides nothing", "Go."))
     payloads: list[Any] = [
         None,
         5,
@@ -271,20 +276,20 @@ def test_invalid_resume_entries(chat: ScriptedChatServer, client: httpx.Client) 
         {"action": "approve", "x": 1},
     ]
     for payload in payloads:
-        entry = {"interruptId": waits.id, "status": "resolved", "payload": payload}
+        entry = {"interruptId": interrupt.id, "status": "resolved", "payload": payload}
         body = {"threadId": "decides nothing", "runId": "r", "messages": [], "resume": [entry]}
         response = client.post("/v1/agui", json=body)
         assert response.status_code == 400 and response.json()["message"], (payload, response.text)
-    wrong = {"interruptId": waits.id, "status": "resolved", "payload": {"action": "approve", "digest": "0" * 64}}
+    wrong = {"interruptId": interrupt.id, "status": "resolved", "payload": {"action": "approve", "digest": "0" * 64}}
     body = {"threadId": "decides nothing", "runId": "r", "messages": [], "resume": [wrong]}
     assert client.post("/v1/agui", json=body).status_code == 409
 
 
-def test_an_agent_that_waits_within_its_turn(
+def test_approval_within_a_turn_is_an_interrupt(
     chat: ScriptedChatServer, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agui_run, "QUIET_SECONDS", 0.1)
-    chat.sessions.play = lambda session, turn: [
+    chat.sessions.turn_script = lambda session, turn: [
         StepStarted(turn=turn, step=1),
         MessageDelta(message_id="m", text="May I?"),
         chat.sessions.require_approval(
@@ -292,37 +297,37 @@ def test_an_agent_that_waits_within_its_turn(
         ),
         SessionStateChanged(state=SessionState.WAITING),
     ]
-    (waits,) = interrupts(run(client, "within", "Go."))
-    assert (waits.reason, waits.message) == ("question", "Which?")
-    chat.sessions.play = finish_turn
-    run(client, "within", resume=[ResumeEntry(interrupt_id=waits.id, status="resolved", payload="That one.")])
+    (interrupt,) = pending_interrupts(run_agent(client, "within", "Go."))
+    assert (interrupt.reason, interrupt.message) == ("question", "Which?")
+    chat.sessions.turn_script = finish_turn
+    run_agent(client, "within", resume=[ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload="That one.")])
 
 
-def test_an_agent_that_waits_within_its_turn_for_a_tool_of_the_client(
+def test_client_tool_call_within_a_turn_ends_the_run(
     chat: ScriptedChatServer, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agui_run, "QUIET_SECONDS", 0.1)
-    chat.sessions.play = lambda session, turn: [
+    chat.sessions.turn_script = lambda session, turn: [
         StepStarted(turn=turn, step=1),
         chat.sessions.require_approval(
             session, turn, "call-1", name="paint", type="question", actions=("answer", "reject")
         ),
         SessionStateChanged(state=SessionState.WAITING),
     ]
-    end = run(client, "within, a tool", "Go.")[-1]
+    end = run_agent(client, "within, a tool", "Go.")[-1]
     assert isinstance(end, RunFinishedEvent) and isinstance(end.outcome, RunFinishedSuccessOutcome)
 
 
-def test_runs_that_end_otherwise(chat: ScriptedChatServer, client: httpx.Client) -> None:
-    chat.sessions.play = lambda session, turn: [
+def test_failed_and_cancelled_turns_end_the_run(chat: ScriptedChatServer, client: httpx.Client) -> None:
+    chat.sessions.turn_script = lambda session, turn: [
         MessageDelta(message_id="m", text="I"),
         TurnError(code="MODEL_ERROR", message="the model broke off", fatal=True),
         TurnEnded(turn=turn, state="failed"),
     ]
-    end = run(client, "fails", "Go.")[-1]
+    end = run_agent(client, "fails", "Go.")[-1]
     assert isinstance(end, RunErrorEvent) and (end.code, end.message) == ("MODEL_ERROR", "the model broke off")
-    chat.sessions.play = lambda session, turn: [TurnEnded(turn=turn, state="cancelled")]
-    last = run(client, "is cancelled", "Go.")[-1]
+    chat.sessions.turn_script = lambda session, turn: [TurnEnded(turn=turn, state="cancelled")]
+    last = run_agent(client, "is cancelled", "Go.")[-1]
     assert isinstance(last, RunFinishedEvent) and isinstance(last.outcome, RunFinishedCancelledOutcome)
 
 
@@ -361,10 +366,10 @@ def test_invalid_runs(client: httpx.Client, change: dict[str, Any], word: str) -
         assert client.get("/v1/sessions", params={"pageSize": 200}).json()["items"] == before
 
 
-def test_a_client_that_hangs_up_stops_its_turn_and_a_viewer_does_not(
+def test_disconnecting_client_cancels_its_turn_but_viewer_does_not(
     chat: ScriptedChatServer, client: httpx.Client
 ) -> None:
-    chat.sessions.play = lambda session, turn: [MessageStarted(message_id="msg-a", turn=turn, step=1)]
+    chat.sessions.turn_script = lambda session, turn: [MessageStarted(message_id="msg-a", turn=turn, step=1)]
     session = client.post("/v1/sessions", json={}).json()["id"]
 
     def state() -> str:

@@ -1,4 +1,4 @@
-"""AG-UI front ends with tools and context of their own, on a real server with both engines."""
+"""AG-UI front ends with their own tools and context, on a real server with both engines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.integration.api.sessions.scripted_chat_server import data_lines
 from tests.support.server import Server, run_server
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
-PAINT = Tool(
+PAINT_TOOL = Tool(
     name="paint",
     description="Paint the page.",
     parameters={"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]},
@@ -52,15 +52,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def run(
+def run_agent(
     client: httpx.Client,
     thread: str,
     *messages: UserMessage | ToolMessage,
-    tools: Sequence[Tool] = (PAINT,),
+    tools: Sequence[Tool] = (PAINT_TOOL,),
     context: Sequence[Context] = (),
     **session: Any,
 ) -> list[Event]:
-    asked = RunAgentInput(
+    run_input = RunAgentInput(
         thread_id=thread,
         run_id="run",
         messages=list(messages),
@@ -68,16 +68,16 @@ def run(
         context=list(context),
         forwarded_props={"session": session} if session else None,
     )
-    with client.stream("POST", "/v1/agui", json=asked.model_dump(mode="json", by_alias=True)) as response:
+    with client.stream("POST", "/v1/agui", json=run_input.model_dump(mode="json", by_alias=True)) as response:
         assert response.status_code == 200, response.read()
         return [EVENT.validate_json(line) for line in data_lines(response)]
 
 
-def user(text: str, known: str = "1") -> UserMessage:
+def user_message(text: str, known: str = "1") -> UserMessage:
     return UserMessage(id=known, content=text)
 
 
-def result(call_id: str, text: str) -> ToolMessage:
+def tool_message(call_id: str, text: str) -> ToolMessage:
     return ToolMessage(id=f"{call_id}-told", tool_call_id=call_id, content=text)
 
 
@@ -85,8 +85,8 @@ def is_success(event: Event) -> bool:
     return isinstance(event, RunFinishedEvent) and isinstance(event.outcome, RunFinishedSuccessOutcome)
 
 
-def called(events: Sequence[Event]) -> str:
-    """The one call of the front end's tool, and that the run has ended well with it."""
+def finished_call_id(events: Sequence[Event]) -> str:
+    """Return the id of the only call of the front end's tool; the run must have succeeded."""
     (started,) = [event for event in events if isinstance(event, ToolCallStartEvent)]
     written = "".join(event.delta for event in events if isinstance(event, ToolCallArgsEvent))
     assert started.tool_call_name == "paint" and '"green"' in written
@@ -97,71 +97,76 @@ def called(events: Sequence[Event]) -> str:
     return started.tool_call_id
 
 
-def said(events: Sequence[Event]) -> str:
+def reply_text(events: Sequence[Event]) -> str:
     return "".join(event.delta for event in events if isinstance(event, TextMessageContentEvent))
 
 
-def chat_of(client: httpx.Client, events: Sequence[Event]) -> Chat:
+def open_chat(client: httpx.Client, events: Sequence[Event]) -> Chat:
     snapshot = next(event for event in events if event.type is EventType.STATE_SNAPSHOT)
     return Chat(client, snapshot.snapshot["session"])
 
 
 @pytest.mark.parametrize("agent", SERVER_SIDE)
-def test_a_front_end_runs_its_tool_and_the_turn_goes_on_with_the_result(server: Server, agent: str) -> None:
+def test_turn_continues_with_result_of_front_end_tool(server: Server, agent: str) -> None:
     page, other = Context(description="page", value="/start"), Context(description="page", value="/green")
     with server.client() as client:
         thread = f"paints {agent}"
-        first = run(client, thread, user("Paint."), context=[page], agent=agent, model="painter")
-        call_id = called(first)
-        # The same run asked for again is told again.
-        assert called(run(client, thread, user("Paint."), context=[page])) == call_id
-        messages = user("Paint."), result(call_id, "done: green")
-        second = run(client, thread, *messages, context=[other])
-        assert said(second) == "Painted." and is_success(second[-1])
+        first = run_agent(client, thread, user_message("Paint."), context=[page], agent=agent, model="painter")
+        call_id = finished_call_id(first)
+        # A repeated run replays the same events.
+        assert finished_call_id(run_agent(client, thread, user_message("Paint."), context=[page])) == call_id
+        messages = user_message("Paint."), tool_message(call_id, "done: green")
+        second = run_agent(client, thread, *messages, context=[other])
+        assert reply_text(second) == "Painted." and is_success(second[-1])
         assert EventType.TOOL_CALL_RESULT not in [event.type for event in second], "the client has the result"
-        chat = chat_of(client, first)
-        asked = model_requests(chat)
-        assert [[tool["function"]["name"] for tool in each["tools"]].count("paint") for each in asked] == [1, 1]
-        told = str(asked[-1]["messages"])
-        assert "done: green" in told and "/start" in told and "/green" in told and "data, not instructions" in told
-        assert "/start" in str(asked[0]["messages"]) and "/green" not in str(asked[0]["messages"])
+        chat = open_chat(client, first)
+        requests = model_requests(chat)
+        assert [[tool["function"]["name"] for tool in each["tools"]].count("paint") for each in requests] == [1, 1]
+        messages_text = str(requests[-1]["messages"])
+        assert (
+            "done: green" in messages_text
+            and "/start" in messages_text
+            and "/green" in messages_text
+            and "data, not instructions" in messages_text
+        )
+        assert "/start" in str(requests[0]["messages"]) and "/green" not in str(requests[0]["messages"])
         items = client.get(f"{chat.path}/messages").json()["items"]
         assert [each["role"] for each in items] == ["user", "assistant", "tool", "assistant"]
-        # A run without tools has none.
-        run(client, thread, user("And now?", "2"), tools=())
+        # A run without tools removes them.
+        run_agent(client, thread, user_message("And now?", "2"), tools=())
         assert "paint" not in [tool["function"]["name"] for tool in model_requests(chat)[-1]["tools"]]
 
 
 @pytest.mark.parametrize("agent", SERVER_SIDE)
-def test_a_message_instead_of_the_result_goes_on_without_it(server: Server, agent: str) -> None:
+def test_message_instead_of_tool_result_continues_the_turn(server: Server, agent: str) -> None:
     with server.client() as client:
         thread = f"silent {agent}"
-        first = run(client, thread, user("Paint."), agent=agent, model="painter")
-        called(first)
-        second = run(client, thread, user("Paint."), user("Never mind.", "2"))
-        assert said(second) == "Painted." and is_success(second[-1])
-        told = str(model_requests(chat_of(client, first))[-1]["messages"])
-        assert "did not run this call" in told and "Never mind." in told
+        first = run_agent(client, thread, user_message("Paint."), agent=agent, model="painter")
+        finished_call_id(first)
+        second = run_agent(client, thread, user_message("Paint."), user_message("Never mind.", "2"))
+        assert reply_text(second) == "Painted." and is_success(second[-1])
+        messages_text = str(model_requests(open_chat(client, first))[-1]["messages"])
+        assert "did not run this call" in messages_text and "Never mind." in messages_text
         assert not client.get("/v1/approvals", params={"state": "pending"}).json()["items"]
 
 
-def test_a_call_waits_for_its_client_across_a_restart(server: Server) -> None:
+def test_client_tool_call_waits_across_a_restart(server: Server) -> None:
     with server.client() as client:
-        call_id = called(run(client, "restarted", user("Paint."), model="painter"))
+        call_id = finished_call_id(run_agent(client, "restarted", user_message("Paint."), model="painter"))
     server.stop(signal.SIGKILL)
     server.start()
     with server.client() as client:
-        second = run(client, "restarted", user("Paint."), result(call_id, "green"))
-        assert said(second) == "Painted." and is_success(second[-1])
+        second = run_agent(client, "restarted", user_message("Paint."), tool_message(call_id, "green"))
+        assert reply_text(second) == "Painted." and is_success(second[-1])
 
 
-def test_what_a_person_decides_is_an_interrupt_and_the_call_is_not(server: Server) -> None:
+def test_question_is_an_interrupt_but_client_tool_call_is_not(server: Server) -> None:
     with server.client() as client:
-        first = run(client, "both", user("Paint."), model="both")
+        first = run_agent(client, "both", user_message("Paint."), model="both")
         end = first[-1]
         assert isinstance(end, RunFinishedEvent) and isinstance(end.outcome, RunFinishedInterruptOutcome)
-        (waits,) = end.outcome.interrupts
-        assert waits.message == "Which?"
+        (interrupt,) = end.outcome.interrupts
+        assert interrupt.message == "Which?"
         paint = next(
             event.tool_call_id
             for event in first
@@ -171,22 +176,22 @@ def test_what_a_person_decides_is_an_interrupt_and_the_call_is_not(server: Serve
             "threadId": "both",
             "runId": "run",
             "messages": [{"id": "told", "role": "tool", "toolCallId": paint, "content": "red"}],
-            "tools": [PAINT.model_dump(by_alias=True)],
-            "resume": [{"interruptId": waits.id, "status": "resolved", "payload": "This one."}],
+            "tools": [PAINT_TOOL.model_dump(by_alias=True)],
+            "resume": [{"interruptId": interrupt.id, "status": "resolved", "payload": "This one."}],
         }
         with client.stream("POST", "/v1/agui", json=body) as answer:
             second = [EVENT.validate_json(line) for line in data_lines(answer)]
-        assert said(second) == "Painted." and is_success(second[-1])
+        assert reply_text(second) == "Painted." and is_success(second[-1])
 
 
 @pytest.mark.parametrize("name", ["ask_user", "code_run_shell_command", "task"])
-def test_a_name_of_the_session_ends_the_run_and_says_so(server: Server, name: str) -> None:
+def test_tool_name_conflict_ends_the_run_with_an_error(server: Server, name: str) -> None:
     with server.client() as client:
         tool = Tool(name=name, description="Mine.", parameters=None)
-        events = run(client, f"clash {name}", user("Paint."), tools=[tool], model="painter")
+        events = run_agent(client, f"clash {name}", user_message("Paint."), tools=[tool], model="painter")
         end = events[-1]
         assert isinstance(end, RunErrorEvent) and end.code == "TOOL_NAME_TAKEN" and name in end.message
-        chat = chat_of(client, events)
+        chat = open_chat(client, events)
         assert chat.now()["state"] == "idle" and not client.get(f"{chat.path}/messages").json()["items"]
 
 
@@ -208,7 +213,7 @@ def test_invalid_runs(server: Server, change: dict[str, Any], word: str) -> None
         assert response.status_code == 400 and word in response.json()["message"], response.text
 
 
-def test_schema_with_a_lone_surrogate_is_accepted(server: Server) -> None:
+def test_schema_with_unpaired_surrogate_is_accepted(server: Server) -> None:
     half = "\ud800"
     tool = {"name": "paint", "description": "Paint.", "parameters": {"type": "object", "title": half}}
     body = {
@@ -226,7 +231,7 @@ def test_schema_with_a_lone_surrogate_is_accepted(server: Server) -> None:
                 assert response.status_code == 200, response.read()
                 return [EVENT.validate_json(line) for line in data_lines(response)]
 
-        call_id = called(sent())
+        call_id = finished_call_id(sent())
         body["messages"] = [{"id": "2", "role": "tool", "toolCallId": call_id, "content": ""}]
         second = sent()
-        assert said(second) == "Painted." and is_success(second[-1])
+        assert reply_text(second) == "Painted." and is_success(second[-1])

@@ -23,7 +23,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedChatServe
         yield running
 
 
-def typed(chat: ScriptedChatServer, session: str, line: str) -> str | None:
+def run_command(chat: ScriptedChatServer, session: str, line: str) -> str | None:
     word, _, rest = line.partition(" ")
 
     async def note() -> str | None:
@@ -33,27 +33,27 @@ def typed(chat: ScriptedChatServer, session: str, line: str) -> str | None:
     return asyncio.run(note())
 
 
-def test_the_model_is_shown_and_changed(chat: ScriptedChatServer) -> None:
+def test_model_command_shows_and_changes_the_model(chat: ScriptedChatServer) -> None:
     session = chat.create_session(model="first")
-    assert "the model is first" in (typed(chat, session, "/model") or "")
-    assert "second" in (typed(chat, session, "/model second") or "")
+    assert "the model is first" in (run_command(chat, session, "/model") or "")
+    assert "second" in (run_command(chat, session, "/model second") or "")
     with chat.client() as client:
         assert client.get(f"/v1/sessions/{session}").json()["model"] == "second"
 
 
-def test_rules_are_shown_and_changed(chat: ScriptedChatServer) -> None:
+def test_rules_command_shows_and_changes_rules(chat: ScriptedChatServer) -> None:
     rules = [{"tool": "delete_file", "action": "deny"}]
     session = chat.create_session(policy={"rules": rules, "allow_all": ["linux"]})
-    assert (typed(chat, session, "/rules") or "").split("\n")[:3] == [
+    assert (run_command(chat, session, "/rules") or "").split("\n")[:3] == [
         "1. deny   delete_file",
         "2. allow  all calls in sandboxes of kind linux",
         "Without a matching rule, commands and file changes need your approval, and everything else is allowed.",
     ]
-    shown = typed(chat, session, "/rules allow run_shell_command command='git status*' cwd=/workspace") or ""
+    shown = run_command(chat, session, "/rules allow run_shell_command command='git status*' cwd=/workspace") or ""
     assert "1. allow  run_shell_command 'command=git status*' cwd=/workspace\n2. deny   delete_file" in shown
-    # The same rule with another action takes its place; a removed one is gone.
+    # The same rule with another action replaces the rule.
     for line in ("ask run_shell_command command='git status*' cwd=/workspace", "remove 3", "allow all code"):
-        typed(chat, session, f"/rules {line}")
+        run_command(chat, session, f"/rules {line}")
     with chat.client() as client:
         policy = client.get(f"/v1/sessions/{session}").json()["policy"]
     assert [(each["action"], each["tool"]) for each in policy["rules"]] == [
@@ -62,26 +62,26 @@ def test_rules_are_shown_and_changed(chat: ScriptedChatServer) -> None:
     ]
     assert policy["rules"][0]["arguments"] == {"command": "git status*", "cwd": "/workspace"}
     assert policy["allow_all"] == ["code"]
-    assert "1. allow  all calls" in (typed(chat, chat.create_session(), "/rules allow all") or "")
-    assert (typed(chat, chat.create_session(), "/rules") or "").startswith("This session has no rules.")
+    assert "1. allow  all calls" in (run_command(chat, chat.create_session(), "/rules allow all") or "")
+    assert (run_command(chat, chat.create_session(), "/rules") or "").startswith("This session has no rules.")
 
 
 @pytest.mark.parametrize(
     "change", ["remove 7", "remove x", "allow", "ask all", "forbid ls", "deny ls =x", "deny ls x", "deny '"]
 )
-def test_a_wrong_change_of_rules_is_explained(chat: ScriptedChatServer, change: str) -> None:
+def test_invalid_rule_changes_are_explained(chat: ScriptedChatServer, change: str) -> None:
     session = chat.create_session()
-    with pytest.raises(UsageError) as told:
-        typed(chat, session, f"/rules {change}")
-    assert "/rules" in str(told.value.hint)
+    with pytest.raises(UsageError) as error:
+        run_command(chat, session, f"/rules {change}")
+    assert "/rules" in str(error.value.hint)
     with chat.client() as client:
         assert client.get(f"/v1/sessions/{session}").json()["policy"]["rules"] == []
 
 
-def test_sandboxes_and_usage_are_shown(chat: ScriptedChatServer) -> None:
+def test_sandboxes_and_usage_commands_print_state(chat: ScriptedChatServer) -> None:
     session = chat.create_session(kinds=["code", "linux"], budget=1000)
-    assert typed(chat, session, "/sandboxes") == "code     not started yet\nlinux    not started yet"
-    assert "unknown cost" in (typed(chat, session, "/usage") or "")
+    assert run_command(chat, session, "/sandboxes") == "code     not started yet\nlinux    not started yet"
+    assert "unknown cost" in (run_command(chat, session, "/usage") or "")
     with chat.client() as client:
         sandbox = client.post("/v1/sandboxes", json={"image": {"uri": "host"}, "timeout": 300}).json()["id"]
     usage = SessionUsage(requests=2, input_tokens=300, output_tokens=40, cost=0.5)
@@ -90,16 +90,16 @@ def test_sandboxes_and_usage_are_shown(chat: ScriptedChatServer) -> None:
     chat.run_in_server_loop(
         chat.paddock.store.write(lambda connection: SessionStore.update_session(connection, session, changes, now))
     )
-    first, second = (typed(chat, session, "/sandboxes") or "").split("\n")
+    first, second = (run_command(chat, session, "/sandboxes") or "").split("\n")
     assert first.split() == ["code", sandbox, "Running"] and "gone" in second
-    assert typed(chat, session, "/usage") == (
+    assert run_command(chat, session, "/usage") == (
         "2 requests; 300 tokens in, 40 out; $0.50; 340 of 1,000 tokens of the budget"
     )
     with chat.client() as client:
         assert client.delete(f"/v1/sandboxes/{sandbox}").status_code == 204
 
 
-def test_help_names_each_command_and_other_words_are_none(chat: ScriptedChatServer) -> None:
+def test_help_lists_commands_and_unknown_ones_are_rejected(chat: ScriptedChatServer) -> None:
     session = chat.create_session()
-    assert typed(chat, session, "/nothing") is None
+    assert run_command(chat, session, "/nothing") is None
     assert all(f"  {word} " in SLASH_COMMAND_HELP for word in ("/model", "/rules", "/sandboxes", "/usage"))

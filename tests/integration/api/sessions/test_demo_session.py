@@ -1,4 +1,4 @@
-"""The demonstration: no provider key, a script for a model, everything else real."""
+"""The demonstration chat: a scripted model without provider key, everything else real."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.agents.chat_client import Chat
 from tests.support.screen_images import share_screen_images
 from tests.support.server import DAEMON_PORT, Server, eventually, run_server
 
-MADE = ("visitors.csv", "chart.svg", "report.md")
+DEMO_FILES = ("visitors.csv", "chart.svg", "report.md")
 
 
 @pytest.fixture(scope="module")
@@ -21,42 +21,42 @@ def settings() -> dict[str, Any]:
     return {"kinds": {"code": {"image": "host"}}}
 
 
-def waiting(chat: Chat) -> dict[str, Any]:
-    found: list[dict[str, Any]] = eventually(
+def wait_for_approval(chat: Chat) -> dict[str, Any]:
+    approvals: list[dict[str, Any]] = eventually(
         lambda: chat.client.get("/v1/approvals", params={"session": chat.id, "state": "pending"}).json()["items"]
     )
-    return found[0]
+    return approvals[0]
 
 
-def decide(chat: Chat, action: str) -> None:
-    asked = waiting(chat)
-    decision = {"approval": asked["id"], "digest": asked["digest"], "action": action}
+def decide_approval(chat: Chat, action: str) -> None:
+    approval = wait_for_approval(chat)
+    decision = {"approval": approval["id"], "digest": approval["digest"], "action": action}
     response = chat.client.post(f"{chat.path}/resume", json={"decisions": [decision]})
     assert response.status_code == 200, response.text
     eventually(lambda: chat.now()["state"] == "idle", 60)
 
 
-def last_said(chat: Chat) -> str:
-    said = chat.client.get(f"{chat.path}/messages").json()["items"][-1]
-    assert said["role"] == "assistant"
-    return str(said["content"][0]["text"])
+def last_reply(chat: Chat) -> str:
+    reply = chat.client.get(f"{chat.path}/messages").json()["items"][-1]
+    assert reply["role"] == "assistant"
+    return str(reply["content"][0]["text"])
 
 
-def kept_files(chat: Chat) -> set[str]:
-    """Names of the files that the session keeps."""
+def session_file_names(chat: Chat) -> set[str]:
+    """Return the names of the session's files."""
     messages = chat.client.get(f"{chat.path}/messages", params={"pageSize": 100}).json()["items"]
     return {part["name"] for message in messages for part in message["content"] if part["type"] == "file"}
 
 
-def content(client: httpx.Client, chat: Chat, name: str) -> str:
+def read_workspace_file(client: httpx.Client, chat: Chat, name: str) -> str:
     (sandbox,) = chat.now()["sandboxes"].values()
-    place = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/files/download"
-    response = client.get(place, params={"path": f"/workspace/{name}"})
+    path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/files/download"
+    response = client.get(path, params={"path": f"/workspace/{name}"})
     assert response.status_code == 200, response.text
     return response.text
 
 
-def test_a_server_without_providers_says_that_a_script_answers(client: httpx.Client) -> None:
+def test_server_without_providers_marks_scripted_replies(client: httpx.Client) -> None:
     models = client.get("/v1/server").json()["models"]
     assert models["items"] == [{"name": "demo", "provider": "demo", "kind": "script", "script": True}]
     assert (models["default"], models["real"], models["demo"]) == ("demo", False, True)
@@ -70,79 +70,79 @@ def test_a_server_without_providers_says_that_a_script_answers(client: httpx.Cli
 
 @pytest.mark.parametrize(("language", "done"), [("en", "more than doubled"), ("zh", "翻了一番多")])
 def test_demo_runs_from_plan_to_report(client: httpx.Client, language: str, done: str) -> None:
-    begun = client.post("/v1/demo", json={"language": language})
-    assert begun.status_code == 201, begun.text
-    told = begun.json()
-    assert (told["kind"], told["image"], told["built"], told["script"]) == ("code", "host", True, True)
-    chat = Chat(client, told["session"])
-    asked = waiting(chat)
-    assert asked["name"] == "code_run_shell_command" and asked["arguments"] == {
+    response = client.post("/v1/demo", json={"language": language})
+    assert response.status_code == 201, response.text
+    demo = response.json()
+    assert (demo["kind"], demo["image"], demo["built"], demo["script"]) == ("code", "host", True, True)
+    chat = Chat(client, demo["session"])
+    approval = wait_for_approval(chat)
+    assert approval["name"] == "code_run_shell_command" and approval["arguments"] == {
         "command": "python3 chart.py > chart.svg"
     }
-    assert asked["summary"]["text"] == (
+    assert approval["summary"]["text"] == (
         "Run the Python script /workspace/chart.py in sandbox code. Writes /workspace/chart.svg."
     )
-    decide(chat, "approve")
-    assert done in last_said(chat) and "](/workspace/chart.svg)" in last_said(chat)
-    assert "chart.svg" in kept_files(chat)
+    decide_approval(chat, "approve")
+    assert done in last_reply(chat) and "](/workspace/chart.svg)" in last_reply(chat)
+    assert "chart.svg" in session_file_names(chat)
     assert {step["state"] for step in chat.now()["plan"]} == {"done"}
-    assert "Dunmore,460,640,980" in content(client, chat, "visitors.csv")
-    assert "+113 %" in content(client, chat, "chart.svg")
-    assert "| **Dunmore** | **+113 %** |" in content(client, chat, "report.md")
+    assert "Dunmore,460,640,980" in read_workspace_file(client, chat, "visitors.csv")
+    assert "+113 %" in read_workspace_file(client, chat, "chart.svg")
+    assert "| **Dunmore** | **+113 %** |" in read_workspace_file(client, chat, "report.md")
     again = client.post("/v1/demo", json={"language": language}).json()
     assert again["session"] == chat.id and chat.now()["turn"] == 1
     chat.say("Thanks, great!" if language == "en" else "谢谢!")
     eventually(lambda: chat.now()["turn"] == 2 and chat.now()["state"] == "idle")
-    assert last_said(chat).startswith("You are welcome." if language == "en" else "不客气")
+    assert last_reply(chat).startswith("You are welcome." if language == "en" else "不客气")
     client.delete(chat.path)
     assert client.post("/v1/demo", json={"language": language, "begin": False}).json()["session"] != chat.id
 
 
 def test_demo_accepts_a_rejection_and_further_questions(client: httpx.Client) -> None:
     chat = Chat(client, client.post("/v1/demo", json={"again": True}).json()["session"])
-    decide(chat, "reject")
-    said = last_said(chat)
-    assert "I did not run the script" in said and "Say **demonstration**" in said
-    assert "rejected this call" not in said and "Do not" not in said
+    decide_approval(chat, "reject")
+    reply = last_reply(chat)
+    assert "I did not run the script" in reply and "Say **demonstration**" in reply
+    assert "rejected this call" not in reply and "Do not" not in reply
     assert [step["state"] for step in chat.now()["plan"]] == ["done", "dropped", "dropped", "dropped"]
     chat.say("Show me the report.")
     eventually(lambda: chat.now()["turn"] == 2 and chat.now()["state"] == "idle")
-    assert "I could not read a report" in last_said(chat)
+    assert "I could not read a report" in last_reply(chat)
     chat.say("What is the meaning of life?")
     eventually(lambda: chat.now()["turn"] == 3 and chat.now()["state"] == "idle")
-    assert "I am a **script**" in last_said(chat) and "meaning of life" in last_said(chat)
+    assert "I am a **script**" in last_reply(chat) and "meaning of life" in last_reply(chat)
     chat.say("Then the demonstration, please.")
-    decide(chat, "approve")
-    assert "more than doubled" in last_said(chat)
+    decide_approval(chat, "approve")
+    assert "more than doubled" in last_reply(chat)
     chat.say("Show me the report.")
     eventually(lambda: chat.now()["turn"] == 5 and chat.now()["state"] == "idle")
-    assert "Visitors, 2023 to 2025" in last_said(chat)
+    assert "Visitors, 2023 to 2025" in last_reply(chat)
     client.delete(chat.path)
 
 
 @pytest.mark.parametrize(("language", "done"), [("en", "more than doubled"), ("zh", "翻了一番多")])
 def test_demo_continues_after_a_takeover(client: httpx.Client, language: str, done: str) -> None:
     chat = Chat(client, client.post("/v1/demo", json={"language": language, "again": True}).json()["session"])
-    asked = waiting(chat)
+    approval = wait_for_approval(chat)
     (sandbox,) = chat.now()["sandboxes"].values()
     taken = client.post(f"/v1/sandboxes/{sandbox}/input", json={"viewer": "ada", "name": "Ada"})
     assert taken.status_code == 200, taken.text
-    decision = {"approval": asked["id"], "digest": asked["digest"], "action": "approve"}
+    decision = {"approval": approval["id"], "digest": approval["digest"], "action": "approve"}
     assert client.post(f"{chat.path}/resume", json={"decisions": [decision]}).status_code == 200
     eventually(lambda: chat.now()["state"] == "parked")
     client.delete(f"/v1/sandboxes/{sandbox}/input", params={"viewer": "ada"})
     eventually(lambda: chat.now()["state"] == "idle", 60)
     messages = client.get(f"{chat.path}/messages", params={"pageSize": 100}).json()["items"]
     assert [message["role"] for message in messages].count("note") == 1
-    assert done in last_said(chat) and "chart.svg" in kept_files(chat)
-    assert "| **Dunmore** | **+113 %** |" in content(client, chat, "report.md")
+    assert done in last_reply(chat) and "chart.svg" in session_file_names(chat)
+    assert "| **Dunmore** | **+113 %** |" in read_workspace_file(client, chat, "report.md")
     client.delete(chat.path)
 
 
 def test_each_key_has_its_own_demo(server: Server, client: httpx.Client) -> None:
-    made = client.post("/v1/keys", json={"name": "ada", "scopes": ["sessions:write"]}).json()
+    key = client.post("/v1/keys", json={"name": "ada", "scopes": ["sessions:write"]}).json()
     mine = client.post("/v1/demo", json={"begin": False}).json()["session"]
-    with server.client(made["secret"]) as ada:
+    with server.client(key["secret"]) as ada:
         assert ada.post("/v1/demo", json={"begin": False}).json()["session"] != mine
     looks = client.post("/v1/keys", json={"name": "eyes", "scopes": ["sessions:read"]}).json()["secret"]
     with server.client(looks) as reader:
@@ -150,7 +150,7 @@ def test_each_key_has_its_own_demo(server: Server, client: httpx.Client) -> None
 
 
 @pytest.fixture(scope="module")
-def desks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def desktop_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("desks")
     share_screen_images(directory / "data", "desktop")
     with run_server(directory) as running:
@@ -158,13 +158,13 @@ def desks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.slow
-def test_with_a_desktop_the_report_is_opened_on_it(desks: Server) -> None:
-    with desks.client() as client:
-        told = client.post("/v1/demo").json()
-        assert (told["kind"], told["image"], told["built"]) == ("linux", "desktop", True)
-        chat = Chat(client, told["session"])
-        decide(chat, "approve")
-        assert "more than doubled" in last_said(chat)
+def test_demo_opens_its_report_on_a_desktop(desktop_server: Server) -> None:
+    with desktop_server.client() as client:
+        demo = client.post("/v1/demo").json()
+        assert (demo["kind"], demo["image"], demo["built"]) == ("linux", "desktop", True)
+        chat = Chat(client, demo["session"])
+        decide_approval(chat, "approve")
+        assert "more than doubled" in last_reply(chat)
         (sandbox,) = chat.now()["sandboxes"].values()
         windows = client.post(f"/v1/sandboxes/{sandbox}/tools/list_windows", json={}).text
         assert "report.md" in windows

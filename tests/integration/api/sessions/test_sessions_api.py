@@ -32,7 +32,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedChatServe
 
 @pytest.fixture
 def client(chat: ScriptedChatServer) -> Iterator[httpx.Client]:
-    chat.sessions.play = finish_turn
+    chat.sessions.turn_script = finish_turn
     with chat.client() as made:
         yield made
 
@@ -40,18 +40,18 @@ def client(chat: ScriptedChatServer) -> Iterator[httpx.Client]:
 @pytest.fixture(scope="module")
 def stranger(chat: ScriptedChatServer) -> Iterator[httpx.Client]:
     with chat.client() as client:
-        secret = key(client, "sessions:write", tenant="other")
+        secret = create_key(client, "sessions:write", tenant="other")
     with chat.client(secret) as made:
         yield made
 
 
-def key(client: httpx.Client, *scopes: str, **more: str) -> str:
+def create_key(client: httpx.Client, *scopes: str, **more: str) -> str:
     response = client.post("/v1/keys", json={"name": "some", "scopes": list(scopes), **more})
     assert response.status_code == 201, response.text
     return str(response.json()["secret"])
 
 
-def hello(session: Session, turn: int) -> list[SessionEvent]:
+def hello_turn(session: Session, turn: int) -> list[SessionEvent]:
     return [
         MessageStarted(message_id="msg-a", turn=turn, step=1),
         MessageDelta(message_id="msg-a", text="Hel"),
@@ -61,11 +61,11 @@ def hello(session: Session, turn: int) -> list[SessionEvent]:
     ]
 
 
-def asking(chat: ScriptedChatServer, session: Session, turn: int) -> list[SessionEvent]:
+def turn_with_approval(chat: ScriptedChatServer, session: Session, turn: int) -> list[SessionEvent]:
     return [chat.sessions.require_approval(session, turn, f"call-{turn}"), TurnEnded(turn=turn, state="waiting")]
 
 
-def test_a_session_from_its_beginning_to_its_end(client: httpx.Client) -> None:
+def test_session_lifecycle(client: httpx.Client) -> None:
     made = client.post("/v1/sessions", json={"title": "One", "kinds": ["code"], "policy": {"allow_all": ["code"]}})
     assert made.status_code == 201, made.text
     session = made.json()
@@ -98,8 +98,8 @@ def test_repeated_requests_are_idempotent(client: httpx.Client) -> None:
     first, second = (client.post("/v1/sessions", headers=again).json() for _ in range(2))
     assert first["id"] == second["id"]
     path = f"/v1/sessions/{first['id']}/messages"
-    said = [client.post(path, json={"text": "Once."}, headers=again).json()["id"] for _ in range(2)]
-    assert said[0] == said[1]
+    message_ids = [client.post(path, json={"text": "Once."}, headers=again).json()["id"] for _ in range(2)]
+    assert message_ids[0] == message_ids[1]
     assert len(client.get(path).json()["items"]) == 1
 
 
@@ -122,24 +122,22 @@ def test_pages_of_sessions_and_messages(client: httpx.Client, chat: ScriptedChat
 
 
 def test_message_stream_ends_with_the_turn(client: httpx.Client, chat: ScriptedChatServer) -> None:
-    chat.sessions.play = hello
+    chat.sessions.turn_script = hello_turn
     path = f"/v1/sessions/{chat.create_session()}/messages"
     for turn in (1, 2):
         with client.stream("POST", path, json={"text": "Hello?"}, headers=SSE) as response:
             assert response.status_code == 200
-            told = list(event_documents(response))
-        assert [event["type"] for event in told] == [
+            events = list(event_documents(response))
+        assert [event["type"] for event in events] == [
             *("message.received", "turn.started", "message.started"),
             *("message.delta", "message.delta", "message.ended", "turn.ended"),
         ]
-        assert told[-1]["data"] == {"turn": turn, "state": "done"}
-        assert [event["number"] for event in told] == list(range(told[0]["number"], told[0]["number"] + 7))
+        assert events[-1]["data"] == {"turn": turn, "state": "done"}
+        assert [event["number"] for event in events] == list(range(events[0]["number"], events[0]["number"] + 7))
 
 
-def test_the_stream_of_a_message_sent_twice_tells_its_turn_again(
-    client: httpx.Client, chat: ScriptedChatServer
-) -> None:
-    chat.sessions.play = hello
+def test_repeated_message_stream_replays_its_turn(client: httpx.Client, chat: ScriptedChatServer) -> None:
+    chat.sessions.turn_script = hello_turn
     path, again = f"/v1/sessions/{chat.create_session()}/messages", {**SSE, "Idempotency-Key": "k"}
     with client.stream("POST", path, json={"text": "One"}, headers=again) as answer:
         first = list(event_documents(answer))
@@ -148,15 +146,15 @@ def test_the_stream_of_a_message_sent_twice_tells_its_turn_again(
         assert list(event_documents(answer)) == first
 
 
-def test_decisions(client: httpx.Client, chat: ScriptedChatServer, stranger: httpx.Client) -> None:
-    chat.sessions.play = lambda session, turn: asking(chat, session, turn)
+def test_approvals_are_decided_once(client: httpx.Client, chat: ScriptedChatServer, stranger: httpx.Client) -> None:
+    chat.sessions.turn_script = lambda session, turn: turn_with_approval(chat, session, turn)
     session = chat.create_session()
     path = f"/v1/sessions/{session}"
     with client.stream("POST", f"{path}/messages", json={"text": "Delete it."}, headers=SSE) as answer:
-        told = list(event_documents(answer))
-    assert told[-1]["data"]["state"] == "waiting"
-    approval = told[-2]["data"]["approval"]
-    # Said while the turn waits: nothing follows by itself, so nothing is waited for.
+        events = list(event_documents(answer))
+    assert events[-1]["data"]["state"] == "waiting"
+    approval = events[-2]["data"]["approval"]
+    # A message while the turn waits starts nothing, so its stream ends at once.
     with client.stream("POST", f"{path}/messages", json={"text": "Please."}, headers=SSE) as answer:
         assert [event["type"] for event in event_documents(answer)] == ["message.received"]
     pending = client.get(f"{path}/approvals", params={"state": "pending"}).json()["items"]
@@ -179,14 +177,14 @@ def test_decisions(client: httpx.Client, chat: ScriptedChatServer, stranger: htt
         refused = client.post(f"{path}/resume", content=body, headers={"Content-Type": "application/json"})
         assert refused.status_code == status and refused.json()["message"], (decisions, refused.text)
     assert stranger.post(f"{path}/resume", json={"decisions": [decision]}).status_code == 404
-    chat.sessions.play = finish_turn
+    chat.sessions.turn_script = finish_turn
     decided = client.post(f"{path}/resume", json={"decisions": [decision]})
     assert decided.status_code == 200 and decided.json()["items"][0]["state"] == "approved"
     assert client.post(f"{path}/resume", json={"decisions": [decision]}).status_code == 409
 
 
-def test_cancel_and_continue(client: httpx.Client, chat: ScriptedChatServer) -> None:
-    chat.sessions.play = lambda session, turn: []
+def test_turn_is_cancelled_and_continued(client: httpx.Client, chat: ScriptedChatServer) -> None:
+    chat.sessions.turn_script = lambda session, turn: []
     path = f"/v1/sessions/{chat.create_session()}"
     client.post(f"{path}/messages", json={"text": "Work."})
     assert client.post(f"{path}/continue").status_code == 409
@@ -197,7 +195,7 @@ def test_cancel_and_continue(client: httpx.Client, chat: ScriptedChatServer) -> 
     assert going.status_code == 202 and going.json()["state"] == "running"
 
 
-def test_files_are_never_pages_of_this_server(
+def test_session_files_are_never_rendered_as_pages(
     client: httpx.Client, chat: ScriptedChatServer, stranger: httpx.Client
 ) -> None:
     session = chat.create_session()
@@ -220,7 +218,7 @@ def test_sessions_of_other_tenants_do_not_exist(
     session = chat.create_session(title="Mine")
     for of, status in ((session, 404), ("ses-0000000000000000", 404)):
         path = f"/v1/sessions/{of}"
-        asked = [
+        responses = [
             stranger.get(path),
             stranger.patch(path, json={"title": "Yours"}),
             stranger.delete(path),
@@ -233,8 +231,8 @@ def test_sessions_of_other_tenants_do_not_exist(
             stranger.post(f"{path}/cancel"),
             stranger.post(f"{path}/continue"),
         ]
-        assert {response.status_code for response in asked} == {status}
-        assert {response.json()["code"] for response in asked} == {"SESSION_NOT_FOUND"}
+        assert {response.status_code for response in responses} == {status}
+        assert {response.json()["code"] for response in responses} == {"SESSION_NOT_FOUND"}
     assert client.get(f"/v1/sessions/{session}").json()["title"] == "Mine"
 
 
@@ -252,7 +250,7 @@ def test_sessions_of_other_tenants_do_not_exist(
         ({"test": "a"}, "did you mean text?"),
     ],
 )
-def test_invalid_messages(client: httpx.Client, chat: ScriptedChatServer, body: Any, word: str) -> None:
+def test_invalid_messages_are_rejected(client: httpx.Client, chat: ScriptedChatServer, body: Any, word: str) -> None:
     path = f"/v1/sessions/{chat.create_session()}/messages"
     response = client.post(path, json=body)
     assert response.status_code == 400 and response.json()["code"] == "INVALID_INPUT"
@@ -260,7 +258,7 @@ def test_invalid_messages(client: httpx.Client, chat: ScriptedChatServer, body: 
     assert client.get(path).json()["items"] == []
 
 
-def test_bodies_that_are_too_large_or_no_json(client: httpx.Client, chat: ScriptedChatServer) -> None:
+def test_too_large_or_malformed_bodies_are_rejected(client: httpx.Client, chat: ScriptedChatServer) -> None:
     path = f"/v1/sessions/{chat.create_session()}/messages"
     large = {"content": [{"type": "file", "name": "a", "data": "A" * (5 * 2**20)}]}
     assert client.post(path, json=large).status_code == 413
@@ -281,17 +279,17 @@ def test_bodies_that_are_too_large_or_no_json(client: httpx.Client, chat: Script
         {"title": "x" * 201},
     ],
 )
-def test_invalid_sessions(client: httpx.Client, body: Any) -> None:
+def test_invalid_sessions_are_rejected(client: httpx.Client, body: Any) -> None:
     response = client.post("/v1/sessions", json=body)
     assert response.status_code == 400 and response.json()["message"], response.text
 
 
 def test_session_scopes(client: httpx.Client, chat: ScriptedChatServer) -> None:
     session = chat.create_session()
-    with chat.client(key(client, "sessions:read")) as reader:
+    with chat.client(create_key(client, "sessions:read")) as reader:
         assert reader.get(f"/v1/sessions/{session}").status_code == 200
         assert reader.get("/v1/approvals").status_code == 200
-        asked = [
+        responses = [
             reader.post("/v1/sessions"),
             reader.post(f"/v1/sessions/{session}/messages", json={"text": "a"}),
             reader.post(f"/v1/sessions/{session}/resume", json={"decisions": []}),
@@ -299,12 +297,12 @@ def test_session_scopes(client: httpx.Client, chat: ScriptedChatServer) -> None:
             reader.delete(f"/v1/sessions/{session}"),
             reader.post("/v1/agui", json={"threadId": "t", "runId": "r", "messages": []}),
         ]
-        assert {response.status_code for response in asked} == {403}
-    with chat.client(key(client, "runs:write")) as other:
+        assert {response.status_code for response in responses} == {403}
+    with chat.client(create_key(client, "runs:write")) as other:
         assert other.get(f"/v1/sessions/{session}").status_code == 403
 
 
-def test_lone_surrogates_are_streamed(client: httpx.Client, chat: ScriptedChatServer) -> None:
+def test_unpaired_surrogates_are_streamed(client: httpx.Client, chat: ScriptedChatServer) -> None:
     session = chat.run_in_server_loop(chat.sessions.get("default", chat.create_session()))
     chat.run_in_server_loop(chat.sessions.emit(session, MessageDelta(message_id="m", text="a\ud83d")))
     response = client.get(f"/v1/sessions/{session.id}/events", headers=JSON)
@@ -313,11 +311,11 @@ def test_lone_surrogates_are_streamed(client: httpx.Client, chat: ScriptedChatSe
         assert list(islice(event_documents(stream), 2))[-1]["data"]["text"] == "a\ud83d"
 
 
-def test_followers_are_told_that_it_was_deleted(client: httpx.Client, chat: ScriptedChatServer) -> None:
+def test_followers_receive_session_deletion(client: httpx.Client, chat: ScriptedChatServer) -> None:
     session = chat.create_session()
     with client.stream("GET", f"/v1/sessions/{session}/events", headers=SSE) as stream:
-        told = event_documents(stream)
-        assert next(told)["type"] == "session.created"
+        events = event_documents(stream)
+        assert next(events)["type"] == "session.created"
         with chat.client() as other:
             other.delete(f"/v1/sessions/{session}")
-        assert [event["type"] for event in told] == ["session.deleted"]
+        assert [event["type"] for event in events] == ["session.deleted"]

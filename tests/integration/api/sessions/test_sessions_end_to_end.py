@@ -19,10 +19,10 @@ from pydantic import TypeAdapter
 from websockets.sync.client import connect
 
 from paddock.model.session_schema import session_event_schema
-from tests.integration.api.sessions.scripted_chat_server import PATIENCE, data_lines, event_documents
+from tests.integration.api.sessions.scripted_chat_server import TIMEOUT, data_lines, event_documents
 from tests.support.server import Server, eventually, run_server
 
-SCRIPT = {
+LOOK_SCRIPT = {
     "turns": [
         [{"say": "I will look."}, {"call": {"tool": "code_run_shell_command", "arguments": {"command": "echo 6*7"}}}],
         {"say": "It says {{ tool.output }}."},
@@ -33,14 +33,14 @@ SSE, JSON = {"Accept": "text/event-stream"}, {"Accept": "application/json"}
 PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-VIEWERS, WATCHED = 200, 4.0
+VIEWERS, MEASURED_SECONDS = 200, 4.0
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("paddock")
     script = directory / "look.yaml"
-    script.write_text(json.dumps(SCRIPT))
+    script.write_text(json.dumps(LOOK_SCRIPT))
     settings = {
         "sandboxes": {"min_free_disk": 0},
         "kinds": {"code": {"image": "host"}},
@@ -56,27 +56,27 @@ def client(server: Server) -> Iterator[httpx.Client]:
         yield http_client
 
 
-def begin(client: httpx.Client, **body: Any) -> str:
-    made = client.post("/v1/sessions", json=body)
-    assert made.status_code == 201, made.text
-    return f"/v1/sessions/{made.json()['id']}"
+def create_session(client: httpx.Client, **body: Any) -> str:
+    response = client.post("/v1/sessions", json=body)
+    assert response.status_code == 201, response.text
+    return f"/v1/sessions/{response.json()['id']}"
 
 
-def said(client: httpx.Client, path: str, **body: Any) -> list[dict[str, Any]]:
-    """A message, and what is told until its turn ends."""
+def send_message(client: httpx.Client, path: str, **body: Any) -> list[dict[str, Any]]:
+    """Send a message and return the events until its turn ends."""
     with client.stream("POST", f"{path}/messages", json=body, headers=SSE) as response:
         assert response.status_code == 200, response.read()
         return list(event_documents(response))
 
 
-def test_a_message_a_decision_and_what_comes_of_them(client: httpx.Client) -> None:
-    path = begin(client)
-    told = said(client, path, text="Look.")
-    assert told[0]["type"] == "message.received" and told[-1]["data"] == {"turn": 1, "state": "waiting"}
+def test_approved_call_runs_and_session_is_exported(client: httpx.Client) -> None:
+    path = create_session(client)
+    events = send_message(client, path, text="Look.")
+    assert events[0]["type"] == "message.received" and events[-1]["data"] == {"turn": 1, "state": "waiting"}
     (approval,) = client.get(f"{path}/approvals", params={"state": "pending"}).json()["items"]
     decision = {"approval": approval["id"], "digest": approval["digest"], "action": "approve"}
     assert client.post(f"{path}/resume", json={"decisions": [decision]}).status_code == 200
-    with client.stream("GET", f"{path}/events", headers={"Last-Event-ID": str(told[-1]["number"])}) as answer:
+    with client.stream("GET", f"{path}/events", headers={"Last-Event-ID": str(events[-1]["number"])}) as answer:
         for event in event_documents(answer):
             if event["type"] == "turn.ended":
                 break
@@ -98,13 +98,13 @@ def test_a_message_a_decision_and_what_comes_of_them(client: httpx.Client) -> No
     assert client.get(path).status_code == 404
 
 
-def test_a_picture_is_kept_and_shown(client: httpx.Client) -> None:
-    path = begin(client, policy={"allow_all": ["*"]})
+def test_image_attachment_is_stored_and_served(client: httpx.Client) -> None:
+    path = create_session(client, policy={"allow_all": ["*"]})
     part = {"type": "file", "name": "dot.png", "data": base64.b64encode(PICTURE).decode()}
-    told = said(client, path, content=[{"type": "text", "text": "See."}, part])
-    kept = told[0]["data"]["message"]["content"][1]
-    assert (kept["type"], kept["mime"], kept["size"]) == ("image", "image/png", len(PICTURE))
-    shown = client.get(f"{path}/files/{kept['file']}")
+    events = send_message(client, path, content=[{"type": "text", "text": "See."}, part])
+    image = events[0]["data"]["message"]["content"][1]
+    assert (image["type"], image["mime"], image["size"]) == ("image", "image/png", len(PICTURE))
+    shown = client.get(f"{path}/files/{image['file']}")
     assert shown.content == PICTURE and shown.headers["Content-Type"] == "image/png"
     wrong = client.post(f"{path}/messages", json={"content": [{"type": "file", "name": "x", "data": "%%%"}]})
     assert wrong.status_code == 400 and "Base64" in wrong.json()["message"]
@@ -117,10 +117,10 @@ def test_missing_agents_and_models_are_reported(client: httpx.Client, body: dict
     response = client.post("/v1/sessions", json=body)
     assert response.status_code == 400 and f"there is no {word}" in response.json()["message"].lower()
     if word != "agent":
-        assert client.patch(begin(client), json=body).status_code == 400
+        assert client.patch(create_session(client), json=body).status_code == 400
 
 
-def test_a_front_end_that_speaks_ag_ui(client: httpx.Client) -> None:
+def test_agui_front_end_resumes_an_approval(client: httpx.Client) -> None:
     adapter: TypeAdapter[Event] = TypeAdapter(Event)
 
     def run(**more: Any) -> list[Any]:
@@ -129,30 +129,30 @@ def test_a_front_end_that_speaks_ag_ui(client: httpx.Client) -> None:
             assert response.status_code == 200, response.read()
             return [adapter.validate_json(line) for line in data_lines(response)]
 
-    asked = run(messages=[{"id": "1", "role": "user", "content": "Look."}])
-    (waits,) = asked[-1].outcome.interrupts
-    assert waits.tool_call_id in [event.tool_call_id for event in asked if event.type is EventType.TOOL_CALL_START]
-    entry = {"interruptId": waits.id, "status": "resolved", "payload": {"action": "approve"}}
+    events = run(messages=[{"id": "1", "role": "user", "content": "Look."}])
+    (interrupt,) = events[-1].outcome.interrupts
+    assert interrupt.tool_call_id in [event.tool_call_id for event in events if event.type is EventType.TOOL_CALL_START]
+    entry = {"interruptId": interrupt.id, "status": "resolved", "payload": {"action": "approve"}}
     rest = run(runId="run-2", resume=[entry])
     (result,) = [event for event in rest if event.type is EventType.TOOL_CALL_RESULT]
-    assert (result.tool_call_id, result.content) == (waits.tool_call_id, "6*7")
+    assert (result.tool_call_id, result.content) == (interrupt.tool_call_id, "6*7")
     text = "".join(event.delta for event in rest if event.type is EventType.TEXT_MESSAGE_CONTENT)
     assert text == "It says 6*7." and rest[-1].outcome.type == "success"
 
 
-def test_a_browser_comes_with_a_ticket(server: Server, client: httpx.Client) -> None:
-    path = begin(client, policy={"allow_all": ["*"]})
+def test_websocket_accepts_a_ticket(server: Server, client: httpx.Client) -> None:
+    path = create_session(client, policy={"allow_all": ["*"]})
     ticket = client.post("/v1/tickets", json={"path": f"{path}/ws"}).json()["ticket"]
-    with connect(f"ws://{server.domain}{path}/ws?ticket={ticket}", open_timeout=PATIENCE, proxy=None) as ws:
+    with connect(f"ws://{server.domain}{path}/ws?ticket={ticket}", open_timeout=TIMEOUT, proxy=None) as ws:
         ws.send(json.dumps({"type": "message", "text": "Look."}))
-        while (event := json.loads(ws.recv(PATIENCE)))["type"] != "turn.ended":
+        while (event := json.loads(ws.recv(TIMEOUT)))["type"] != "turn.ended":
             pass
     assert event["data"]["state"] == "done"
 
 
 @pytest.mark.slow
 def test_many_viewers_are_cheap(server: Server, client: httpx.Client) -> None:
-    path = begin(client)
+    path = create_session(client)
     assert server.process is not None
     process = server.process.pid
 
@@ -164,12 +164,12 @@ def test_many_viewers_are_cheap(server: Server, client: httpx.Client) -> None:
     headers = {"Authorization": f"Bearer {server.key}", **SSE}
     with ExitStack() as held:
         many = held.enter_context(
-            httpx.Client(base_url=server.url, headers=headers, limits=limits, timeout=PATIENCE, trust_env=False)
+            httpx.Client(base_url=server.url, headers=headers, limits=limits, timeout=TIMEOUT, trust_env=False)
         )
         for _ in range(VIEWERS):
             answer = held.enter_context(many.stream("GET", f"{path}/events"))
             assert next(data_lines(answer))
-        before, begun = cpu(), time.monotonic()
-        eventually(lambda: time.monotonic() - begun > WATCHED)
-        share = (cpu() - before) / (time.monotonic() - begun)
+        before, started = cpu(), time.monotonic()
+        eventually(lambda: time.monotonic() - started > MEASURED_SECONDS)
+        share = (cpu() - before) / (time.monotonic() - started)
     assert share < 0.05, f"{VIEWERS} idle viewers take {share:.1%} of a core"
