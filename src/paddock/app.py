@@ -57,7 +57,7 @@ from paddock.llm.metering.prices import PriceList
 from paddock.llm.metering.rate_limits import RateLimits as ModelLimits
 from paddock.llm.metering.span_export import make_span_exporter
 from paddock.llm.metering.usage_ledger import UsageLedger
-from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.llm.providers.factory import ProviderDependencies, make_provider
 from paddock.llm.wire.base import Handler, HttpRequest, ResponseWriter
 from paddock.llm.wire.descriptor_guard import FileDescriptorGuard
@@ -253,7 +253,7 @@ async def open_model_gateway(
     held.push_async_callback(client.close)
     ledger = await UsageLedger.open(store)
     held.push_async_callback(ledger.close)
-    workers = WorkerPool()
+    workers = OffloadWorkerPool()
     held.push_async_callback(workers.close)
     archive = await ExchangeArchive.open(
         store,
@@ -266,7 +266,7 @@ async def open_model_gateway(
     tracer = make_span_exporter(settings.tracing, settings.providers)
     if tracer is not None:
         held.push_async_callback(asyncio.to_thread, tracer.close)
-    script_workers = WorkerPool(1)
+    script_workers = OffloadWorkerPool(1)
     held.push_async_callback(script_workers.close)
     provider_dependencies = ProviderDependencies(client, ArchiveRecordingSource(archive), script_workers)
     providers = {name: make_provider(name, each, provider_dependencies) for name, each in settings.providers.items()}

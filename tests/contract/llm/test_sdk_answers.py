@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from paddock.llm.formats.answer_events import stream_events_from_answer
 from paddock.llm.formats.embeddings import EMBEDDING_FORMATS, EmbeddingAnswer
-from paddock.llm.formats.model_list import ModelListEntry, write_model_entry, write_model_list
+from paddock.llm.formats.model_list import ModelListEntry, write_model_list, write_model_list_entry
 from paddock.llm.formats.neutral import (
     AnswerStreamFailed,
     FinishReason,
@@ -289,10 +289,10 @@ def test_sdk_lists_models_counts_tokens_and_embeds(up: Upstream) -> None:
     packed = openai_embed.read_request(b'{"model":"e","input":["x","y"],"encoding_format":"base64"}')
     up.others = {
         "/v1/models": write_model_list("openai-chat", models),
-        "/v1/models/b": write_model_entry("openai-chat", models[1]),
+        "/v1/models/b": write_model_list_entry("openai-chat", models[1]),
         "/v1/embeddings": openai_embed.write_answer(vectors, packed),
         "/anthropic/v1/models": write_model_list("anthropic", models),
-        "/anthropic/v1/models/b": write_model_entry("anthropic", models[1]),
+        "/anthropic/v1/models/b": write_model_list_entry("anthropic", models[1]),
         "/anthropic/v1/messages/count_tokens": FORMATS["anthropic"].write_token_count(12),
     }
     with openai.OpenAI(base_url=f"{up.url}/v1", api_key="k", max_retries=0) as sdk:
@@ -316,7 +316,7 @@ def test_sdk_lists_models_counts_tokens_and_embeds(up: Upstream) -> None:
     for version in ("v1", "v1beta"):
         up.others |= {
             f"/g/{version}/models": write_model_list("gemini", models),
-            f"/g/{version}/models/b": write_model_entry("gemini", models[1]),
+            f"/g/{version}/models/b": write_model_list_entry("gemini", models[1]),
             f"/g/{version}/models/m:countTokens": FORMATS["gemini"].write_token_count(12),
             f"/g/{version}/models/e:batchEmbedContents": gemini_embed.write_answer(vectors, both),
         }

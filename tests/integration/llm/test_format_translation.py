@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from paddock.llm.formats.answer_events import AnswerCollector
+from paddock.llm.formats.answer_events import StreamedAnswerBuilder
 from paddock.llm.formats.neutral import FinishReason, ModelText
 from paddock.llm.formats.neutral import ModelAnswer as Neutral
 from paddock.llm.formats.registry import FORMATS
@@ -42,7 +42,7 @@ def test_stream_is_translated(client: httpx.Client, fake: FakeProvider, format: 
     path, request_body = request(format, MODELS[provider], stream=True)
     answer = client.post(path, json=request_body)
     assert answer.status_code == 200, answer.text
-    reader, collector = FORMATS[format].new_stream_reader(), AnswerCollector()
+    reader, collector = FORMATS[format].new_stream_reader(), StreamedAnswerBuilder()
     for event in [*reader.feed(answer.content), *reader.close()]:
         collector.add(event)
     assert collector.complete

@@ -13,7 +13,7 @@ import pytest
 
 from paddock.errors import InvalidInput, TooLarge
 from paddock.llm.offload import worker_pool as pools
-from paddock.llm.offload.worker_pool import WorkerPool, WorkersBusy
+from paddock.llm.offload.worker_pool import OffloadWorkerPool, WorkersBusy
 from paddock.llm.offload.worker_tasks import RequestBuildPlan, build_provider_request
 from paddock.llm.request_kind import GENERATE_OPERATION, ModelCall
 
@@ -43,7 +43,7 @@ def children() -> list[int]:
 
 def test_worker_and_server_results_are_equal() -> None:
     async def scenario() -> None:
-        workers = WorkerPool(1)
+        workers = OffloadWorkerPool(1)
         try:
             here = build_provider_request(PLAN, body(50))
             made, built_body = await workers.run_task("make", PLAN, body(50))
@@ -65,7 +65,7 @@ def test_worker_and_server_results_are_equal() -> None:
 
 def test_dead_worker_is_replaced_and_its_task_retried() -> None:
     async def scenario() -> None:
-        workers = WorkerPool(1)
+        workers = OffloadWorkerPool(1)
         try:
             await workers.run_task("check", None, b"{}")
             (first,) = children()
@@ -83,7 +83,7 @@ def test_cancelled_request_does_not_affect_others() -> None:
     """The answer to a cancelled request must not be the next one's."""
 
     async def scenario() -> None:
-        workers = WorkerPool(1)
+        workers = OffloadWorkerPool(1)
         try:
             leaving = asyncio.create_task(workers.run_task("make", PLAN, body(20_000)))
             while not children():
@@ -104,7 +104,7 @@ def test_full_queue_refuses_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "MAX_WAITING", 2)
 
     async def scenario() -> None:
-        workers = WorkerPool(1)
+        workers = OffloadWorkerPool(1)
         try:
             tasks: list[Any] = [asyncio.create_task(workers.run_task("make", PLAN, body(5000))) for _ in range(6)]
             results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -122,7 +122,7 @@ def test_idle_workers_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "IDLE_SECONDS", 0.05)
 
     async def scenario() -> None:
-        workers = WorkerPool(1)
+        workers = OffloadWorkerPool(1)
         try:
             await workers.run_task("check", None, b"{}")
             async with asyncio.timeout(20):

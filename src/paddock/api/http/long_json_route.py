@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from paddock.errors import TooLarge
 from paddock.llm.offload.json_decoding import decode_json_in_worker
-from paddock.llm.offload.worker_pool import WorkerPool, WorkersBusy
+from paddock.llm.offload.worker_pool import OffloadWorkerPool, WorkersBusy
 from paddock.llm.offload.worker_tasks import InvalidJson
 
 _LONG_BODY = 2**20
@@ -23,10 +23,10 @@ _VERY_LONG_BODY = 4 * 2**20
 class LongJsonRoute(APIRoute):
     """A route with fast parsing of bodies over 1 MiB. Short bodies are parsed by Starlette."""
 
-    workers: WorkerPool
+    workers: OffloadWorkerPool
 
     @classmethod
-    def with_workers(cls, workers: WorkerPool) -> type[LongJsonRoute]:
+    def with_workers(cls, workers: OffloadWorkerPool) -> type[LongJsonRoute]:
         """Return a route class that has `workers` parse very long bodies."""
         return type("LongJsonRoute", (cls,), {"workers": workers})
 
@@ -42,7 +42,7 @@ class LongJsonRoute(APIRoute):
 
 
 class _LongJsonRequest(Request):
-    workers: WorkerPool
+    workers: OffloadWorkerPool
     _parsed: Any = None
 
     async def json(self) -> Any:

@@ -15,20 +15,20 @@ from paddock.config.llm import ArchiveConfig
 from paddock.errors import NotFound, Unavailable
 from paddock.llm.archive.compression import Compressor
 from paddock.llm.archive.conversation_export import ExportForm, export_conversation_lines
-from paddock.llm.archive.conversation_threads import ConversationThread, group_exchanges_into_threads
+from paddock.llm.archive.conversation_messages import (
+    ConversationSources,
+    load_conversation_messages,
+    read_conversation_sources,
+)
+from paddock.llm.archive.conversation_threads import ConversationThread, group_exchanges_into_conversations
 from paddock.llm.archive.exchange_documents import conversation_content_json, exchange_content_json
 from paddock.llm.archive.exchange_encoding import ArchivedAnswer, decode_archived_answer, decode_archived_exchange
 from paddock.llm.archive.remote_writer import RemoteExchangeWriter
 from paddock.llm.archive.search_indexer import extract_search_text
 from paddock.llm.archive.search_text import build_full_text_query
-from paddock.llm.archive.thread_messages import (
-    ThreadSourceExchanges,
-    load_thread_messages,
-    read_thread_source_exchanges,
-)
 from paddock.llm.archive.writer_api import ExchangeWriter, InProcessExchangeWriter
 from paddock.llm.exchange import Exchange
-from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.model.exchanges import ExchangeFilters, ExchangeSummary
 from paddock.store.database import Store
 from paddock.store.model_exchanges.exchange_search import ExchangeSearchStore
@@ -57,7 +57,11 @@ class ExchangeArchive:
     """Whether every answer must be on disk before it ends."""
 
     def __init__(
-        self, store: Store, settings: ArchiveConfig, secrets: Iterable[str] = (), workers: WorkerPool | None = None
+        self,
+        store: Store,
+        settings: ArchiveConfig,
+        secrets: Iterable[str] = (),
+        workers: OffloadWorkerPool | None = None,
     ) -> None:
         """`workers` parse and write long exchanges, which would block other clients."""
         self._workers = workers
@@ -80,7 +84,7 @@ class ExchangeArchive:
         secrets: Iterable[str] = (),
         *,
         separate_process: bool = False,
-        workers: WorkerPool | None = None,
+        workers: OffloadWorkerPool | None = None,
     ) -> Self:
         """Open the archive for writing. `secrets` are redacted everywhere. Raises `Unavailable`.
 
@@ -220,7 +224,7 @@ class ExchangeArchive:
         """Return the conversations of a sandbox: main first, then sub-agents, branches and side calls."""
         threads = []
         async for thread, sources in self._iter_conversations(tenant, sandbox_id):
-            await asyncio.to_thread(load_thread_messages, thread, sources)
+            await asyncio.to_thread(load_conversation_messages, thread, sources)
             threads.append(thread)
         return threads
 
@@ -235,15 +239,17 @@ class ExchangeArchive:
 
     async def _iter_conversations(
         self, tenant: str, sandbox_id: str
-    ) -> AsyncIterator[tuple[ConversationThread, ThreadSourceExchanges]]:
+    ) -> AsyncIterator[tuple[ConversationThread, ConversationSources]]:
         await self._wait_for_writes()
         filters = ExchangeFilters(sandbox=sandbox_id)
         tree = await self._exchanges.read_turn_tree(tenant, filters, limit=MAX_CONVERSATION_EXCHANGES)
-        threads = await asyncio.get_running_loop().run_in_executor(self._threads, group_exchanges_into_threads, tree)
+        threads = await asyncio.get_running_loop().run_in_executor(
+            self._threads, group_exchanges_into_conversations, tree
+        )
         known = {thread.id: thread for thread in threads}
         for thread in threads:
             try:
-                yield thread, await read_thread_source_exchanges(self._exchanges, tenant, thread, known)
+                yield thread, await read_conversation_sources(self._exchanges, tenant, thread, known)
             except NotFound:
                 continue  # Deleted in the meantime.
 
@@ -259,12 +265,12 @@ class ExchangeArchive:
             filters = replace(sender_filters, since=summary.at - age)
             tree = await self._exchanges.read_turn_tree(tenant, filters, limit=MAX_CONVERSATION_EXCHANGES)
             threads = await asyncio.get_running_loop().run_in_executor(
-                self._threads, group_exchanges_into_threads, tree
+                self._threads, group_exchanges_into_conversations, tree
             )
             for thread in threads:
                 if any(each.id == exchange_id for each in thread.exchanges):
                     known = {each.id: each for each in threads}
-                    sources = await read_thread_source_exchanges(self._exchanges, tenant, thread, known)
+                    sources = await read_conversation_sources(self._exchanges, tenant, thread, known)
                     return thread, await self._run_encoder(sources.size, conversation_content_json, thread, sources)
         raise NotFound(f"There is no exchange {exchange_id[:80]!r}.")
 

@@ -15,13 +15,13 @@ from pydantic.alias_generators import to_camel
 
 from paddock.config.llm import ArchiveConfig
 from paddock.errors import NotFound, PaddockError
-from paddock.llm.archive.conversation_threads import ConversationThread, group_exchanges_into_threads
-from paddock.llm.archive.secret_redaction import SecretRedactor
-from paddock.llm.archive.thread_messages import (
-    ThreadSourceExchanges,
-    load_thread_messages,
-    read_thread_source_exchanges,
+from paddock.llm.archive.conversation_messages import (
+    ConversationSources,
+    load_conversation_messages,
+    read_conversation_sources,
 )
+from paddock.llm.archive.conversation_threads import ConversationThread, group_exchanges_into_conversations
+from paddock.llm.archive.secret_redaction import SecretRedactor
 from paddock.llm.formats.neutral import MessagePart, MessageRole, ModelMessage, ModelRequest, ModelThinking
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, CHAT_FAMILY, is_foreign_signature
@@ -67,7 +67,7 @@ async def export_conversation_lines(
             tree = await exchanges.read_turn_tree(tenant, group, match=match, after=after, limit=EXCHANGES_AT_ONCE)
             # For a key outside sandboxes the tree includes the exchanges of its sandboxes: filter them out.
             positions = [each for each in tree.positions if each.summary.sandbox == sandbox]
-            found = await asyncio.to_thread(group_exchanges_into_threads, replace(tree, positions=positions))
+            found = await asyncio.to_thread(group_exchanges_into_conversations, replace(tree, positions=positions))
             known = {thread.id: thread for thread in found}
             for thread in found:
                 heappush(ready_threads, (thread.id, group_index, thread, known))
@@ -79,7 +79,7 @@ async def export_conversation_lines(
         if not thread.turns and not unanswered:
             continue
         try:
-            sources = await read_thread_source_exchanges(exchanges, tenant, thread, threads)
+            sources = await read_conversation_sources(exchanges, tenant, thread, threads)
         except NotFound:
             continue  # Deleted in the meantime.
         line = await run(sources.size, write_conversation_line, thread, sources, form, unanswered, secrets)
@@ -90,13 +90,13 @@ async def export_conversation_lines(
 
 def write_conversation_line(
     thread: ConversationThread,
-    sources: ThreadSourceExchanges,
+    sources: ConversationSources,
     form: ExportForm,
     unanswered: bool,
     secrets: tuple[str, ...] = (),
 ) -> bytes:
     """Return a conversation as a line of JSON; nothing for an unanswered one, unless requested."""
-    load_thread_messages(thread, sources)
+    load_conversation_messages(thread, sources)
     if thread.messages and not unanswered and all(each.role is not MessageRole.ASSISTANT for each in thread.messages):
         return b""
     first = thread.exchanges[0]

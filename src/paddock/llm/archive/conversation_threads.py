@@ -57,7 +57,7 @@ class ConversationThread:
     latest: ExchangeSummary | None = None
     """The exchange with the longest history."""
     messages: list[ModelMessage] = field(default_factory=list)
-    """All messages, the last answer included. Set by `set_thread_messages`."""
+    """All messages, the last answer included. Set by `set_conversation_messages`."""
     tools: list[ToolDefinition] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -128,7 +128,7 @@ def is_answered_exchange(summary: ExchangeSummary) -> bool:
     return summary.outcome not in _UNANSWERED
 
 
-def group_exchanges_into_threads(tree: ConversationTree) -> list[ConversationThread]:
+def group_exchanges_into_conversations(tree: ConversationTree) -> list[ConversationThread]:
     """Group exchanges into conversations, the main one first. Their messages are not loaded."""
     prefix_digests, depths = _prefix_digests(tree)
     prompts: dict[int, tuple[frozenset[bytes], bool]] = {}
@@ -172,7 +172,9 @@ def list_answer_exchanges(
     )
 
 
-def set_thread_messages(thread: ConversationThread, exchange: Exchange, answers: Sequence[ModelAnswer] = ()) -> None:
+def set_conversation_messages(
+    thread: ConversationThread, exchange: Exchange, answers: Sequence[ModelAnswer] = ()
+) -> None:
     """Set the messages from the conversation's latest exchange.
 
     Clients drop parts of earlier answers, such as thoughts, when they send them back; `answers` are the original ones,

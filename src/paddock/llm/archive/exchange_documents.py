@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from paddock.llm.archive.conversation_messages import ConversationSources, load_conversation_messages
 from paddock.llm.archive.conversation_threads import ConversationThread
 from paddock.llm.archive.exchange_encoding import decode_archived_exchange
 from paddock.llm.archive.exchange_parsing import parse_archived_answer, parse_archived_request
-from paddock.llm.archive.thread_messages import ThreadSourceExchanges, load_thread_messages
 from paddock.llm.formats.neutral import (
     MessagePart,
     ModelAnswer,
@@ -57,9 +57,9 @@ def exchange_content_json(stored: StoredExchange) -> bytes:
     return _to_json(document)
 
 
-def conversation_content_json(thread: ConversationThread, sources: ThreadSourceExchanges) -> bytes:
+def conversation_content_json(thread: ConversationThread, sources: ConversationSources) -> bytes:
     """Return the messages of a conversation and the notes on them, as a JSON object."""
-    load_thread_messages(thread, sources)
+    load_conversation_messages(thread, sources)
     return _to_json({"messages": [_message_document(message) for message in thread.messages], "notes": thread.notes})
 
 

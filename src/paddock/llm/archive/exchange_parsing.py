@@ -9,7 +9,7 @@ from itertools import groupby
 
 from paddock.errors import PaddockError
 from paddock.llm.exchange import Exchange
-from paddock.llm.formats.answer_events import AnswerCollector
+from paddock.llm.formats.answer_events import StreamedAnswerBuilder
 from paddock.llm.formats.base import BrokenModelStream, WireFormat
 from paddock.llm.formats.neutral import (
     AnswerStreamFinished,
@@ -53,9 +53,9 @@ def parse_archived_answer(exchange: Exchange) -> ModelAnswer | None:
     return collector.answer
 
 
-def _collect_answer(form: WireFormat, pieces: Iterable[bytes]) -> AnswerCollector:
+def _collect_answer(form: WireFormat, pieces: Iterable[bytes]) -> StreamedAnswerBuilder:
     """Collect the answer of a stream up to its first invalid event."""
-    collector, reader = AnswerCollector(), form.new_stream_reader()
+    collector, reader = StreamedAnswerBuilder(), form.new_stream_reader()
     try:
         for piece in pieces:
             for event in reader.feed(piece):

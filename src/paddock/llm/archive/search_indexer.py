@@ -25,7 +25,7 @@ _RETRY_SECONDS = 2.0
 log = structlog.get_logger()
 
 
-class SearchIndexer:
+class ExchangeSearchIndexer:
     """Indexes new exchanges in the background."""
 
     def __init__(

@@ -42,7 +42,7 @@ class _QueueEntry:
     """Why the exchange itself cannot be archived, regardless of the disk."""
 
 
-class WriteQueue:
+class ExchangeWriteQueue:
     """The queue of exchanges to be written. Belongs to one event loop."""
 
     def __init__(

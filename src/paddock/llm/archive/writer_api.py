@@ -12,9 +12,9 @@ from paddock.config.llm import ArchiveConfig
 from paddock.errors import Unavailable
 from paddock.llm.archive.compression import Compressor
 from paddock.llm.archive.exchange_encoding import ExchangeEncoder
-from paddock.llm.archive.search_indexer import SearchIndexer, extract_search_text
+from paddock.llm.archive.search_indexer import ExchangeSearchIndexer, extract_search_text
 from paddock.llm.archive.secret_redaction import SecretRedactor
-from paddock.llm.archive.write_queue import WriteQueue
+from paddock.llm.archive.write_queue import ExchangeWriteQueue
 from paddock.llm.exchange import Exchange
 from paddock.store.database import Store
 from paddock.store.model_exchanges.exchange_search import ExchangeSearchStore
@@ -80,8 +80,10 @@ class InProcessExchangeWriter(ExchangeWriter):
         self._exchanges = ExchangeStore(store, lambda raw: Compressor().compress(raw), extract_search_text)
         self._write_event = Event()
         preparer = ExchangeEncoder(SecretRedactor(settings, secrets), self._exchanges.was_stored_recently)
-        self._writer = WriteQueue(self._exchanges, preparer, settings, self._threads, self._written)
-        self._indexer = SearchIndexer(ExchangeSearchStore(store), self._threads, lambda: self._write_event, self._busy)
+        self._writer = ExchangeWriteQueue(self._exchanges, preparer, settings, self._threads, self._written)
+        self._indexer = ExchangeSearchIndexer(
+            ExchangeSearchStore(store), self._threads, lambda: self._write_event, self._busy
+        )
 
     @classmethod
     async def open(

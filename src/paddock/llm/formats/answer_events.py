@@ -53,7 +53,7 @@ def stream_events_from_answer(answer: ModelAnswer) -> list[StreamEvent]:
     return events
 
 
-class AnswerCollector:
+class StreamedAnswerBuilder:
     """Assembles an answer from the events of its stream."""
 
     def __init__(self) -> None:
@@ -92,9 +92,9 @@ class AnswerCollector:
         return part
 
 
-def answer_from_events(events: Iterable[StreamEvent]) -> ModelAnswer | None:
+def answer_from_stream_events(events: Iterable[StreamEvent]) -> ModelAnswer | None:
     """Return the answer that a stream's events add up to; `None` if the stream did not finish."""
-    collector = AnswerCollector()
+    collector = StreamedAnswerBuilder()
     for event in events:
         collector.add(event)
     return collector.answer if collector.complete else None

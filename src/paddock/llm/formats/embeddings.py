@@ -61,7 +61,7 @@ class EmbeddingFormat(ABC):
         """Encode an answer for the client's request."""
 
 
-class OpenAIEmbeddings(EmbeddingFormat):
+class OpenAIEmbeddingFormat(EmbeddingFormat):
     """`POST /v1/embeddings`."""
 
     def read_request(self, body: bytes, *, model: str | None = None) -> EmbeddingRequest:
@@ -115,7 +115,7 @@ class OpenAIEmbeddings(EmbeddingFormat):
         return encode_json({"object": "list", "data": data, "model": answer.model or request.model, "usage": usage})
 
 
-class GeminiEmbeddings(EmbeddingFormat):
+class GeminiEmbeddingFormat(EmbeddingFormat):
     """`embedContent` and `batchEmbedContents`; requests are always written as `batchEmbedContents`."""
 
     def read_request(self, body: bytes, *, model: str | None = None) -> EmbeddingRequest:
@@ -182,9 +182,9 @@ class GeminiEmbeddings(EmbeddingFormat):
 
 
 EMBEDDING_FORMATS: dict[str, EmbeddingFormat] = {
-    "openai-chat": OpenAIEmbeddings(),
-    "openai-responses": OpenAIEmbeddings(),
-    "gemini": GeminiEmbeddings(),
+    "openai-chat": OpenAIEmbeddingFormat(),
+    "openai-responses": OpenAIEmbeddingFormat(),
+    "gemini": GeminiEmbeddingFormat(),
 }
 """Embedding formats by wire format name; Anthropic has none."""
 

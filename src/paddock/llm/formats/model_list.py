@@ -37,7 +37,7 @@ def write_model_list(form: str, models: Sequence[ModelListEntry]) -> bytes:
     return encode_json({"object": "list", "data": [_openai_entry(model) for model in models]})
 
 
-def write_model_entry(form: str, model: ModelListEntry) -> bytes:
+def write_model_list_entry(form: str, model: ModelListEntry) -> bytes:
     """Encode a single model in the format with this name."""
     shapes: dict[str, Callable[[ModelListEntry], dict[str, Any]]] = {
         "gemini": _gemini_entry,

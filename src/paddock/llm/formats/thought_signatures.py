@@ -38,7 +38,7 @@ def format_thought_signature(signature: str, family: str, *, redacted: bool = Fa
     return f"{_PREFIX}{maker}{_REDACTED_SUFFIX if redacted else ''}:{signature}"
 
 
-def parse_thought(text: str, signature: str | None, family: str) -> ModelThinking:
+def parse_signed_thought(text: str, signature: str | None, family: str) -> ModelThinking:
     """Create a thought from its text and the signature received in a format of this family."""
     if not signature:
         return ModelThinking(text)

@@ -16,7 +16,7 @@ _VALID_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _MAX_LENGTH = 64
 
 
-def provider_tool_name(name: str) -> str:
+def to_provider_tool_name(name: str) -> str:
     """Return the name unchanged if every provider accepts it, else a unique replacement."""
     if _VALID_NAME.fullmatch(name):
         return name
@@ -26,23 +26,23 @@ def provider_tool_name(name: str) -> str:
     return f"{valid_name[: _MAX_LENGTH - 9]}_{mark}"
 
 
-def provider_call_id(call_id: str, longest: int) -> str:
+def to_provider_call_id(call_id: str, longest: int) -> str:
     """Return the call ID unchanged if it is short enough, else a unique replacement."""
     if 0 < len(call_id) <= longest:
         return call_id
     return f"call_{hashlib.sha256(call_id.encode(errors='replace')).hexdigest()[: longest - 5]}"
 
 
-def client_tool_names(request: ModelRequest | None) -> dict[str, str]:
+def map_to_client_tool_names(request: ModelRequest | None) -> dict[str, str]:
     """Map provider tool names to the client's names, for tools that were renamed."""
     if request is None:
         return {}
-    return {short: tool.name for tool in request.tools if (short := provider_tool_name(tool.name)) != tool.name}
+    return {short: tool.name for tool in request.tools if (short := to_provider_tool_name(tool.name)) != tool.name}
 
 
 def restore_client_tool_names(answer: ModelAnswer, request: ModelRequest | None) -> ModelAnswer:
     """Replace provider tool names in an answer by the client's names."""
-    names = client_tool_names(request)
+    names = map_to_client_tool_names(request)
     if not names:
         return answer
     parts = [

@@ -22,7 +22,7 @@ from paddock.errors import (
 )
 from paddock.llm.archive.archive import ExchangeArchive
 from paddock.llm.exchange import Exchange, ExchangeIdGenerator, ExchangeOutcome
-from paddock.llm.formats.model_list import ModelListEntry, write_model_entry, write_model_list
+from paddock.llm.formats.model_list import ModelListEntry, write_model_list, write_model_list_entry
 from paddock.llm.formats.neutral import ModelFailure, TokenUsage
 from paddock.llm.formats.openai_responses.item_reference_bodies import has_item_references
 from paddock.llm.formats.openai_responses.tool_conversion import RESPONSES_FORMAT_NAME
@@ -45,13 +45,13 @@ from paddock.llm.gateway.unserved_paths import detect_client_format, find_unserv
 from paddock.llm.gateway.upstream_request import can_count_tokens, relays_item_references
 from paddock.llm.metering.budgets import BudgetSpent, KeyBudgets, SpendingAccount
 from paddock.llm.metering.key_authentication import KeyAuthenticator, KeyHolder
-from paddock.llm.metering.latency_histograms import ModelLatencies
+from paddock.llm.metering.latency_histograms import ModelLatencyHistograms
 from paddock.llm.metering.prices import PriceList
 from paddock.llm.metering.rate_limits import RateLimited, RateLimits
 from paddock.llm.metering.run_traffic import RunTrafficCounters
 from paddock.llm.metering.span_export import SpanExporter
 from paddock.llm.metering.usage_ledger import UsageLedger
-from paddock.llm.offload.worker_pool import WorkerPool, WorkersBusy
+from paddock.llm.offload.worker_pool import OffloadWorkerPool, WorkersBusy
 from paddock.llm.offload.worker_tasks import MAX_READ_IN_PROCESS
 from paddock.llm.providers.replay_provider import ReplayProvider
 from paddock.llm.request_kind import (
@@ -106,7 +106,7 @@ class ModelGateway:
         archive: ExchangeArchive,
         span_exporter: SpanExporter | None = None,
         default_model: str | None = None,
-        workers: WorkerPool | None = None,
+        workers: OffloadWorkerPool | None = None,
     ) -> None:
         self.settings = settings
         self.routes = routes
@@ -117,9 +117,9 @@ class ModelGateway:
         self.budgets = budgets
         self._prices = prices
         self._span_exporter = span_exporter
-        self.workers = workers or WorkerPool()
+        self.workers = workers or OffloadWorkerPool()
         self._requester = UpstreamRequester(routes, limits, self.workers)
-        self.latencies = ModelLatencies()
+        self.latencies = ModelLatencyHistograms()
         self.run_traffic = RunTrafficCounters(archive, ledger)
         self._recent_answers = RecentAnswers()
         self._references = ItemReferenceResolver(settings.archive, archive, self._recent_answers, self.workers)
@@ -192,7 +192,7 @@ class ModelGateway:
                 body = write_model_list(wanted.format, self.list_models_for(holder))
             else:
                 self._resolve_route(holder, wanted.model)
-                body = write_model_entry(wanted.format, ModelListEntry(wanted.model))
+                body = write_model_list_entry(wanted.format, ModelListEntry(wanted.model))
         except PaddockError as error:
             await self._send_refusal(reply, wanted.format, error)
         else:

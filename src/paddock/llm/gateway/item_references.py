@@ -25,7 +25,7 @@ from paddock.llm.formats.openai_responses.item_reference_bodies import (
     unresolved_item_reference_error,
 )
 from paddock.llm.gateway.recent_answers import RecentAnswers
-from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.llm.offload.worker_tasks import MAX_TRANSLATE_IN_PROCESS, is_large_body
 
 _REDACTED = "the archive removed a secret from it, and it is no longer in memory"
@@ -44,7 +44,7 @@ class ItemReferenceResolver:
     """Replaces item references with the items of the key's own answers."""
 
     def __init__(
-        self, settings: ArchiveConfig, archive: ArchivedAnswerReader, recent: RecentAnswers, workers: WorkerPool
+        self, settings: ArchiveConfig, archive: ArchivedAnswerReader, recent: RecentAnswers, workers: OffloadWorkerPool
     ) -> None:
         self._settings = settings
         self._archive = archive

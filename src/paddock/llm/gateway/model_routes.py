@@ -11,7 +11,7 @@ from paddock.config.provider_discovery import key_variable_for_model
 from paddock.errors import InvalidInput, NotFound, Unavailable
 from paddock.llm.demo import has_only_demo_model, is_demo_provider
 from paddock.llm.exchange import ModelCaller
-from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.llm.providers.base import Provider
 from paddock.llm.providers.circuit_breaker import CircuitBreaker
 from paddock.llm.providers.key_health import ProviderKeyHealth
@@ -61,7 +61,7 @@ class ModelRoutes:
     """All configured models, their providers and circuit breakers."""
 
     def __init__(
-        self, settings: LlmConfig, providers: Mapping[str, Provider], script_workers: WorkerPool | None = None
+        self, settings: LlmConfig, providers: Mapping[str, Provider], script_workers: OffloadWorkerPool | None = None
     ) -> None:
         self._settings = settings
         self.providers = providers

@@ -31,7 +31,7 @@ from paddock.llm.formats.token_counting import estimate_request_tokens
 from paddock.llm.gateway.header_filter import headers_for_client
 from paddock.llm.gateway.recent_answers import RecentAnswers
 from paddock.llm.gateway.retries_and_fallbacks import RETRIED_STATUSES, NoUpstreamAnswer, UpstreamModelAnswer
-from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.llm.offload.worker_tasks import (
     MAX_TRANSLATE_IN_PROCESS,
     EmbeddingTranslation,
@@ -65,7 +65,7 @@ class ResponseSender:
         reply: ResponseWriter,
         started: float,
         settle: Callable[[Exchange], None],
-        workers: WorkerPool,
+        workers: OffloadWorkerPool,
     ) -> None:
         self._settings = settings
         self._workers = workers

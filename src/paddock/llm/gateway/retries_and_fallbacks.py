@@ -21,7 +21,7 @@ from paddock.llm.gateway.model_routes import ModelRoute, ModelRoutes
 from paddock.llm.gateway.upstream_request import PreparedProviderRequest, prepare_provider_request
 from paddock.llm.metering.key_authentication import KeyHolder
 from paddock.llm.metering.rate_limits import RateLimitPermit, RateLimits
-from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.llm.providers.base import ProviderRequest, is_bad_key_response
 from paddock.llm.providers.http_providers import HttpProvider
 from paddock.llm.providers.replay_provider import ReplayMiss, ReplayProvider
@@ -84,7 +84,7 @@ class UpstreamModelAnswer:
 
 
 class UpstreamRequester:
-    def __init__(self, routes: ModelRoutes, limits: RateLimits, workers: WorkerPool) -> None:
+    def __init__(self, routes: ModelRoutes, limits: RateLimits, workers: OffloadWorkerPool) -> None:
         self._workers = workers
         self._routes = routes
         self._limits = limits

@@ -10,7 +10,7 @@ from paddock.llm.formats.neutral import ModelRequest
 from paddock.llm.formats.openai_responses.tool_conversion import RESPONSES_FORMAT_NAME
 from paddock.llm.gateway.header_filter import headers_for_provider
 from paddock.llm.gateway.model_routes import ModelRoute
-from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.llm.offload.worker_tasks import (
     MAX_READ_IN_PROCESS,
     RequestBuildPlan,
@@ -53,7 +53,7 @@ def relays_item_references(route: ModelRoute) -> bool:
 
 
 async def prepare_provider_request(
-    call: ModelCall, http: HttpRequest, exchange: Exchange, route: ModelRoute, workers: WorkerPool
+    call: ModelCall, http: HttpRequest, exchange: Exchange, route: ModelRoute, workers: OffloadWorkerPool
 ) -> PreparedProviderRequest:
     """Build the request for this route's provider. Large ones are built by a worker process.
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from paddock.llm.exchange import Exchange, ExchangeOutcome, ModelCaller
-from paddock.llm.formats.answer_events import answer_from_events
+from paddock.llm.formats.answer_events import answer_from_stream_events
 from paddock.llm.formats.neutral import (
     FinishReason,
     MessagePart,
@@ -272,7 +272,7 @@ def _parse_answer(exchange: Exchange) -> ModelAnswer | None:
         if not exchange.stream:
             return format.read_answer(body)
         reader = format.new_stream_reader()
-        return answer_from_events([*reader.feed(body), *reader.close()])
+        return answer_from_stream_events([*reader.feed(body), *reader.close()])
     except Exception:  # a partial or invalid answer; the other attributes remain useful
         return None
 

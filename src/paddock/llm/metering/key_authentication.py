@@ -76,7 +76,7 @@ class KeyAuthenticator:
 
     async def _look_up(self, secret: str, hashed: bytes, now: float) -> KeyHolder:
         changes = self._keys.changes
-        holder = holder_from_key(await self._keys.find_by_secret(secret))
+        holder = key_holder_from_key(await self._keys.find_by_secret(secret))
         # Do not cache a key that was read before a revocation.
         if changes == self._keys.changes == self._changes:
             self._known[hashed] = holder, now
@@ -86,7 +86,7 @@ class KeyAuthenticator:
         return holder
 
 
-def holder_from_key(key: ApiKey) -> KeyHolder:
+def key_holder_from_key(key: ApiKey) -> KeyHolder:
     """Return the holder described by a key. Raises `Forbidden` if the key may not use models."""
     if not key.scopes & {Scope.LLM_USE, Scope.ADMIN}:
         raise Forbidden(f"This key lacks the scope {Scope.LLM_USE}; use one that has it.")

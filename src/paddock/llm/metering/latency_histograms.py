@@ -17,21 +17,21 @@ OTHER_MODELS = "other"
 
 
 @dataclass(slots=True)
-class AnswerLatencies:
+class AnswerLatencyHistograms:
     """Seconds from a request to the first byte and to the end of its answer."""
 
     first_byte: PrometheusHistogram = field(default_factory=lambda: PrometheusHistogram(LATENCY_BUCKET_BOUNDS))
     total: PrometheusHistogram = field(default_factory=lambda: PrometheusHistogram(LATENCY_BUCKET_BOUNDS))
 
 
-class ModelLatencies:
+class ModelLatencyHistograms:
     """Measures the complete answers of models."""
 
     def __init__(self) -> None:
-        self._by_model: dict[tuple[str, str], AnswerLatencies] = {}
+        self._by_model: dict[tuple[str, str], AnswerLatencyHistograms] = {}
 
     @property
-    def by_model(self) -> Mapping[tuple[str, str], AnswerLatencies]:
+    def by_model(self) -> Mapping[tuple[str, str], AnswerLatencyHistograms]:
         """Latencies by the name in `llm.models`, which may be a pattern, and the provider."""
         return self._by_model
 
@@ -48,6 +48,6 @@ class ModelLatencies:
         if latencies is None:
             if len(self._by_model) >= MAX_LATENCY_SERIES:
                 key = OTHER_MODELS, OTHER_MODELS
-            latencies = self._by_model.setdefault(key, AnswerLatencies())
+            latencies = self._by_model.setdefault(key, AnswerLatencyHistograms())
         latencies.first_byte.add(exchange.first_byte)
         latencies.total.add(exchange.total)

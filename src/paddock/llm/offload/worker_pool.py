@@ -44,7 +44,7 @@ class WorkersBusy(Unavailable):
         self.retry_after = RETRY_AFTER
 
 
-class WorkerPool:
+class OffloadWorkerPool:
     """At most `workers` processes, and a bounded queue for them. Close it when the server stops."""
 
     def __init__(self, workers: int = DEFAULT_WORKERS) -> None:

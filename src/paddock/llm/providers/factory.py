@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 
 from paddock.config.llm import ProviderConfig
 from paddock.errors import ConfigError
-from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.llm.providers.base import Provider
 from paddock.llm.providers.http_providers import new_http_provider
 from paddock.llm.providers.replay_provider import RecordingSource, new_replay_provider
@@ -28,7 +28,7 @@ class ProviderDependencies:
     """HTTP client with a connection pool."""
     recordings: RecordingSource
     """Archived exchanges, for replay."""
-    script_workers: WorkerPool | None = None
+    script_workers: OffloadWorkerPool | None = None
     """Processes that choose turns of scripts whose conditions take long."""
 
 

@@ -27,8 +27,8 @@ from paddock.llm.providers.replay_response import chunk_delays, replay_response_
 from paddock.llm.replay.recorded_exchange_index import (
     RecordedExchangeEntry,
     RecordedExchangeIndex,
+    digest_raw_request,
     parse_recorded_request,
-    raw_request_key,
 )
 from paddock.llm.replay.recording_files import (
     RecordedExchange,
@@ -222,7 +222,7 @@ class ReplayProvider(Provider):
     ) -> tuple[list[RecordedExchangeEntry], str]:
         if fingerprint is None:
             entries = index.find_same(
-                raw_request_key(provider_request.format, provider_request.operation, provider_request.body)
+                digest_raw_request(provider_request.format, provider_request.operation, provider_request.body)
             )
             return entries, f"no recorded {provider_request.operation} asks for the same"
         if self._match == "exact":

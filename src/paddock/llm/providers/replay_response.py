@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from paddock.llm.formats.answer_events import answer_from_events, stream_events_from_answer
+from paddock.llm.formats.answer_events import answer_from_stream_events, stream_events_from_answer
 from paddock.llm.formats.base import BrokenModelStream, WireFormat
 from paddock.llm.formats.neutral import ModelAnswer, ModelRequest, ModelText, ModelToolCall
 from paddock.llm.formats.registry import FORMATS
@@ -98,7 +98,7 @@ def _recorded_answer(recorded: RecordedExchange) -> ModelAnswer | None:
         if not recorded.stream:
             return form.read_answer(recorded.body)
         reader = form.new_stream_reader()
-        return answer_from_events([*reader.feed(recorded.body), *reader.close()])
+        return answer_from_stream_events([*reader.feed(recorded.body), *reader.close()])
     except BrokenModelStream:
         return None
 

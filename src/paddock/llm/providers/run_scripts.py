@@ -19,7 +19,7 @@ from paddock.llm.providers.circuit_breaker import CircuitBreaker
 from paddock.llm.wire.base import UpstreamResponse
 
 if TYPE_CHECKING:
-    from paddock.llm.offload.worker_pool import WorkerPool
+    from paddock.llm.offload.worker_pool import OffloadWorkerPool
     from paddock.llm.providers.script_provider import ScriptProvider
     from paddock.llm.scripted_model.script_schema import ModelScript
 
@@ -38,7 +38,7 @@ class RunScriptProvider(Provider):
 
     kind = "script"
 
-    def __init__(self, text: str, workers: WorkerPool | None = None) -> None:
+    def __init__(self, text: str, workers: OffloadWorkerPool | None = None) -> None:
         from paddock.llm.formats.registry import FORMATS
 
         super().__init__(RUN_SCRIPT_PROVIDER, tuple(FORMATS))
@@ -72,7 +72,7 @@ class ModelRunScript:
 class RunScripts:
     """The scripts of all active runs."""
 
-    def __init__(self, workers: WorkerPool | None = None) -> None:
+    def __init__(self, workers: OffloadWorkerPool | None = None) -> None:
         self._scripts: dict[str, ModelRunScript] = {}
         self._workers = workers
 

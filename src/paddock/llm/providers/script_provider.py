@@ -19,7 +19,7 @@ from paddock.llm.formats.base import WireFormat
 from paddock.llm.formats.neutral import FinishReason, ModelFailure, ModelRequest, ModelText, ToolChoice
 from paddock.llm.formats.provider_errors import error_kind_for_status
 from paddock.llm.formats.registry import FORMATS
-from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.llm.offload.worker_tasks import is_large_body
 from paddock.llm.providers.base import Provider, ProviderRequest
 from paddock.llm.providers.local_response import SimulatedResponseChunk, SimulatedUpstreamResponse, sleep_within_limit
@@ -29,14 +29,14 @@ from paddock.llm.scripted_model.answer_rendering import (
     RenderedAnswer,
     RenderedConnectionBreak,
     RenderedPause,
-    estimate_usage,
-    render_answer,
+    estimate_scripted_usage,
+    render_scripted_answer,
 )
-from paddock.llm.scripted_model.forced_tool_call import find_forced_tools, render_forced_call, without_tool_calls
+from paddock.llm.scripted_model.forced_tool_call import find_forced_tools, render_forced_tool_call, without_tool_calls
 from paddock.llm.scripted_model.sample_arguments import sample_schema_value
 from paddock.llm.scripted_model.script_loader import load_script
 from paddock.llm.scripted_model.script_schema import ModelScript
-from paddock.llm.scripted_model.scripted_conversation import ScriptedConversation, read_conversation
+from paddock.llm.scripted_model.scripted_conversation import ScriptedConversation, read_scripted_conversation
 from paddock.llm.scripted_model.search_cost import StepBoundedPattern
 from paddock.llm.scripted_model.text_template import ScriptTemplateFiller
 from paddock.llm.scripted_model.turn_conditions import (
@@ -71,7 +71,7 @@ class ScriptProvider(Provider):
         name: str,
         script: ModelScript,
         timeouts: UpstreamTimeouts | None = None,
-        workers: WorkerPool | None = None,
+        workers: OffloadWorkerPool | None = None,
     ) -> None:
         """`workers` choose turns whose conditions take long; without them, the provider has its own."""
         super().__init__(name, tuple(FORMATS))
@@ -80,7 +80,7 @@ class ScriptProvider(Provider):
         self._patterns: dict[str, StepBoundedPattern] = {}
         self._timeouts = timeouts or UpstreamTimeouts()
         self._attempts = InjectedFaultCounter()
-        self._workers = workers or WorkerPool(1)
+        self._workers = workers or OffloadWorkerPool(1)
         self._owns_workers = workers is None
         self._long_searches: Counter[str] = Counter()
         """Number of choices that were given up, by tenant."""
@@ -117,7 +117,7 @@ class ScriptProvider(Provider):
         request.exchange = provider_request.exchange
         if provider_request.array:
             request.extra["gemini_array"] = True
-        conversation = read_conversation(request)
+        conversation = read_scripted_conversation(request)
         facts = ScriptedConversationFacts.from_conversation(conversation)
         matcher = TurnConditionMatcher(facts, self._patterns)
         try:
@@ -168,12 +168,12 @@ class ScriptProvider(Provider):
             decision = make_turn_decision(self.script, conversation, choice, self._attempts, key)
         forced = find_forced_tools(conversation.request)
         if forced:
-            return render_forced_call(conversation, decision, forced, self.script.pace)
+            return render_forced_tool_call(conversation, decision, forced, self.script.pace)
         if decision is not None and conversation.request.tool_choice is ToolChoice.NONE:
             decision = without_tool_calls(decision)
         if decision is None:
             return self._render_side_call(conversation)
-        return render_answer(conversation, decision, self.script.pace)
+        return render_scripted_answer(conversation, decision, self.script.pace)
 
     def _render_side_call(self, conversation: ScriptedConversation) -> RenderedAnswer:
         """Return a short harmless answer to a side call, as JSON if requested."""
@@ -190,10 +190,10 @@ class ScriptProvider(Provider):
             text = json.dumps(sample_schema_value(request.json_schema))
         elif request.json_mode:
             text = "{}"
-        rendering = render_answer(conversation, ScriptTurnDecision(()))
+        rendering = render_scripted_answer(conversation, ScriptTurnDecision(()))
         rendering.items.append(ModelText(text))
         rendering.finish = FinishReason.STOP
-        rendering.usage = estimate_usage(conversation, [ModelText(text)])
+        rendering.usage = estimate_scripted_usage(conversation, [ModelText(text)])
         return rendering
 
     async def _start_response(
@@ -281,7 +281,7 @@ async def _run_here(function: Callable[..., T], *arguments: Any) -> T:
     return function(*arguments)
 
 
-def new_script_provider(name: str, config: ProviderConfig, workers: WorkerPool | None = None) -> ScriptProvider:
+def new_script_provider(name: str, config: ProviderConfig, workers: OffloadWorkerPool | None = None) -> ScriptProvider:
     """Create a script provider from its configuration. Raises `ConfigError` with the script's file and line."""
     if config.file is None:
         raise ConfigError(f"llm.providers.{name}: a script needs a file")

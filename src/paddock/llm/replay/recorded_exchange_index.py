@@ -71,7 +71,7 @@ class RecordedExchangeIndex:
         key = (
             fingerprint.key
             if fingerprint is not None
-            else raw_request_key(recorded.format, recorded.operation, recorded.request)
+            else digest_raw_request(recorded.format, recorded.operation, recorded.request)
         )
         succeeded = recorded.status < 400 and recorded.complete
         entry = RecordedExchangeEntry(recorded.id, recorded.format, recorded.stream, succeeded, key, fingerprint)
@@ -137,7 +137,7 @@ def parse_recorded_request(recorded: RecordedExchange) -> ModelRequest | None:
         return None
 
 
-def raw_request_key(format: str, operation: str, body: bytes) -> bytes:
+def digest_raw_request(format: str, operation: str, body: bytes) -> bytes:
     """Return the key of a request that is not a conversation: a digest of its JSON without model and user."""
     try:
         value = json.loads(body)

@@ -126,7 +126,9 @@ class RenderedAnswer:
         yield AnswerStreamFinished(self.finish, self.usage)
 
 
-def render_answer(conversation: ScriptedConversation, decision: ScriptTurnDecision, pace: float = 0) -> RenderedAnswer:
+def render_scripted_answer(
+    conversation: ScriptedConversation, decision: ScriptTurnDecision, pace: float = 0
+) -> RenderedAnswer:
     """Render a decision for the client. Raises `NoMatchingTool` if it offers no tool for an action."""
     items: list[RenderedItem] = []
     filler = ScriptTemplateFiller(decision.template_values)
@@ -170,7 +172,7 @@ def render_answer(conversation: ScriptedConversation, decision: ScriptTurnDecisi
     rendering = RenderedAnswer(items, finish or FinishReason.STOP, TokenUsage(), retry_after, pace)
     rendering.id = id_prefix
     rendering.model = conversation.request.model
-    rendering.usage = usage or estimate_usage(conversation, rendering.answer().parts)
+    rendering.usage = usage or estimate_scripted_usage(conversation, rendering.answer().parts)
     return rendering
 
 
@@ -192,7 +194,7 @@ def _match_tool(
     raise AssertionError(f"no way to render {type(action).__name__}")
 
 
-def estimate_usage(conversation: ScriptedConversation, parts: list[MessagePart]) -> TokenUsage:
+def estimate_scripted_usage(conversation: ScriptedConversation, parts: list[MessagePart]) -> TokenUsage:
     """Estimate usage as one token per four characters; deterministic for a conversation."""
     prompt_length = sum(len(part) for part in conversation_texts(conversation))
     thought = sum(len(part.text) for part in parts if isinstance(part, ModelThinking))

@@ -20,8 +20,8 @@ from paddock.llm.formats.neutral import (
 from paddock.llm.scripted_model.answer_rendering import (
     RenderedAnswer,
     RenderedConnectionBreak,
-    estimate_usage,
-    render_answer,
+    estimate_scripted_usage,
+    render_scripted_answer,
 )
 from paddock.llm.scripted_model.sample_arguments import sample_schema_value, schema_properties
 from paddock.llm.scripted_model.script_schema import (
@@ -56,7 +56,7 @@ def find_forced_tools(request: ModelRequest) -> Sequence[ToolDefinition]:
     return request.tools if request.tool_choice is ToolChoice.ANY else ()
 
 
-def render_forced_call(
+def render_forced_tool_call(
     conversation: ScriptedConversation,
     decision: ScriptTurnDecision | None,
     tools: Sequence[ToolDefinition],
@@ -64,9 +64,9 @@ def render_forced_call(
 ) -> RenderedAnswer:
     """Render the script's call of one of the tools, else a call with its JSON text or sample arguments."""
     try:
-        rendering = render_answer(conversation, decision or ScriptTurnDecision(()), pace)
+        rendering = render_scripted_answer(conversation, decision or ScriptTurnDecision(()), pace)
     except NoMatchingTool:
-        rendering = render_answer(conversation, ScriptTurnDecision(()), pace)
+        rendering = render_scripted_answer(conversation, ScriptTurnDecision(()), pace)
     names = {tool.name for tool in tools}
     for item in rendering.items:
         if isinstance(item, ModelFailure | RenderedConnectionBreak) or (
@@ -78,7 +78,7 @@ def render_forced_call(
     arguments = values if values is not None else sample_schema_value(tool.parameters) or {}
     call = ModelToolCall(f"{rendering.id}-0", tool.name, json.dumps(arguments, ensure_ascii=False))
     rendering.items, rendering.finish = [call], FinishReason.TOOLS
-    rendering.usage = estimate_usage(conversation, [call])
+    rendering.usage = estimate_scripted_usage(conversation, [call])
     return rendering
 
 

@@ -21,7 +21,7 @@ def _check_regex(pattern: str) -> str:
     return pattern
 
 
-TemplateText = Annotated[str, AfterValidator(text_template.check_template)]
+TemplateText = Annotated[str, AfterValidator(text_template.check_script_template)]
 RegexPattern = Annotated[str, AfterValidator(_check_regex)]
 FaultTimes = Annotated[int, Field(ge=1, le=1000)] | Literal["always"]
 
@@ -103,7 +103,7 @@ class CallToolAction(ScriptAction):
     @field_validator("arguments")
     @classmethod
     def _check_templates(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        text_template.check_templates(value)
+        text_template.check_script_templates(value)
         return value
 
 

@@ -20,7 +20,7 @@ MAX_ANSWER_LENGTH = 2 * 2**20
 _PLACEHOLDER = re.compile(r"\{\{\s*(?:'([^']*)'|([A-Za-z_][A-Za-z0-9_.]*))\s*\}\}")
 
 
-def check_template(text: str) -> str:
+def check_script_template(text: str) -> str:
     """Return the text. Raises `ValueError` for an unknown placeholder."""
     for _, word in _PLACEHOLDER.findall(text):
         if word and word not in PLACEHOLDERS and not re.fullmatch(r"match\.(\d{1,2}|[A-Za-z_]\w*)", word):
@@ -29,16 +29,16 @@ def check_template(text: str) -> str:
     return text
 
 
-def check_templates(value: Any) -> Any:
+def check_script_templates(value: Any) -> Any:
     """Return the value after checking all texts in it."""
     if isinstance(value, str):
-        check_template(value)
+        check_script_template(value)
     elif isinstance(value, Mapping):
         for each in value.values():
-            check_templates(each)
+            check_script_templates(each)
     elif isinstance(value, list | tuple):
         for each in value:
-            check_templates(each)
+            check_script_templates(each)
     return value
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from paddock.errors import ConfigError
-from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.llm.scripted_model.script_loader import parse_script
 from paddock.runs.tasks.task_problems import task_problems_from_error
 
@@ -26,7 +26,7 @@ def find_script_problems(text: str) -> Sequence[str]:
     return _remember(text, _parse_problems(text)) if known is None else known
 
 
-async def validate_long_script(text: object, workers: WorkerPool) -> None:
+async def validate_long_script(text: object, workers: OffloadWorkerPool) -> None:
     """Have a worker process find the problems of a script, if it is long. Raises `WorkersBusy`."""
     if isinstance(text, str) and len(text) > LONG_SCRIPT_CHARACTERS and _digest(text) not in _remembered:
         _remember(text, json.loads(b"".join(await workers.call(script_problems_as_json, text))))

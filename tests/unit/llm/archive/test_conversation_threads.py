@@ -11,7 +11,7 @@ import pytest
 
 from paddock.llm.archive import conversation_export as exporting
 from paddock.llm.archive.archive import ExchangeArchive
-from paddock.llm.archive.conversation_threads import ConversationThread, group_exchanges_into_threads
+from paddock.llm.archive.conversation_threads import ConversationThread, group_exchanges_into_conversations
 from paddock.llm.archive.exchange_parsing import restore_model_messages
 from paddock.llm.exchange import Exchange, ExchangeOutcome
 from paddock.llm.formats.neutral import (
@@ -202,7 +202,7 @@ async def test_thousand_equal_requests_are_grouped_quickly(tmp_path: Path) -> No
         await kept.flush()
         tree = await kept._exchanges.read_turn_tree("default", ExchangeFilters())
         began = time.perf_counter()
-        assert len(group_exchanges_into_threads(tree)) == 1000
+        assert len(group_exchanges_into_conversations(tree)) == 1000
         assert time.perf_counter() - began < 10
 
 

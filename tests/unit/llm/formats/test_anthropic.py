@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.anthropic import Anthropic
+from paddock.llm.formats.anthropic import AnthropicFormat
 from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.neutral import (
     AnswerPartDelta,
@@ -40,7 +40,7 @@ from paddock.llm.formats.neutral import (
 
 from .stream_helpers import answer_from_valid_events, answer_to_small_events, read_in_pieces, write_events
 
-FORMAT = Anthropic()
+FORMAT = AnthropicFormat()
 MARK = {"type": "ephemeral"}
 HELLO = [{"role": "user", "content": "Hello"}]
 

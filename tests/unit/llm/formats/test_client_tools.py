@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.anthropic import Anthropic
+from paddock.llm.formats.anthropic import AnthropicFormat
 from paddock.llm.formats.base import UntranslatableRequest
-from paddock.llm.formats.gemini import Gemini
-from paddock.llm.formats.openai_chat import OpenAIChat
-from paddock.llm.formats.openai_responses import OpenAIResponses
+from paddock.llm.formats.gemini import GeminiFormat
+from paddock.llm.formats.openai_chat import OpenAIChatFormat
+from paddock.llm.formats.openai_responses import OpenAIResponsesFormat
 
 TOOLS: list[tuple[dict[str, Any], str | None, set[str]]] = [
     ({"type": "bash_20250124", "name": "bash"}, "bash", {"command", "restart"}),
@@ -34,20 +34,20 @@ def request_body(tool: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize(("tool", "name", "fields"), TOOLS)
 def test_anthropics_client_tools_become_functions(tool: dict[str, Any], name: str | None, fields: set[str]) -> None:
-    request = Anthropic().read_request(request_body(tool))
-    written = json.loads(OpenAIChat().write_request(request))["tools"][0]["function"]
+    request = AnthropicFormat().read_request(request_body(tool))
+    written = json.loads(OpenAIChatFormat().write_request(request))["tools"][0]["function"]
     assert written["name"] == (name or tool["name"])
     assert fields <= written["parameters"]["properties"].keys()
     assert not request.notes
 
 
 def test_the_screen_size_is_in_the_description() -> None:
-    request = Anthropic().read_request(request_body(TOOLS[-1][0]))
+    request = AnthropicFormat().read_request(request_body(TOOLS[-1][0]))
     assert "1024 x 768" in (request.tools[0].description or "")
 
 
 def test_anthropic_hosted_tools_are_dropped_with_a_note() -> None:
-    request = Anthropic().read_request(request_body({"type": "web_search_20250305", "name": "web_search"}))
+    request = AnthropicFormat().read_request(request_body({"type": "web_search_20250305", "name": "web_search"}))
     assert request.tools == [] and "web_search_20250305" in request.notes[0]
 
 
@@ -55,14 +55,14 @@ def test_anthropic_hosted_tools_are_dropped_with_a_note() -> None:
 def test_openais_client_tools_are_refused_by_name(kind: str) -> None:
     body = json.dumps({"model": "m", "input": "go", "tools": [{"type": kind}]}).encode()
     with pytest.raises(UntranslatableRequest, match=rf"tools\[0\].type is '{kind}'.*offer a function"):
-        OpenAIResponses().read_request(body)
+        OpenAIResponsesFormat().read_request(body)
 
 
 @pytest.mark.parametrize("name", ["computerUse", "computer_use"])
 def test_geminis_client_tool_is_refused(name: str) -> None:
     body = {"contents": [{"parts": [{"text": "go"}]}], "tools": [{name: {"environment": "ENVIRONMENT_BROWSER"}}]}
     with pytest.raises(UntranslatableRequest, match="`computerUse` is run by the client"):
-        Gemini().read_request(json.dumps(body).encode(), model="m")
+        GeminiFormat().read_request(json.dumps(body).encode(), model="m")
 
 
 CLIENT_RUN_ITEMS: list[tuple[dict[str, Any], dict[str, Any], str, str, str]] = [
@@ -109,9 +109,9 @@ def test_openais_client_run_items_become_calls_and_results(
 ) -> None:
     result = {"call_id": "call_1", **result} if "id" not in result else result
     items = [{"role": "user", "content": "go"}, {"call_id": "call_1", "status": "completed", **call}, result]
-    request = OpenAIResponses().read_request(json.dumps({"model": "m", "input": items}).encode())
+    request = OpenAIResponsesFormat().read_request(json.dumps({"model": "m", "input": items}).encode())
     assert not request.notes
-    messages = json.loads(OpenAIChat().write_request(request))["messages"]
+    messages = json.loads(OpenAIChatFormat().write_request(request))["messages"]
     [written] = messages[1]["tool_calls"]
     assert written["function"]["name"] == tool and arguments in written["function"]["arguments"]
     assert messages[2]["role"] == "tool" and messages[2]["tool_call_id"] == written["id"] == "call_1"
@@ -123,8 +123,8 @@ def test_a_failed_patch_is_an_error() -> None:
         {"type": "apply_patch_call", "call_id": "c", "operation": {"type": "delete_file", "path": "b"}},
         {"type": "apply_patch_call_output", "call_id": "c", "status": "failed", "output": "no such file"},
     ]
-    request = OpenAIResponses().read_request(json.dumps({"model": "m", "input": items}).encode())
-    [result] = json.loads(Anthropic().write_request(request))["messages"][-1]["content"]
+    request = OpenAIResponsesFormat().read_request(json.dumps({"model": "m", "input": items}).encode())
+    [result] = json.loads(AnthropicFormat().write_request(request))["messages"][-1]["content"]
     assert result["is_error"] and "no such file" in json.dumps(result["content"])
 
 
@@ -133,4 +133,4 @@ def test_a_screenshot_stored_at_openai_is_refused() -> None:
         {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "file_id": "f-1"}}
     ]
     with pytest.raises(InvalidInput, match=r"input\[0\]\.output\.image_url is missing"):
-        OpenAIResponses().read_request(json.dumps({"model": "m", "input": items}).encode())
+        OpenAIResponsesFormat().read_request(json.dumps({"model": "m", "input": items}).encode())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paddock.errors import InvalidInput
 from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.embeddings import EMBEDDING_FORMATS, EmbeddingAnswer, EmbeddingFormat, EmbeddingRequest
-from paddock.llm.formats.model_list import ModelListEntry, write_model_entry, write_model_list
+from paddock.llm.formats.model_list import ModelListEntry, write_model_list, write_model_list_entry
 
 OPENAI, GEMINI = EMBEDDING_FORMATS["openai-chat"], EMBEDDING_FORMATS["gemini"]
 BOTH = [OPENAI, GEMINI]
@@ -103,5 +103,5 @@ def test_models_are_listed_in_the_shape_of_each_format() -> None:
     listed = json.loads(write_model_list("anthropic", models))
     assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("a", "b", False)
     assert json.loads(write_model_list("anthropic", []))["first_id"] is None
-    assert json.loads(write_model_entry("gemini", models[1]))["inputTokenLimit"] == 10
-    assert json.loads(write_model_entry("anthropic", models[1]))["display_name"] == "Bee"
+    assert json.loads(write_model_list_entry("gemini", models[1]))["inputTokenLimit"] == 10
+    assert json.loads(write_model_list_entry("anthropic", models[1]))["display_name"] == "Bee"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.llm.formats.answer_events import answer_from_events, stream_events_from_answer
-from paddock.llm.formats.anthropic import Anthropic
+from paddock.llm.formats.answer_events import answer_from_stream_events, stream_events_from_answer
+from paddock.llm.formats.anthropic import AnthropicFormat
 from paddock.llm.formats.base import WireFormat
-from paddock.llm.formats.gemini import Gemini
+from paddock.llm.formats.gemini import GeminiFormat
 from paddock.llm.formats.neutral import (
     FinishReason,
     MessagePart,
@@ -22,10 +22,10 @@ from paddock.llm.formats.neutral import (
     TokenUsage,
     ToolDefinition,
 )
-from paddock.llm.formats.openai_chat import OpenAIChat
-from paddock.llm.formats.openai_responses import OpenAIResponses
+from paddock.llm.formats.openai_chat import OpenAIChatFormat
+from paddock.llm.formats.openai_responses import OpenAIResponsesFormat
 
-FORMATS: list[WireFormat] = [OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini()]
+FORMATS: list[WireFormat] = [OpenAIChatFormat(), OpenAIResponsesFormat(), AnthropicFormat(), GeminiFormat()]
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
 
@@ -105,7 +105,7 @@ def test_an_answer_reaches_the_client_unchanged(client: WireFormat, provider: Wi
             + reader.close()
         )
         client_events = back.feed(b"".join(downstream.write(event) for event in events)) + back.close()
-        received = answer_from_events(client_events)
+        received = answer_from_stream_events(client_events)
     assert received is not None
     texts = [part.text for part in received.parts if isinstance(part, ModelText) and part.text]
     calls = [(part.name, part.arguments.replace(" ", "")) for part in received.parts if isinstance(part, ModelToolCall)]

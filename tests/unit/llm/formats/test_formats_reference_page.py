@@ -180,12 +180,14 @@ def test_page_lists_signatures_and_makers() -> None:
         thought_signatures.GEMINI_FAMILY,
     ):
         assert f"`{maker}`" in PAGE.partition("MAKER is ")[2][:120]
-    thought = thought_signatures.parse_thought("", "paddock:gemini:SEAL", thought_signatures.ANTHROPIC_FAMILY)
+    thought = thought_signatures.parse_signed_thought("", "paddock:gemini:SEAL", thought_signatures.ANTHROPIC_FAMILY)
     assert (
         thought_signatures.format_thought_signature(thought.signature or "", thought_signatures.ANTHROPIC_FAMILY)
         == "paddock:gemini:SEAL"
     )
-    redacted = thought_signatures.parse_thought("", "paddock:anthropic.redacted:SEAL", thought_signatures.OPENAI_FAMILY)
+    redacted = thought_signatures.parse_signed_thought(
+        "", "paddock:anthropic.redacted:SEAL", thought_signatures.OPENAI_FAMILY
+    )
     assert (
         thought_signatures.format_thought_signature(
             redacted.redacted or "", thought_signatures.OPENAI_FAMILY, redacted=True

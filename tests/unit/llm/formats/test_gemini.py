@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.anthropic import Anthropic
+from paddock.llm.formats.anthropic import AnthropicFormat
 from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
-from paddock.llm.formats.gemini import Gemini
+from paddock.llm.formats.gemini import GeminiFormat
 from paddock.llm.formats.gemini.schema_conversion import GeminiSchemaWriter, read_gemini_schema
 from paddock.llm.formats.neutral import (
     AnswerStreamFailed,
@@ -36,7 +36,7 @@ from paddock.llm.formats.neutral import (
 
 from .stream_helpers import answer_from_valid_events, answer_to_small_events, read_in_pieces, write_events
 
-FORMAT = Gemini()
+FORMAT = GeminiFormat()
 HELLO = [{"role": "user", "parts": [{"text": "Hello"}]}]
 
 
@@ -251,14 +251,14 @@ def test_signatures_survive_anthropic_client() -> None:
         [ModelThinking("hm"), ModelToolCall("c", "a", "{}", ProviderSignature("S", "gemini"))],
         FinishReason.TOOLS,
     )
-    content = json.loads(Anthropic().write_answer(answer))["content"]
+    content = json.loads(AnthropicFormat().write_answer(answer))["content"]
     messages = [
         {"role": "user", "content": "Go"},
         {"role": "assistant", "content": content},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "1"}]},
     ]
     body = {"model": "gemini-3-pro", "messages": messages}
-    request = Anthropic().read_request(json.dumps(body).encode())
+    request = AnthropicFormat().read_request(json.dumps(body).encode())
     parts = write_body(request)["contents"][1]["parts"]
     assert parts[-1] == {"functionCall": {"name": "a", "args": {}}, "thoughtSignature": "S"}
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.anthropic import Anthropic
+from paddock.llm.formats.anthropic import AnthropicFormat
 from paddock.llm.formats.base import BrokenModelStream, WireFormat
-from paddock.llm.formats.gemini import Gemini
+from paddock.llm.formats.gemini import GeminiFormat
 from paddock.llm.formats.neutral import ModelRequest
 from paddock.llm.formats.registry import FORMATS
 
@@ -94,7 +94,7 @@ def _with_wrong_field(whole: Any, where: int, junk: Any) -> bytes:
     return json.dumps(whole).encode()
 
 
-@pytest.mark.parametrize("source", [Anthropic(), Gemini()], ids=lambda source: source.name)
+@pytest.mark.parametrize("source", [AnthropicFormat(), GeminiFormat()], ids=lambda source: source.name)
 @settings(max_examples=50, deadline=None)
 @given(where=st.integers(0, 99), junk=st.sampled_from(JUNK))
 def test_one_wrong_field_is_named_or_ignored(source: WireFormat, where: int, junk: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.answer_events import answer_from_events
+from paddock.llm.formats.answer_events import answer_from_stream_events
 from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest, WireFormat
 from paddock.llm.formats.neutral import (
     MessageRole,
@@ -169,7 +169,7 @@ def test_thoughts_are_read_from_all_known_fields(name: str) -> None:
     events = reader.feed(
         sse(*[chunk({name: text}) for text in ("I ", "think")], chunk({"content": "So"}), chunk({}, "stop"))
     )
-    answer = answer_from_events(events + reader.close())
+    answer = answer_from_stream_events(events + reader.close())
     assert answer is not None and answer.parts == [ModelThinking("I think"), ModelText("So")]
 
 
@@ -182,7 +182,7 @@ def test_openrouter_reasoning_details_are_preserved() -> None:
         chunk({}, "stop"),
     ]
     reader = FORMATS["openai-chat"].new_stream_reader()
-    answer = answer_from_events(reader.feed(sse(*pieces)) + reader.close())
+    answer = answer_from_stream_events(reader.feed(sse(*pieces)) + reader.close())
     assert answer is not None
     [thought, text] = answer.parts
     assert isinstance(thought, ModelThinking) and isinstance(thought.signature, ProviderSignature)

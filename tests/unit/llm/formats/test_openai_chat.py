@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.answer_events import answer_from_events, stream_events_from_answer
+from paddock.llm.formats.answer_events import answer_from_stream_events, stream_events_from_answer
 from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.neutral import (
     AnswerPartDelta,
@@ -32,12 +32,12 @@ from paddock.llm.formats.neutral import (
     ToolChoice,
     ToolDefinition,
 )
-from paddock.llm.formats.openai_chat import OpenAIChat
+from paddock.llm.formats.openai_chat import OpenAIChatFormat
 
 from . import openai_helpers as cases
 from .openai_helpers import body, read_stream, sse
 
-chat = OpenAIChat()
+chat = OpenAIChatFormat()
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def test_answers_survive_a_round_trip_whole_and_streamed(answer: ModelAnswer, po
     writer = chat.new_stream_writer(ModelRequest("m", [], extra={"openai-chat": {"include_usage": True}}))
     data = b"".join(writer.write(event) for event in stream_events_from_answer(answer))
     assert data.endswith(b"data: [DONE]\n\n")
-    assert answer_from_events(read_stream(chat.new_stream_reader(), cases.split_at(data, positions))) == answer
+    assert answer_from_stream_events(read_stream(chat.new_stream_reader(), cases.split_at(data, positions))) == answer
 
 
 def test_usage_is_streamed_only_on_request() -> None:
@@ -347,7 +347,7 @@ STREAMS: dict[str, tuple[list[Any], list[MessagePart], FinishReason]] = {
 @pytest.mark.parametrize("case", STREAMS)
 def test_streams_of_real_servers(case: str) -> None:
     sent, parts, finish = STREAMS[case]
-    answer = answer_from_events(read_stream(chat.new_stream_reader(), [sse(*sent)]))
+    answer = answer_from_stream_events(read_stream(chat.new_stream_reader(), [sse(*sent)]))
     assert answer is not None
     assert (answer.id, answer.model, answer.parts, answer.finish) == ("c1", "m", parts, finish)
 

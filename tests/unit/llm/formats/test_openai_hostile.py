@@ -11,8 +11,8 @@ import pytest
 
 from paddock.errors import InvalidInput
 from paddock.llm.formats.base import BrokenModelStream, WireFormat
-from paddock.llm.formats.openai_chat import OpenAIChat
-from paddock.llm.formats.openai_responses import OpenAIResponses
+from paddock.llm.formats.openai_chat import OpenAIChatFormat
+from paddock.llm.formats.openai_responses import OpenAIResponsesFormat
 from paddock.llm.formats.registry import FORMATS
 
 from .openai_helpers import read_stream, sse
@@ -96,7 +96,7 @@ def corrupted_copies(value: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("form", "good"), [(OpenAIChat(), CHAT), (OpenAIResponses(), CODEX)], ids=["chat", "responses"]
+    ("form", "good"), [(OpenAIChatFormat(), CHAT), (OpenAIResponsesFormat(), CODEX)], ids=["chat", "responses"]
 )
 def test_a_corrupted_request_is_parsed_or_refused(form: WireFormat, good: Any) -> None:
     form.write_request(form.read_request(json.dumps(good).encode()))
@@ -111,7 +111,9 @@ def test_a_corrupted_request_is_parsed_or_refused(form: WireFormat, good: Any) -
 
 
 @pytest.mark.parametrize(
-    ("form", "good"), [(OpenAIChat(), CHAT_ANSWER), (OpenAIResponses(), RESPONSE)], ids=["chat", "responses"]
+    ("form", "good"),
+    [(OpenAIChatFormat(), CHAT_ANSWER), (OpenAIResponsesFormat(), RESPONSE)],
+    ids=["chat", "responses"],
 )
 def test_a_corrupted_answer_is_parsed_or_an_error(form: WireFormat, good: Any) -> None:
     form.write_answer(form.read_answer(json.dumps(good).encode()))
@@ -125,7 +127,9 @@ def test_a_corrupted_answer_is_parsed_or_an_error(form: WireFormat, good: Any) -
 
 
 @pytest.mark.parametrize(
-    ("form", "good"), [(OpenAIChat(), CHAT_STREAM), (OpenAIResponses(), RESPONSES_STREAM)], ids=["chat", "responses"]
+    ("form", "good"),
+    [(OpenAIChatFormat(), CHAT_STREAM), (OpenAIResponsesFormat(), RESPONSES_STREAM)],
+    ids=["chat", "responses"],
 )
 def test_a_corrupted_stream_is_parsed_or_an_error(form: WireFormat, good: Any) -> None:
     read_stream(form.new_stream_reader(), [sse(*good)])
@@ -139,4 +143,4 @@ def test_a_corrupted_stream_is_parsed_or_an_error(form: WireFormat, good: Any) -
 def test_lone_surrogate_in_url_is_accepted() -> None:
     part = {"type": "image_url", "image_url": "data:text/plain,\ud800"}
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [part]}]}).encode()
-    assert OpenAIChat().read_request(body).messages
+    assert OpenAIChatFormat().read_request(body).messages

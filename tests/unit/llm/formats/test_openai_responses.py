@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.answer_events import answer_from_events, stream_events_from_answer
+from paddock.llm.formats.answer_events import answer_from_stream_events, stream_events_from_answer
 from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.neutral import (
     AnswerStreamFailed,
@@ -31,13 +31,13 @@ from paddock.llm.formats.neutral import (
     TokenUsage,
     ToolChoice,
 )
-from paddock.llm.formats.openai_chat import OpenAIChat
-from paddock.llm.formats.openai_responses import OpenAIResponses
+from paddock.llm.formats.openai_chat import OpenAIChatFormat
+from paddock.llm.formats.openai_responses import OpenAIResponsesFormat
 
 from . import openai_helpers as cases
 from .openai_helpers import body, read_stream, sse
 
-responses = OpenAIResponses()
+responses = OpenAIResponsesFormat()
 
 CODEX = {
     "model": "m",
@@ -140,12 +140,12 @@ def test_calls_use_the_clients_own_tools() -> None:
     for output in (writer.response["output"], json.loads(responses.write_answer(answer, request))["output"]):
         assert (output[0]["type"], output[0]["input"]) == ("custom_tool_call", "*** Begin")
         assert (output[1]["namespace"], output[1]["name"]) == ("mcp__calc", "add")
-    assert answer_from_events(read_stream(responses.new_stream_reader(), [data])) == answer
+    assert answer_from_stream_events(read_stream(responses.new_stream_reader(), [data])) == answer
 
 
 def test_codex_request_is_translated_for_chat_provider() -> None:
     request = responses.read_request(json.dumps(CODEX).encode())
-    sent = json.loads(OpenAIChat().write_request(request))
+    sent = json.loads(OpenAIChatFormat().write_request(request))
     roles = ["system", "user", "assistant", "tool", "tool", "user"]
     assert [message["role"] for message in sent["messages"]] == roles
     assert sent["messages"][2]["reasoning_content"] == "hm"
@@ -265,7 +265,9 @@ def test_answers_survive_a_round_trip_whole_and_streamed(answer: ModelAnswer, po
     assert responses.read_answer(responses.write_answer(answer)) == answer
     writer = responses.new_stream_writer(ModelRequest("m", []))
     data = b"".join(writer.write(event) for event in stream_events_from_answer(answer))
-    assert answer_from_events(read_stream(responses.new_stream_reader(), cases.split_at(data, positions))) == answer
+    assert (
+        answer_from_stream_events(read_stream(responses.new_stream_reader(), cases.split_at(data, positions))) == answer
+    )
 
 
 def events_of(data: bytes) -> list[dict[str, Any]]:
@@ -408,7 +410,7 @@ STREAMS: dict[str, tuple[list[Any], list[MessagePart], FinishReason]] = {
 @pytest.mark.parametrize("case", STREAMS)
 def test_streams_of_real_servers(case: str) -> None:
     sent, parts, finish = STREAMS[case]
-    answer = answer_from_events(read_stream(responses.new_stream_reader(), [sse(*sent)]))
+    answer = answer_from_stream_events(read_stream(responses.new_stream_reader(), [sse(*sent)]))
     assert answer is not None
     assert (answer.id, answer.model, answer.parts, answer.finish) == ("r", "m", parts, finish)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.llm.formats.answer_events import answer_from_events, stream_events_from_answer
+from paddock.llm.formats.answer_events import answer_from_stream_events, stream_events_from_answer
 from paddock.llm.formats.base import WireFormat
 from paddock.llm.formats.gemini.foreign_thoughts import pack_thoughts_in_signature, unpack_thoughts_from_signature
 from paddock.llm.formats.neutral import (
@@ -29,8 +29,8 @@ from paddock.llm.formats.neutral import (
     ToolDefinition,
 )
 from paddock.llm.formats.registry import FORMATS
-from paddock.llm.formats.thought_signatures import format_thought_signature, parse_thought
-from paddock.llm.formats.tool_names import client_tool_names, provider_call_id, provider_tool_name
+from paddock.llm.formats.thought_signatures import format_thought_signature, parse_signed_thought
+from paddock.llm.formats.tool_names import map_to_client_tool_names, to_provider_call_id, to_provider_tool_name
 
 FAMILIES = {"openai-chat": "openai-chat", "openai-responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
 MAKERS = sorted(FAMILIES.values())
@@ -46,7 +46,7 @@ def test_signatures_survive_a_round_trip_in_any_family(
     raw_signature: str, made_by: str, family: str, redacted: bool
 ) -> None:
     written_signature = format_thought_signature(ProviderSignature(raw_signature, made_by), family, redacted=redacted)
-    again = parse_thought("hm", written_signature, family)
+    again = parse_signed_thought("hm", written_signature, family)
     found = again.redacted if redacted else again.signature
     assert (found, maker(found)) == (raw_signature, made_by)
     if made_by != family:
@@ -80,7 +80,7 @@ def written_and_read(form: WireFormat, answer: ModelAnswer, stream: bool) -> Mod
     if not stream:
         return form.read_answer(form.write_answer(answer, request))
     writer, reader = form.new_stream_writer(request), form.new_stream_reader()
-    found = answer_from_events(
+    found = answer_from_stream_events(
         reader.feed(b"".join(map(writer.write, stream_events_from_answer(answer)))) + reader.close()
     )
     assert found is not None
@@ -133,23 +133,23 @@ AWKWARD = ["a.b", "mcp__server__" + "x" * 80, "Größe", "1st", "with space", ""
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_unsupported_tool_names_are_replaced_and_restored(name: str) -> None:
-    short = provider_tool_name(name)
+    short = to_provider_tool_name(name)
     assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", short)
-    assert provider_tool_name(name) == short and provider_tool_name(short) == short
+    assert to_provider_tool_name(name) == short and to_provider_tool_name(short) == short
     request = ModelRequest("m", [], tools=[ToolDefinition(name), ToolDefinition("plain")])
-    assert client_tool_names(request) == {short: name}
+    assert map_to_client_tool_names(request) == {short: name}
 
 
 @given(st.lists(st.text(max_size=100), unique=True, max_size=20))
 def test_replaced_names_are_unique(names: list[str]) -> None:
-    assert len({provider_tool_name(name) for name in names}) == len(names)
+    assert len({to_provider_tool_name(name) for name in names}) == len(names)
 
 
 @given(st.text(max_size=100), st.sampled_from([40, 64]))
 def test_call_ids_fit_the_length_limit(call_id: str, longest: int) -> None:
-    short = provider_call_id(call_id, longest)
+    short = to_provider_call_id(call_id, longest)
     assert 0 < len(short) <= longest
-    assert provider_call_id(short, longest) == short
+    assert to_provider_call_id(short, longest) == short
 
 
 @pytest.mark.parametrize("provider", FORMATS.values(), ids=lambda form: form.name)
@@ -173,7 +173,7 @@ def test_providers_receive_only_valid_tool_names(provider: WireFormat, name: str
                 look(inner)
 
     look(body)
-    assert set(found) == {provider_tool_name(name)}
+    assert set(found) == {to_provider_tool_name(name)}
 
 
 @pytest.mark.parametrize("client", FORMATS.values(), ids=lambda form: form.name)
@@ -182,7 +182,7 @@ def test_clients_receive_their_own_tool_names(client: WireFormat, stream: bool) 
     own = [name for name in AWKWARD if name]
     request = ModelRequest("m", [], stream=stream, tools=[ToolDefinition(name) for name in own])
     calls: list[MessagePart] = [
-        ModelToolCall(f"c{index}", provider_tool_name(name), "{}") for index, name in enumerate(own)
+        ModelToolCall(f"c{index}", to_provider_tool_name(name), "{}") for index, name in enumerate(own)
     ]
     answer = ModelAnswer("i", "m", calls, FinishReason.TOOLS)
     if stream:
@@ -230,12 +230,12 @@ def test_signed_streams_are_read_from_any_pieces(form: WireFormat, positions: li
     writer = form.new_stream_writer(ModelRequest("m", [], stream=True))
     data = b"".join(map(writer.write, stream_events_from_answer(ModelAnswer("i", "m", parts, FinishReason.TOOLS))))
     expected = form.new_stream_reader()
-    whole = answer_from_events(expected.feed(data) + expected.close())
+    whole = answer_from_stream_events(expected.feed(data) + expected.close())
     reader, events, start = form.new_stream_reader(), [], 0
     for position in [*sorted(position % (len(data) + 1) for position in positions), len(data)]:
         events += reader.feed(data[start:position])
         start = position
-    assert answer_from_events(events + reader.close()) == whole
+    assert answer_from_stream_events(events + reader.close()) == whole
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)
@@ -249,12 +249,15 @@ def test_stream_is_read_equally_whole_and_byte_by_byte(form: WireFormat) -> None
     writer = form.new_stream_writer(ModelRequest("m", [], stream=True))
     data = b"".join(map(writer.write, stream_events_from_answer(ModelAnswer("i", "m", parts, FinishReason.TOOLS))))
     one, each = form.new_stream_reader(), form.new_stream_reader()
-    whole = answer_from_events(one.feed(data) + one.close())
+    whole = answer_from_stream_events(one.feed(data) + one.close())
     pieces = [event for position in range(len(data)) for event in each.feed(data[position : position + 1])]
-    assert answer_from_events(pieces + each.close()) == whole
+    assert answer_from_stream_events(pieces + each.close()) == whole
     for position in range(len(data)):
         reader = form.new_stream_reader()
-        assert answer_from_events(reader.feed(data[:position]) + reader.feed(data[position:]) + reader.close()) == whole
+        assert (
+            answer_from_stream_events(reader.feed(data[:position]) + reader.feed(data[position:]) + reader.close())
+            == whole
+        )
 
 
 def test_codex_gets_its_namespaces_for_names_of_any_length() -> None:

@@ -19,7 +19,7 @@ from paddock.llm.formats.openai_responses.item_ids import new_output_item_id
 from paddock.llm.formats.openai_responses.item_reference_bodies import MAX_REFERENCED_ANSWERS, referenced_item_ids
 from paddock.llm.gateway.item_references import ItemReferenceResolver
 from paddock.llm.gateway.recent_answers import RecentAnswers
-from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.offload.worker_pool import OffloadWorkerPool
 
 from ..archive.exchange_samples import an_exchange, archive
 
@@ -71,7 +71,7 @@ class NoArchive:
 def resolver(
     archive: ExchangeArchive | NoArchive, recent: RecentAnswers | None = None, **settings: Any
 ) -> ItemReferenceResolver:
-    return ItemReferenceResolver(ArchiveConfig(**settings), archive, recent or RecentAnswers(), WorkerPool())
+    return ItemReferenceResolver(ArchiveConfig(**settings), archive, recent or RecentAnswers(), OffloadWorkerPool())
 
 
 def texts(body: bytes) -> list[str]:

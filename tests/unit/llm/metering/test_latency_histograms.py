@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from paddock.llm.exchange import ExchangeOutcome
-from paddock.llm.metering.latency_histograms import MAX_LATENCY_SERIES, OTHER_MODELS, ModelLatencies
+from paddock.llm.metering.latency_histograms import MAX_LATENCY_SERIES, OTHER_MODELS, ModelLatencyHistograms
 from paddock.telemetry.prometheus import MetricsExposition
 
 from ..archive.exchange_samples import an_exchange
 
 
 def test_complete_answers_are_counted_by_model_and_provider() -> None:
-    latencies = ModelLatencies()
+    latencies = ModelLatencyHistograms()
     latencies.count_exchange(an_exchange(first_byte=0.2, total=3.0))
     latencies.count_exchange(an_exchange(first_byte=0.3, total=7.0))
     exposition = MetricsExposition()
@@ -38,13 +38,13 @@ def test_complete_answers_are_counted_by_model_and_provider() -> None:
     ],
 )
 def test_other_exchanges_are_not_counted(fields: dict[str, Any]) -> None:
-    latencies = ModelLatencies()
+    latencies = ModelLatencyHistograms()
     latencies.count_exchange(an_exchange(**fields))
     assert not latencies.by_model
 
 
 def test_invented_names_share_one_series() -> None:
-    latencies = ModelLatencies()
+    latencies = ModelLatencyHistograms()
     for number in range(MAX_LATENCY_SERIES + 50):
         latencies.count_exchange(an_exchange(route=f"one/{number}"))
     assert len(latencies.by_model) == MAX_LATENCY_SERIES + 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock.llm.exchange import ModelCaller
-from paddock.llm.formats.answer_events import answer_from_events
+from paddock.llm.formats.answer_events import answer_from_stream_events
 from paddock.llm.formats.neutral import (
     MessagePart,
     MessageRole,
@@ -97,7 +97,7 @@ def read(format: str, body: bytes, stream: bool) -> ModelAnswer:
     if not stream:
         return FORMATS[format].read_answer(body)
     reader = FORMATS[format].new_stream_reader()
-    answer = answer_from_events([*reader.feed(body), *reader.close()])
+    answer = answer_from_stream_events([*reader.feed(body), *reader.close()])
     assert answer is not None
     return answer
 

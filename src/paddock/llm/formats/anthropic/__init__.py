@@ -10,10 +10,10 @@ from paddock.llm.formats.anthropic.stream_writer import AnthropicStreamWriter
 from paddock.llm.formats.base import ModelStreamReader, ModelStreamWriter, WireFormat
 from paddock.llm.formats.json_fields import encode_json, parse_answer_body
 from paddock.llm.formats.neutral import ModelAnswer, ModelFailure, ModelRequest
-from paddock.llm.formats.tool_names import client_tool_names, restore_client_tool_names
+from paddock.llm.formats.tool_names import map_to_client_tool_names, restore_client_tool_names
 
 
-class Anthropic(WireFormat):
+class AnthropicFormat(WireFormat):
     """Anthropic's format: `POST /v1/messages` and `/v1/messages/count_tokens`."""
 
     name = "anthropic"
@@ -34,7 +34,7 @@ class Anthropic(WireFormat):
         return AnthropicStreamReader()
 
     def new_stream_writer(self, request: ModelRequest) -> ModelStreamWriter:
-        return AnthropicStreamWriter(client_tool_names(request))
+        return AnthropicStreamWriter(map_to_client_tool_names(request))
 
     def write_failure(self, failure: ModelFailure) -> bytes:
         return write_anthropic_failure(failure)

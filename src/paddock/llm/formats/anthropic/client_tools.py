@@ -52,7 +52,7 @@ _COMPUTER_FIELDS_SINCE_2025 = {
 }
 
 
-def client_tool_as_function(tool: JsonFields) -> ToolDefinition | None:
+def anthropic_client_tool_as_function(tool: JsonFields) -> ToolDefinition | None:
     """Return the function tool for a tool the client runs, or None for any other tool."""
     found = _TOOL_TYPE.fullmatch(tool.text("type"))
     if found is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from paddock.llm.formats.anthropic.client_tools import client_tool_as_function
+from paddock.llm.formats.anthropic.client_tools import anthropic_client_tool_as_function
 from paddock.llm.formats.base import UntranslatableRequest
 from paddock.llm.formats.call_arguments import call_arguments_text
 from paddock.llm.formats.json_fields import JsonFields, parse_request_body
@@ -23,7 +23,7 @@ from paddock.llm.formats.neutral import (
     ToolChoice,
     ToolDefinition,
 )
-from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, parse_thought
+from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, parse_signed_thought
 from paddock.llm.formats.translation_notes import add_translation_note
 
 _KNOWN_FIELDS = {
@@ -96,7 +96,9 @@ def read_anthropic_content_block(block: JsonFields, notes: list[str]) -> list[Me
     cached = "cache_control" in block
     if kind == "thinking":
         return [
-            parse_thought(block.optional_text("thinking") or "", block.optional_text("signature"), ANTHROPIC_FAMILY)
+            parse_signed_thought(
+                block.optional_text("thinking") or "", block.optional_text("signature"), ANTHROPIC_FAMILY
+            )
         ]
     if kind == "redacted_thinking":
         return [ModelThinking(redacted=ProviderSignature(block.text("data"), ANTHROPIC_FAMILY))]
@@ -176,7 +178,7 @@ def _read_tools(fields: JsonFields, request: ModelRequest) -> None:
     served: set[str] = set()
     for tool in fields.objects("tools"):
         kind = tool.optional_text("type") or "custom"
-        if kind != "custom" and (known := client_tool_as_function(tool)) is not None:
+        if kind != "custom" and (known := anthropic_client_tool_as_function(tool)) is not None:
             request.tools.append(known)
             continue
         if kind != "custom":

@@ -26,7 +26,7 @@ from paddock.llm.formats.neutral import (
     ToolDefinition,
 )
 from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, drop_foreign_signatures
-from paddock.llm.formats.tool_names import provider_tool_name
+from paddock.llm.formats.tool_names import to_provider_tool_name
 from paddock.llm.formats.translation_notes import add_translation_note
 
 _COUNT_REQUEST_FIELDS = {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"}
@@ -115,7 +115,7 @@ def _write_block(part: MessagePart, notes: list[str]) -> dict[str, Any] | None:
         block: dict[str, Any] = {
             "type": "tool_use",
             "id": _valid_call_id(part.id),
-            "name": provider_tool_name(part.name),
+            "name": to_provider_tool_name(part.name),
         }
         block["input"] = parse_call_arguments(part.arguments)
         return _with_cache_mark(block, part.cached)
@@ -184,7 +184,7 @@ def _write_tools(request: ModelRequest, body: dict[str, Any]) -> None:
     choice = request.tool_choice
     written: dict[str, Any] | None = None
     if choice is ToolChoice.NAMED:
-        written = {"type": "tool", "name": provider_tool_name(request.tool_name or "")}
+        written = {"type": "tool", "name": to_provider_tool_name(request.tool_name or "")}
     elif choice is not None:
         written = {"type": choice.value}
     elif request.parallel_tools is False:
@@ -196,7 +196,7 @@ def _write_tools(request: ModelRequest, body: dict[str, Any]) -> None:
 
 
 def _write_tool(tool: ToolDefinition) -> dict[str, Any]:
-    written: dict[str, Any] = {"name": provider_tool_name(tool.name)}
+    written: dict[str, Any] = {"name": to_provider_tool_name(tool.name)}
     if tool.description:
         written["description"] = tool.description
     written["input_schema"] = {"type": "object", "properties": {}, **(tool.parameters or {})}

@@ -10,10 +10,10 @@ from paddock.llm.formats.gemini.stream_reader import GeminiStreamReader
 from paddock.llm.formats.gemini.stream_writer import GeminiStreamWriter
 from paddock.llm.formats.json_fields import encode_json, parse_answer_body
 from paddock.llm.formats.neutral import ModelAnswer, ModelFailure, ModelRequest
-from paddock.llm.formats.tool_names import client_tool_names, restore_client_tool_names
+from paddock.llm.formats.tool_names import map_to_client_tool_names, restore_client_tool_names
 
 
-class Gemini(WireFormat):
+class GeminiFormat(WireFormat):
     """Gemini's format: `generateContent`, `streamGenerateContent` and `countTokens`.
 
     A client that streams without `alt=sse` expects a JSON array: its route sets `request.extra["gemini_array"]`.
@@ -37,7 +37,9 @@ class Gemini(WireFormat):
         return GeminiStreamReader()
 
     def new_stream_writer(self, request: ModelRequest) -> ModelStreamWriter:
-        return GeminiStreamWriter(as_array=bool(request.extra.get("gemini_array")), names=client_tool_names(request))
+        return GeminiStreamWriter(
+            as_array=bool(request.extra.get("gemini_array")), names=map_to_client_tool_names(request)
+        )
 
     def write_failure(self, failure: ModelFailure) -> bytes:
         return write_gemini_failure(failure)

@@ -28,7 +28,7 @@ from paddock.llm.formats.neutral import (
     TokenUsage,
 )
 from paddock.llm.formats.provider_errors import parse_provider_error
-from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, is_foreign_signature, parse_thought
+from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, is_foreign_signature, parse_signed_thought
 from paddock.llm.formats.translation_notes import add_translation_note
 
 _FINISH_BY_REASON = {
@@ -145,7 +145,7 @@ def read_gemini_answer_part(part: JsonFields, ids: GeminiCallIdGenerator, notes:
     if "text" in part:
         text, signed = part.text("text"), part.optional_text("thoughtSignature")
         found: list[MessagePart] = [ModelText(text)] if text else []
-        return [*found, parse_thought("", signed, GEMINI_FAMILY)] if signed else found
+        return [*found, parse_signed_thought("", signed, GEMINI_FAMILY)] if signed else found
     if "inlineData" in part or "fileData" in part:
         try:
             return [read_gemini_media(part)]
@@ -168,7 +168,9 @@ class _AnswerParts:
         last, more = self._parts[-1] if self._parts else (None, [])
         if isinstance(part, ModelText) and isinstance(last, ModelText):
             more.append(part.text)
-        elif isinstance(part, ModelThinking) and isinstance(last, ModelThinking) and continues_thought(last, part):
+        elif (
+            isinstance(part, ModelThinking) and isinstance(last, ModelThinking) and continues_gemini_thought(last, part)
+        ):
             # A signed thought of another provider repeats text that was already sent without signature.
             if not is_foreign_thought(part):
                 more.append(part.text)
@@ -187,7 +189,7 @@ def is_foreign_thought(part: ModelThinking) -> bool:
     return part.signature is not None and is_foreign_signature(part.signature, GEMINI_FAMILY)
 
 
-def continues_thought(last: ModelThinking, more: ModelThinking) -> bool:
+def continues_gemini_thought(last: ModelThinking, more: ModelThinking) -> bool:
     return bool(last.text) and last.signature is None and last.redacted is None and more.redacted is None
 
 

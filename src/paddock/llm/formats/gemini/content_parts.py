@@ -18,7 +18,7 @@ from paddock.llm.formats.thought_signatures import (
     GEMINI_FAMILY,
     is_foreign_signature,
     parse_call_signature,
-    parse_thought,
+    parse_signed_thought,
 )
 
 _USER_DATA_FIELDS = {
@@ -87,7 +87,7 @@ def _media_kind(media_type: str, part: JsonFields) -> Any:
 
 
 def read_gemini_thought(part: JsonFields) -> ModelThinking:
-    return parse_thought(part.optional_text("text") or "", part.optional_text("thoughtSignature"), GEMINI_FAMILY)
+    return parse_signed_thought(part.optional_text("text") or "", part.optional_text("thoughtSignature"), GEMINI_FAMILY)
 
 
 def read_gemini_tool_call(part: JsonFields, call_id: str) -> ModelToolCall:

@@ -30,7 +30,7 @@ from paddock.llm.formats.neutral import (
     ToolChoice,
     ToolDefinition,
 )
-from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, parse_thought
+from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, parse_signed_thought
 from paddock.llm.formats.translation_notes import add_translation_note
 
 _ROLES = {
@@ -131,7 +131,7 @@ class _ContentReader:
             return [read_gemini_thought(part)]
         if "text" in part:
             text, signed = part.text("text"), part.optional_text("thoughtSignature")
-            signature_thoughts = [parse_thought("", signed, GEMINI_FAMILY)] if signed else []
+            signature_thoughts = [parse_signed_thought("", signed, GEMINI_FAMILY)] if signed else []
             return [ModelText(text), *signature_thoughts] if text else [*signature_thoughts]
         if part.value:
             add_translation_note(

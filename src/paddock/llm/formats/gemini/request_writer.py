@@ -28,7 +28,7 @@ from paddock.llm.formats.neutral import (
     ToolChoice,
 )
 from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, drop_foreign_signatures
-from paddock.llm.formats.tool_names import provider_tool_name
+from paddock.llm.formats.tool_names import to_provider_tool_name
 from paddock.llm.formats.translation_notes import add_translation_note
 
 _BUDGETS = {
@@ -112,7 +112,7 @@ def _move_signatures_to_calls(parts: list[MessagePart], request: ModelRequest) -
             signature = part.signature or pending
             if signature is None and not has_call and gemini_generation(request.model) >= 3:
                 signature = _SKIP_SIGNATURE_CHECK
-            part = ModelToolCall(part.id, provider_tool_name(part.name), part.arguments, signature)
+            part = ModelToolCall(part.id, to_provider_tool_name(part.name), part.arguments, signature)
             pending, has_call = None, True
         moved.append(part)
     return moved
@@ -141,7 +141,7 @@ def _write_result(part: ModelToolResult, names: dict[str, str], request: ModelRe
     text = "\n".join(item.text for item in part.content if isinstance(item, ModelText))
     media = [_write_media_part(item, request) for item in part.content if isinstance(item, ModelMedia)]
     response: dict[str, Any] = {
-        "name": provider_tool_name(name),
+        "name": to_provider_tool_name(name),
         "response": {"error" if part.is_error else "output": text},
     }
     if media and gemini_generation(request.model) >= 3:
@@ -155,7 +155,7 @@ def _write_tools(request: ModelRequest, body: dict[str, Any], schemas: GeminiSch
         return
     declarations: list[dict[str, Any]] = []
     for tool in request.tools:
-        declaration: dict[str, Any] = {"name": provider_tool_name(tool.name), "description": tool.description or ""}
+        declaration: dict[str, Any] = {"name": to_provider_tool_name(tool.name), "description": tool.description or ""}
         parameters = schemas.write(tool.parameters or {})
         # The API rejects an object without properties, but accepts missing parameters.
         if parameters.get("properties"):
@@ -167,7 +167,7 @@ def _write_tools(request: ModelRequest, body: dict[str, Any], schemas: GeminiSch
         return
     calling: dict[str, Any] = {"mode": "ANY" if choice is ToolChoice.NAMED else choice.value.upper()}
     if choice is ToolChoice.NAMED:
-        calling["allowedFunctionNames"] = [provider_tool_name(request.tool_name or "")]
+        calling["allowedFunctionNames"] = [to_provider_tool_name(request.tool_name or "")]
     body["toolConfig"] = {"functionCallingConfig": calling}
 
 

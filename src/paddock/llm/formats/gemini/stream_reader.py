@@ -10,7 +10,7 @@ from paddock.llm.formats.base import BrokenModelStream
 from paddock.llm.formats.gemini.answer import (
     GEMINI_ERROR_FINISH_REASONS,
     GeminiCallIdGenerator,
-    continues_thought,
+    continues_gemini_thought,
     first_gemini_candidate,
     gemini_prompt_block_reason,
     is_foreign_thought,
@@ -202,7 +202,7 @@ class GeminiStreamReader(EventStreamReader):
         if (
             isinstance(part, ModelThinking)
             and isinstance(self._open_part, ModelThinking)
-            and continues_thought(self._open_part, part)
+            and continues_gemini_thought(self._open_part, part)
         ):
             self._open_part.signature = part.signature
             if part.text and not is_foreign_thought(part):

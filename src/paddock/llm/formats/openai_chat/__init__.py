@@ -11,10 +11,10 @@ from paddock.llm.formats.openai_chat.request_reader import CHAT_FORMAT_NAME, rea
 from paddock.llm.formats.openai_chat.request_writer import write_chat_request
 from paddock.llm.formats.openai_chat.stream_reader import ChatStreamReader
 from paddock.llm.formats.openai_chat.stream_writer import ChatStreamWriter
-from paddock.llm.formats.tool_names import client_tool_names, restore_client_tool_names
+from paddock.llm.formats.tool_names import map_to_client_tool_names, restore_client_tool_names
 
 
-class OpenAIChat(WireFormat):
+class OpenAIChatFormat(WireFormat):
     name = CHAT_FORMAT_NAME
 
     def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> ModelRequest:
@@ -34,7 +34,7 @@ class OpenAIChat(WireFormat):
 
     def new_stream_writer(self, request: ModelRequest) -> ChatStreamWriter:
         include_usage = bool(request.extra.get(CHAT_FORMAT_NAME, {}).get("include_usage"))
-        return ChatStreamWriter(include_usage=include_usage, names=client_tool_names(request))
+        return ChatStreamWriter(include_usage=include_usage, names=map_to_client_tool_names(request))
 
     def write_failure(self, failure: ModelFailure) -> bytes:
         return encode_json({"error": shared.openai_error_object(failure)})

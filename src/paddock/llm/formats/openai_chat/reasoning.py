@@ -19,7 +19,7 @@ from paddock.llm.formats.thought_signatures import (
     format_thought_signature,
     is_foreign_signature,
     parse_call_signature,
-    parse_thought,
+    parse_signed_thought,
 )
 from paddock.llm.formats.translation_notes import add_translation_note
 
@@ -43,7 +43,9 @@ def read_chat_thoughts(message: JsonFields) -> list[ModelThinking]:
     text, details = read_reasoning_text(message), read_reasoning_details(message)
     marked_details = [each for each in details if _detail_signature(each).startswith("paddock:")]
     if marked_details:
-        signed = [parse_thought(_detail_text(each), _detail_signature(each), CHAT_FAMILY) for each in marked_details]
+        signed = [
+            parse_signed_thought(_detail_text(each), _detail_signature(each), CHAT_FAMILY) for each in marked_details
+        ]
         signed_text = "".join(each.text for each in signed)
         return (
             signed if signed_text == text or not text else [ModelThinking(text), *signed] if not signed_text else signed
@@ -82,7 +84,7 @@ def split_redacted_thoughts(details: list[dict[str, Any]]) -> tuple[list[ModelTh
     signed: list[ModelThinking] = []
     rest: list[dict[str, Any]] = []
     for each in details:
-        found = parse_thought("", _detail_signature(each), CHAT_FAMILY)
+        found = parse_signed_thought("", _detail_signature(each), CHAT_FAMILY)
         if found.redacted is not None:
             signed.append(found)
         else:

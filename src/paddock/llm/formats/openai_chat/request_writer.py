@@ -37,7 +37,7 @@ from paddock.llm.formats.thought_signatures import (
     drop_foreign_signatures,
     format_thought_signature,
 )
-from paddock.llm.formats.tool_names import provider_call_id, provider_tool_name
+from paddock.llm.formats.tool_names import to_provider_call_id, to_provider_tool_name
 from paddock.llm.formats.translation_notes import add_translation_note
 
 _OPENAI_MODELS = re.compile(r"(.*/)?(gpt-\d|o\d|chatgpt-)")
@@ -92,7 +92,7 @@ def write_chat_request(request: ModelRequest) -> dict[str, Any]:
 
 
 def _write_tool(tool: ToolDefinition) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": provider_tool_name(tool.name)}
+    function: dict[str, Any] = {"name": to_provider_tool_name(tool.name)}
     if tool.description is not None:
         function["description"] = tool.description
     if tool.parameters is not None:
@@ -107,7 +107,7 @@ def _write_tool_choice(request: ModelRequest, body: dict[str, Any]) -> None:
         case ToolChoice.NAMED:
             body["tool_choice"] = {
                 "type": "function",
-                "function": {"name": provider_tool_name(request.tool_name or "")},
+                "function": {"name": to_provider_tool_name(request.tool_name or "")},
             }
         case ToolChoice.ANY if request.tools:
             body["tool_choice"] = "required"
@@ -184,7 +184,7 @@ class _MessageWriter:
         if not results:
             self._flush_user_parts()
         for result in results:
-            call_id = provider_call_id(result.call_id, _MAX_CALL_ID_LENGTH)
+            call_id = to_provider_call_id(result.call_id, _MAX_CALL_ID_LENGTH)
             self._messages.append({"role": "tool", "tool_call_id": call_id, "content": self._write_result(result)})
         for part in message.parts:
             if isinstance(part, ModelText | ModelMedia):
@@ -250,7 +250,9 @@ class _MessageWriter:
                     thoughts.append(part)
                 case ModelToolCall():
                     call = replace(
-                        part, id=provider_call_id(part.id, _MAX_CALL_ID_LENGTH), name=provider_tool_name(part.name)
+                        part,
+                        id=to_provider_call_id(part.id, _MAX_CALL_ID_LENGTH),
+                        name=to_provider_tool_name(part.name),
                     )
                     written.setdefault("tool_calls", []).append(write_chat_tool_call(call))
                 case ModelRefusal():

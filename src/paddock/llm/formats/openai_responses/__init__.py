@@ -14,7 +14,7 @@ from paddock.llm.formats.openai_responses.stream_writer import ResponsesStreamWr
 from paddock.llm.formats.openai_responses.tool_conversion import RESPONSES_FORMAT_NAME
 
 
-class OpenAIResponses(WireFormat):
+class OpenAIResponsesFormat(WireFormat):
     name = RESPONSES_FORMAT_NAME
 
     def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> ModelRequest:

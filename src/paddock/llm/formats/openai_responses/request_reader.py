@@ -36,7 +36,7 @@ from paddock.llm.formats.openai_shared import (
     read_reasoning_effort,
     untranslatable_field_note,
 )
-from paddock.llm.formats.thought_signatures import OPENAI_FAMILY, parse_thought
+from paddock.llm.formats.thought_signatures import OPENAI_FAMILY, parse_signed_thought
 from paddock.llm.formats.translation_notes import add_translation_note
 
 _KNOWN_FIELDS = {
@@ -271,7 +271,7 @@ def read_reasoning_item(item: JsonFields) -> ModelThinking | None:
     text = "\n\n".join(part.optional_text("text") or "" for part in item.objects("summary"))
     if not text:
         text = "".join(part.optional_text("text") or "" for part in item.objects("content"))
-    return parse_thought(text, signature, OPENAI_FAMILY) if text or signature else None
+    return parse_signed_thought(text, signature, OPENAI_FAMILY) if text or signature else None
 
 
 def read_responses_tool_call(item: JsonFields) -> ModelToolCall:

@@ -35,7 +35,7 @@ from paddock.llm.formats.openai_shared import (
     write_openai_audio,
 )
 from paddock.llm.formats.thought_signatures import OPENAI_FAMILY, drop_foreign_signatures
-from paddock.llm.formats.tool_names import provider_call_id, provider_tool_name
+from paddock.llm.formats.tool_names import to_provider_call_id, to_provider_tool_name
 from paddock.llm.formats.translation_notes import add_translation_note
 
 _MAX_CALL_ID_LENGTH = 64
@@ -124,7 +124,7 @@ def _write_tool_choice(request: ModelRequest, words: ResponsesClientTools, body:
             space, name = words.namespaced[request.tool_name]
             body["tool_choice"] = {"type": "function", "namespace": space, "name": name}
         case ToolChoice.NAMED:
-            body["tool_choice"] = {"type": "function", "name": provider_tool_name(request.tool_name or "")}
+            body["tool_choice"] = {"type": "function", "name": to_provider_tool_name(request.tool_name or "")}
         case ToolChoice.ANY:
             body["tool_choice"] = "required"
         case ToolChoice.AUTO | ToolChoice.NONE:
@@ -180,7 +180,7 @@ class _InputWriter:
         else:
             output = [self._write_part(part) for part in result.content]
         kind = "custom_tool_call_output" if result.call_id in self._custom_calls else "function_call_output"
-        return {"type": kind, "call_id": provider_call_id(result.call_id, _MAX_CALL_ID_LENGTH), "output": output}
+        return {"type": kind, "call_id": to_provider_call_id(result.call_id, _MAX_CALL_ID_LENGTH), "output": output}
 
     def _write_part(self, part: ModelText | ModelMedia) -> dict[str, Any]:
         if isinstance(part, ModelText):
@@ -236,12 +236,12 @@ class _InputWriter:
         self._items.append({"type": "reasoning", "summary": summary, "encrypted_content": signature})
 
     def _write_call(self, call: ModelToolCall) -> dict[str, Any]:
-        call_id = provider_call_id(call.id, _MAX_CALL_ID_LENGTH)
+        call_id = to_provider_call_id(call.id, _MAX_CALL_ID_LENGTH)
         if call.name in self._words.custom:
             self._custom_calls.add(call.id)
             text = custom_tool_input(call.arguments)
             return {"type": "custom_tool_call", "call_id": call_id, "name": call.name, "input": text}
-        written = {"type": "function_call", "call_id": call_id, "name": provider_tool_name(call.name)}
+        written = {"type": "function_call", "call_id": call_id, "name": to_provider_tool_name(call.name)}
         written["arguments"] = call.arguments or "{}"
         if call.name in self._words.namespaced:
             written["namespace"], written["name"] = self._words.namespaced[call.name]

@@ -34,7 +34,7 @@ from paddock.llm.formats.openai_responses.tool_conversion import custom_tool_inp
 from paddock.llm.formats.openai_shared import new_prefixed_id, openai_error_code, write_openai_usage
 from paddock.llm.formats.sse import encode_server_sent_event
 from paddock.llm.formats.thought_signatures import OPENAI_FAMILY, format_thought_signature
-from paddock.llm.formats.tool_names import client_tool_names
+from paddock.llm.formats.tool_names import map_to_client_tool_names
 from paddock.llm.formats.translation_notes import add_translation_note
 
 
@@ -71,7 +71,7 @@ def write_responses_answer(answer: ModelAnswer, request: ModelRequest | None = N
 class ResponsesStreamWriter(ModelStreamWriter):
     def __init__(self, request: ModelRequest | None) -> None:
         self._client_tools = get_responses_client_tools(request)
-        self._names = client_tool_names(request)
+        self._names = map_to_client_tool_names(request)
         self._exchange = request.exchange if request is not None else None
         self._sequence = 0
         self._output: list[dict[str, Any]] = []

@@ -15,7 +15,7 @@ from paddock.llm.formats.base import UntranslatableRequest
 from paddock.llm.formats.call_arguments import call_arguments_text
 from paddock.llm.formats.json_fields import JsonFields
 from paddock.llm.formats.neutral import ModelRequest, ToolDefinition
-from paddock.llm.formats.tool_names import provider_tool_name
+from paddock.llm.formats.tool_names import to_provider_tool_name
 from paddock.llm.formats.translation_notes import add_translation_note
 
 RESPONSES_FORMAT_NAME = "openai-responses"
@@ -117,7 +117,7 @@ def write_responses_tools(
                 written.append(spaces[space])
             spaces[space]["tools"].append(_write_function(tool, name))
         else:
-            written.append(_write_function(tool, provider_tool_name(tool.name)))
+            written.append(_write_function(tool, to_provider_tool_name(tool.name)))
     written += words.hosted
     hosted_notes = {hosted_tool_note(str(tool.get("type"))) for tool in words.hosted}
     notes[:] = [text for text in notes if text not in hosted_notes]

@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paddock.llm.archive.compression import decode_response_pieces, decompress
-from paddock.llm.archive.conversation_threads import ConversationThread, list_answer_exchanges, set_thread_messages
+from paddock.llm.archive.conversation_threads import (
+    ConversationThread,
+    list_answer_exchanges,
+    set_conversation_messages,
+)
 from paddock.llm.archive.exchange_encoding import decode_archived_exchange, exchange_from_summary
 from paddock.llm.archive.exchange_parsing import parse_archived_answer
 from paddock.llm.formats.neutral import ModelAnswer
@@ -20,7 +24,7 @@ _MAX_ANSWER_BYTES = 64 * 2**20
 
 
 @dataclass(slots=True)
-class ThreadSourceExchanges:
+class ConversationSources:
     """The stored exchanges that a conversation's messages are made from."""
 
     latest: StoredExchange
@@ -35,16 +39,16 @@ class ThreadSourceExchanges:
         return latest.request_size + latest.response_size + sum(each.response_size for each in self.earlier)
 
 
-async def read_thread_source_exchanges(
+async def read_conversation_sources(
     exchanges: ExchangeStore, tenant: str, thread: ConversationThread, threads: Mapping[str, ConversationThread]
-) -> ThreadSourceExchanges:
+) -> ConversationSources:
     """Read what a conversation's messages are made from; `threads` are the related ones by id.
 
     Raises `NotFound` if it was deleted in the meantime.
     """
     assert thread.latest is not None
     earlier = [each for each in list_answer_exchanges(thread, threads) if each.id < thread.latest.id]
-    sources = ThreadSourceExchanges(await exchanges.get(tenant, thread.latest.id), earlier)
+    sources = ConversationSources(await exchanges.get(tenant, thread.latest.id), earlier)
     size = 0
     for start in range(0, len(earlier), _BATCH):
         found = await exchanges.read_responses(tenant, [each.number for each in earlier[start : start + _BATCH]])
@@ -56,9 +60,9 @@ async def read_thread_source_exchanges(
     return sources
 
 
-def load_thread_messages(thread: ConversationThread, sources: ThreadSourceExchanges) -> None:
+def load_conversation_messages(thread: ConversationThread, sources: ConversationSources) -> None:
     """Set the messages, tools and notes of a conversation."""
-    set_thread_messages(
+    set_conversation_messages(
         thread, decode_archived_exchange(sources.latest), _parse_answers(sources.earlier, sources.answers)
     )
 
