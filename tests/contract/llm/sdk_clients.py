@@ -193,8 +193,8 @@ class GeminiClient(Client):
             final = self.sdk.models.generate_content(model="m", contents=self.history, config=config)
             parts = final.candidates[0].content.parts
         # As Google's own CLI does: thoughts are shown, but not kept.
-        kept = [part for part in parts if not part.thought and (part.text != "" or part.thought_signature)]
-        self.history.append(types.Content(role="model", parts=kept))
+        sent_back_parts = [part for part in parts if not part.thought and (part.text != "" or part.thought_signature)]
+        self.history.append(types.Content(role="model", parts=sent_back_parts))
         text = "".join(part.text for part in parts if part.text and not part.thought)
         calls = [(part.function_call.name or "", part.function_call.args or {}) for part in parts if part.function_call]
         return SdkAnswer(text, calls, final)

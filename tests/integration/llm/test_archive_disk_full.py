@@ -64,8 +64,8 @@ def test_relaxed_durability_answers_and_counts_losses(disk: Path, settings: dict
             eventually(lambda: client.get("/readyz").status_code == 200)
             # Queued exchanges are written now, and new ones are archived again.
             path, body = request("openai-chat", "chat-model", text="after the flood")
-            kept = client.post(path, json=body).headers["x-paddock-exchange"]
-            eventually(lambda: client.get(f"/v1/exchanges/{kept}").status_code == 200)
+            exchange_id = client.post(path, json=body).headers["x-paddock-exchange"]
+            eventually(lambda: client.get(f"/v1/exchanges/{exchange_id}").status_code == 200)
     finally:
         server.stop()
 
@@ -76,11 +76,11 @@ def test_strict_durability_refuses_requests(disk: Path, settings: dict[str, Any]
     try:
         with server.client() as client:
             path, body = request("openai-chat", "chat-model", text=os.urandom(50_000).hex())
-            kept = client.post(path, json=body).headers["x-paddock-exchange"]
+            exchange_id = client.post(path, json=body).headers["x-paddock-exchange"]
             server.stop(9)
             server.start()
         with server.client() as client:
-            assert client.get(f"/v1/exchanges/{kept}").status_code == 200
+            assert client.get(f"/v1/exchanges/{exchange_id}").status_code == 200
             filler = fill(disk)
             refused = [client.post(path, json=body) for _ in range(3)]
             assert {answer.status_code for answer in refused} == {503}

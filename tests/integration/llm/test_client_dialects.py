@@ -89,9 +89,9 @@ def test_referenced_items_are_sent_whole_to_other_providers(sdk: openai.OpenAI, 
     fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-responses"]]))
     foreign = {"type": "item_reference", "id": "msg_67c9a81dea8c8190b79651a2b3adf91e0b1a7c1e2d3f4a5b"}
     ask(sdk, "responses-model", [*references(first.output), foreign, {"role": "user", "content": "Go on"}], False)
-    item, kept, _ = fake.received[-1].document["input"]
+    item, foreign_reference, _ = fake.received[-1].document["input"]
     assert item["type"] == "message" and item["content"][0]["text"].startswith("Hello")
-    assert kept == foreign
+    assert foreign_reference == foreign
 
 
 def test_long_items_can_be_referenced_up_to_a_limit(sdk: openai.OpenAI, fake: FakeProvider) -> None:

@@ -89,12 +89,12 @@ def test_key_quoted_by_a_provider_is_redacted(
         fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"].replace(b"Hello", PROVIDER_KEY.encode())]))
     path, body = request("openai-chat", "chat-model", stream=streamed)
     exchange = client.post(path, json=body).headers["x-paddock-exchange"]
-    kept = client.get(f"/v1/exchanges/{exchange}")
-    assert kept.status_code == 200, kept.text
+    archived_response = client.get(f"/v1/exchanges/{exchange}")
+    assert archived_response.status_code == 200, archived_response.text
     raw = client.get(f"/v1/exchanges/{exchange}", params={"raw": "response"}).text
     text = "".join(re.findall(r'"content": ?"([^"]*)"', raw))
     assert text
-    assert PROVIDER_KEY not in raw and PROVIDER_KEY not in text and PROVIDER_KEY not in kept.text
+    assert PROVIDER_KEY not in raw and PROVIDER_KEY not in text and PROVIDER_KEY not in archived_response.text
 
 
 def test_exchanges_of_a_sandbox_are_found_by_its_id(client: httpx.Client, sandbox: str) -> None:

@@ -67,12 +67,12 @@ def test_lone_surrogates_do_not_affect_other_requests(client: httpx.Client, fake
         return GOOD
 
     fake.script = script
-    kept = []
+    exchange_ids = []
     for number in range(6):
         path, body = request("openai-chat", "chat-model", text="odd" if number == 3 else f"even {number}")
-        kept.append(client.post(path, json=body).headers["x-paddock-exchange"])
-    for exchange in kept:
-        assert client.get(f"/v1/exchanges/{exchange}").status_code == 200
+        exchange_ids.append(client.post(path, json=body).headers["x-paddock-exchange"])
+    for exchange_id in exchange_ids:
+        assert client.get(f"/v1/exchanges/{exchange_id}").status_code == 200
     assert client.get("/v1/llm").json()["archive"]["lost"] == 0
 
 

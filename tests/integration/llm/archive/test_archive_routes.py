@@ -36,8 +36,8 @@ class _Sandboxes:
 @asynccontextmanager
 async def served(directory: Path, *scopes: Scope) -> AsyncIterator[tuple[ExchangeArchive, httpx.AsyncClient]]:
     """The API's routes; the header `X-Tenant` selects the tenant."""
-    async with archive(directory) as kept:
-        services: Any = SimpleNamespace(archive=kept, fleet=_Sandboxes())
+    async with archive(directory) as exchange_archive:
+        services: Any = SimpleNamespace(archive=exchange_archive, fleet=_Sandboxes())
         app = FastAPI()
         app.include_router(exchanges.create_router(services))
         app.add_exception_handler(PaddockError, error_responses.handle_paddock_error)
@@ -52,15 +52,15 @@ async def served(directory: Path, *scopes: Scope) -> AsyncIterator[tuple[Exchang
 
         transport = httpx.ASGITransport(with_principal)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            yield kept, client
+            yield exchange_archive, client
 
 
 async def test_list_show_and_raw_bytes_of_exchanges(tmp_path: Path) -> None:
-    async with served(tmp_path) as (kept, client):
+    async with served(tmp_path) as (exchange_archive, client):
         made = [an_exchange(number, answer=["It ", "is ", "four."]) for number in range(5)]
         for exchange in made:
-            kept.enqueue(exchange)
-        await kept.wait_until_searchable()
+            exchange_archive.enqueue(exchange)
+        await exchange_archive.wait_until_searchable()
         page = (await client.get("/v1/exchanges", params={"limit": 3})).json()
         assert [item["id"] for item in page["items"]] == [made[4].id, made[3].id, made[2].id]
         assert page["items"][0]["usage"] == {"input": 3, "output": 2, "cacheRead": 0, "cacheWrite": 0, "reasoning": 0}
@@ -96,9 +96,9 @@ async def test_invalid_queries_are_refused_with_a_reason(tmp_path: Path, query: 
 
 
 async def test_routes_respect_tenants_and_scopes(tmp_path: Path) -> None:
-    async with served(tmp_path) as (kept, client):
-        kept.enqueue(mine := an_exchange(1))
-        await kept.flush()
+    async with served(tmp_path) as (exchange_archive, client):
+        exchange_archive.enqueue(mine := an_exchange(1))
+        await exchange_archive.flush()
         other = {"X-Tenant": "other"}
         assert (await client.get("/v1/exchanges", headers=other)).json() == {"items": []}
         assert (await client.get(f"/v1/exchanges/{mine.id}", headers=other)).status_code == 404
@@ -108,17 +108,17 @@ async def test_routes_respect_tenants_and_scopes(tmp_path: Path) -> None:
     async with served(tmp_path, Scope.SANDBOXES_WRITE) as (_, client):
         for path in ("/v1/exchanges", f"/v1/exchanges/{mine.id}", "/v1/exchanges/export", "/v1/exchanges/events"):
             assert (await client.get(path)).status_code == 403
-    async with served(tmp_path, Scope.ADMIN) as (kept, client):
+    async with served(tmp_path, Scope.ADMIN) as (exchange_archive, client):
         assert (await client.delete(f"/v1/exchanges/{mine.id}", headers=other)).status_code == 404
         assert (await client.delete(f"/v1/exchanges/{mine.id}")).status_code == 204
         assert (await client.get(f"/v1/exchanges/{mine.id}")).status_code == 404
 
 
 async def test_conversations_are_listed_and_exported(tmp_path: Path) -> None:
-    async with served(tmp_path) as (kept, client):
-        kept.enqueue(an_exchange(1, estimated=True))
-        kept.enqueue(an_exchange(2, status=404, outcome=ExchangeOutcome.REFUSED, response=[]))
-        await kept.flush()
+    async with served(tmp_path) as (exchange_archive, client):
+        exchange_archive.enqueue(an_exchange(1, estimated=True))
+        exchange_archive.enqueue(an_exchange(2, status=404, outcome=ExchangeOutcome.REFUSED, response=[]))
+        await exchange_archive.flush()
         item, refused = (await client.get("/v1/sandboxes/sb-1/conversations")).json()["items"]
         assert (item["turns"], item["estimated"], refused["kind"], refused["turns"]) == (1, True, "side", 0)
         assert item["kind"] == "main" and [message["role"] for message in item["messages"]] == ["user", "assistant"]
@@ -132,9 +132,9 @@ async def test_conversations_are_listed_and_exported(tmp_path: Path) -> None:
 async def test_lone_surrogates_become_valid_json(tmp_path: Path) -> None:
     body = b'{"model":"m","messages":[{"role":"user","content":"\\ud800 \\u0000"}],"tools":[{"type":"function",'
     body += b'"function":{"name":"f","parameters":{"maximum":1e999}}}]}'
-    async with served(tmp_path) as (kept, client):
-        kept.enqueue(odd := an_exchange(1, request=body, model="\udcff"))
-        await kept.wait_until_searchable()
+    async with served(tmp_path) as (exchange_archive, client):
+        exchange_archive.enqueue(odd := an_exchange(1, request=body, model="\udcff"))
+        await exchange_archive.wait_until_searchable()
         for path in (f"/v1/exchanges/{odd.id}", "/v1/exchanges", "/v1/sandboxes/sb-1/conversations"):
             answer = await client.get(path)
             assert answer.status_code == 200 and answer.json(), path
@@ -143,16 +143,16 @@ async def test_lone_surrogates_become_valid_json(tmp_path: Path) -> None:
 
 
 async def test_following_streams_new_exchanges(tmp_path: Path) -> None:
-    async with served(tmp_path) as (kept, _):
-        kept.enqueue(first := an_exchange(1))
-        await kept.flush()
-        frames = exchanges._stream_exchanges(kept, "default", 0, None)
+    async with served(tmp_path) as (exchange_archive, _):
+        exchange_archive.enqueue(first := an_exchange(1))
+        await exchange_archive.flush()
+        frames = exchanges._stream_exchanges(exchange_archive, "default", 0, None)
         assert await anext(frames) == b": follows\n\n"
         assert first.id.encode() in await anext(frames)
         upcoming = asyncio.ensure_future(anext(frames))
-        kept.enqueue(an_exchange(2, tenant="other"))
-        kept.enqueue(second := an_exchange(3))
+        exchange_archive.enqueue(an_exchange(2, tenant="other"))
+        exchange_archive.enqueue(second := an_exchange(3))
         frame = (await upcoming).decode()
         assert frame.startswith("id: 3\nevent: exchange\n") and second.id in frame
-        kept.stop_following()
+        exchange_archive.stop_following()
         assert [each async for each in frames] == []

@@ -71,90 +71,90 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.root
 async def test_proxy_answers_while_disk_is_full(small_disk: Path) -> None:
-    async with archive_on(small_disk, max_waiting="1MiB") as kept:
+    async with archive_on(small_disk, max_waiting="1MiB") as exchange_archive:
         first = large_exchange(0)
-        kept.enqueue(first)
-        await kept.flush()
+        exchange_archive.enqueue(first)
+        await exchange_archive.flush()
         filler = fill(small_disk)
         with structlog.testing.capture_logs() as logged:
             waits = [large_exchange(number) for number in range(1, 21)]
             for exchange in waits:
-                kept.enqueue(exchange)
+                exchange_archive.enqueue(exchange)
             with pytest.raises(Unavailable, match="full"):
-                await kept.flush()
-            assert kept.lost_count == 0 and kept.waiting_bytes > 500_000
-            kept.ensure_writable()
+                await exchange_archive.flush()
+            assert exchange_archive.lost_count == 0 and exchange_archive.waiting_bytes > 500_000
+            exchange_archive.ensure_writable()
             for number in range(100, 150):
-                kept.enqueue(large_exchange(number))
-            lost = kept.lost_count
-            assert 30 <= lost < 50 and kept.waiting_bytes <= 2**20
+                exchange_archive.enqueue(large_exchange(number))
+            lost = exchange_archive.lost_count
+            assert 30 <= lost < 50 and exchange_archive.waiting_bytes <= 2**20
         shouts = [entry for entry in logged if entry["log_level"] == "error"]
         assert len(shouts) == 1, "it is shouted, and not twice in ten seconds"
-        assert (await kept.get("default", first.id)).request == first.request
+        assert (await exchange_archive.get("default", first.id)).request == first.request
         filler.unlink()
-        await eventually(lambda: kept.waiting_bytes == 0)
-        assert kept.lost_count == lost
+        await eventually(lambda: exchange_archive.waiting_bytes == 0)
+        assert exchange_archive.lost_count == lost
         for exchange in waits:
-            assert await kept.get("default", exchange.id) == exchange
-        kept.enqueue(after := large_exchange(999))
-        await kept.flush()
-        assert await kept.get("default", after.id) == after
+            assert await exchange_archive.get("default", exchange.id) == exchange
+        exchange_archive.enqueue(after := large_exchange(999))
+        await exchange_archive.flush()
+        assert await exchange_archive.get("default", after.id) == after
 
 
 @pytest.mark.root
 async def test_strict_durability_refuses_while_disk_is_full(small_disk: Path) -> None:
-    async with archive_on(small_disk, durability="strict") as kept:
-        await kept.write_now(large_exchange(0))
-        kept.ensure_writable()
+    async with archive_on(small_disk, durability="strict") as exchange_archive:
+        await exchange_archive.write_now(large_exchange(0))
+        exchange_archive.ensure_writable()
         filler = fill(small_disk)
         refused = large_exchange(1)
         with pytest.raises(Unavailable, match="full"):
-            await kept.write_now(refused)
+            await exchange_archive.write_now(refused)
         with pytest.raises(Unavailable, match="strict"):
-            kept.ensure_writable()
+            exchange_archive.ensure_writable()
         filler.unlink()
 
         def writable() -> bool:
             try:
-                kept.ensure_writable()
+                exchange_archive.ensure_writable()
             except Unavailable:
                 return False
             return True
 
         await eventually(writable)
-        await kept.write_now(later := large_exchange(2))
-        found, _ = await kept.list_exchanges("default")
+        await exchange_archive.write_now(later := large_exchange(2))
+        found, _ = await exchange_archive.list_exchanges("default")
         assert found[0].id == later.id and refused.id not in {each.id for each in found}
 
 
 @pytest.mark.root
 async def test_closing_with_a_full_disk_counts_lost_exchanges(small_disk: Path) -> None:
-    async with archive_on(small_disk) as kept:
+    async with archive_on(small_disk) as exchange_archive:
         filler = fill(small_disk)
         for number in range(20):
-            kept.enqueue(large_exchange(number))
-        await kept.close()
-        assert kept.lost_count == 20
-        kept.enqueue(large_exchange(21))
-        assert kept.lost_count == 21
+            exchange_archive.enqueue(large_exchange(number))
+        await exchange_archive.close()
+        assert exchange_archive.lost_count == 20
+        exchange_archive.enqueue(large_exchange(21))
+        assert exchange_archive.lost_count == 21
         filler.unlink()
 
 
 async def test_bad_exchange_does_not_block_the_others(tmp_path: Path) -> None:
-    async with archive_on(tmp_path) as kept:
+    async with archive_on(tmp_path) as exchange_archive:
         bad: Any = an_exchange(1, status="not a number", id=object())
         worse: Any = an_exchange(2, request=None, response=[])
         good = an_exchange(3)
-        kept.enqueue(bad)
-        kept.enqueue(worse)
-        kept.enqueue(good)
-        await kept.flush()
-        assert kept.lost_count == 2 and await kept.get("default", good.id) == good
+        exchange_archive.enqueue(bad)
+        exchange_archive.enqueue(worse)
+        exchange_archive.enqueue(good)
+        await exchange_archive.flush()
+        assert exchange_archive.lost_count == 2 and await exchange_archive.get("default", good.id) == good
         with pytest.raises(Unavailable, match="cannot be archived"):
-            await kept.write_now(bad)
+            await exchange_archive.write_now(bad)
         huge = an_exchange(4, status=2**70)
         with pytest.raises(Unavailable, match="cannot be archived"):
-            await kept.write_now(huge)
+            await exchange_archive.write_now(huge)
 
 
 KILLED = """
@@ -194,14 +194,14 @@ async def test_acknowledged_exchanges_survive_a_kill(tmp_path: Path, durability:
     acknowledged += process.stdout.read().split()
     process.stdout.close()
     process.wait(10)
-    async with archive_on(tmp_path) as kept:
-        found = {exchange.id async for exchange in kept.iter_exchanges("default")}
+    async with archive_on(tmp_path) as exchange_archive:
+        found = {exchange.id async for exchange in exchange_archive.iter_exchanges("default")}
         if durability == "strict":
             assert set(acknowledged) <= found
         else:
             # Only the last moment is missing, and nothing before it.
             ordered = [name in found for name in acknowledged]
             assert ordered == sorted(ordered, reverse=True)
-        kept.enqueue(new := an_exchange(9_999_999))
-        await kept.wait_until_searchable()
-        assert await kept.get("default", new.id) == new
+        exchange_archive.enqueue(new := an_exchange(9_999_999))
+        await exchange_archive.wait_until_searchable()
+        assert await exchange_archive.get("default", new.id) == new

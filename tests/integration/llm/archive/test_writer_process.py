@@ -63,18 +63,18 @@ def test_dead_writer_process_is_replaced_and_its_commands_resent(tmp_path: Path)
     async def scenario() -> None:
         async with await Store.open(tmp_path / "a.db") as store:
             archive = await ExchangeArchive.open(store, ArchiveConfig(), separate_process=True)
-            kept = [chat_exchange(f"number {number}") for number in range(30)]
-            for number, exchange in enumerate(kept):
+            written_exchanges = [chat_exchange(f"number {number}") for number in range(30)]
+            for number, exchange in enumerate(written_exchanges):
                 archive.enqueue(exchange)
                 if number % 10 == 5:
                     await asyncio.sleep(0.1)
                     for pid in children():
                         os.kill(pid, signal.SIGKILL)
             await archive.flush()
-            for exchange in kept:
+            for exchange in written_exchanges:
                 assert (await archive.get(TENANT, exchange.id)).request == exchange.request
             listed, _ = await archive.list_exchanges(TENANT, limit=100)
-            assert len(listed) == len(kept) and archive.lost_count == 0
+            assert len(listed) == len(written_exchanges) and archive.lost_count == 0
             await archive.close()
 
     asyncio.run(scenario())
@@ -82,16 +82,16 @@ def test_dead_writer_process_is_replaced_and_its_commands_resent(tmp_path: Path)
 
 def test_closing_writes_queued_exchanges(tmp_path: Path) -> None:
     async def scenario() -> None:
-        kept = [chat_exchange(f"number {number}") for number in range(200)]
+        written_exchanges = [chat_exchange(f"number {number}") for number in range(200)]
         async with await Store.open(tmp_path / "a.db") as store:
             archive = await ExchangeArchive.open(store, ArchiveConfig(), separate_process=True)
-            for exchange in kept:
+            for exchange in written_exchanges:
                 archive.enqueue(exchange)
             await archive.close()
             assert (archive.lost_count, archive.waiting_bytes) == (0, 0)
         async with await Store.open(tmp_path / "a.db") as store:
             archive = await ExchangeArchive.open(store, ArchiveConfig())
-            assert len((await archive.list_exchanges(TENANT, limit=1000))[0]) == len(kept)
+            assert len((await archive.list_exchanges(TENANT, limit=1000))[0]) == len(written_exchanges)
             await archive.close()
 
     asyncio.run(scenario())

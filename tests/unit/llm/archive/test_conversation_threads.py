@@ -49,8 +49,8 @@ def model(text: str) -> dict[str, Any]:
 class ExchangeSequence:
     """Stores exchanges in the order in which agents make them."""
 
-    def __init__(self, kept: ExchangeArchive) -> None:
-        self.kept = kept
+    def __init__(self, exchange_archive: ExchangeArchive) -> None:
+        self.exchange_archive = exchange_archive
         self.number = 0
 
     def ask(
@@ -60,12 +60,12 @@ class ExchangeSequence:
         body = {"tools": TOOLS} if tools else {}
         whole = [{"role": "system", "content": system}, *messages] if system else list(messages)
         exchange = an_exchange(self.number, whole, answer, body=body, **fields)
-        self.kept.enqueue(exchange)
+        self.exchange_archive.enqueue(exchange)
         return exchange
 
     async def threads(self) -> list[ConversationThread]:
-        await self.kept.flush()
-        return list(await self.kept.list_conversations("default", "sb-1"))
+        await self.exchange_archive.flush()
+        return list(await self.exchange_archive.list_conversations("default", "sb-1"))
 
 
 def texts(thread: ConversationThread) -> list[str]:
@@ -73,8 +73,8 @@ def texts(thread: ConversationThread) -> list[str]:
 
 
 async def test_main_conversation_side_calls_and_sub_agents_are_distinguished(tmp_path: Path) -> None:
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         probe = sequence.ask("", user("quota"), tools=False)
         title = sequence.ask(TITLE, user("fix it"), tools=False, answer="Fixing")
         main = [sequence.ask(AGENT, user("fix it"), answer="a")]
@@ -101,8 +101,8 @@ async def test_main_conversation_side_calls_and_sub_agents_are_distinguished(tmp
 
 
 async def test_clock_in_system_prompt_does_not_split_conversation(tmp_path: Path) -> None:
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         history: list[dict[str, Any]] = []
         for minute in range(5):
             history.append(user(f"q{minute}"))
@@ -117,7 +117,7 @@ async def test_moving_cache_marks_do_not_split_conversation(tmp_path: Path) -> N
         content = [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]
         return {"role": "user", "content": content}
 
-    async with archive(tmp_path) as kept:
+    async with archive(tmp_path) as exchange_archive:
         system = [{"type": "text", "text": AGENT}]
         turns = [
             [marked("a")],
@@ -126,16 +126,18 @@ async def test_moving_cache_marks_do_not_split_conversation(tmp_path: Path) -> N
         ]
         for number, messages in enumerate(turns):
             body = {"model": "claude", "system": system, "messages": messages, "max_tokens": 9}
-            kept.enqueue(an_exchange(number, format="anthropic", request=json.dumps(body).encode(), response=[]))
-        await kept.flush()
-        threads = await kept.list_conversations("default", "sb-1")
+            exchange_archive.enqueue(
+                an_exchange(number, format="anthropic", request=json.dumps(body).encode(), response=[])
+            )
+        await exchange_archive.flush()
+        threads = await exchange_archive.list_conversations("default", "sb-1")
         assert [len(thread.exchanges) for thread in threads] == [3]
         assert texts(threads[0]) == [AGENT, "a", "b", "c", "d", "e"]
 
 
 async def test_retry_belongs_to_conversation_with_its_good_answer(tmp_path: Path) -> None:
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         sequence.ask(AGENT, user("q"), **FAILED)
         sequence.ask(AGENT, user("q"), answer="", response=[], outcome=ExchangeOutcome.CLIENT_GONE)
         sequence.ask(AGENT, user("q"), answer="good")
@@ -147,8 +149,8 @@ async def test_retry_belongs_to_conversation_with_its_good_answer(tmp_path: Path
 
 
 async def test_repeated_answered_question_starts_a_conversation(tmp_path: Path) -> None:
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         sequence.ask(AGENT, user("q"), answer="one")
         sequence.ask(AGENT, user("q"), answer="two")
         sequence.ask(AGENT, user("q"), model="absent", **REFUSED)
@@ -165,8 +167,8 @@ async def test_repeated_answered_question_starts_a_conversation(tmp_path: Path) 
 
 
 async def test_refused_request_is_never_the_main_conversation(tmp_path: Path) -> None:
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         for name in ("a", "b", "c"):
             sequence.ask("", user("x"), tools=False, model=name, **REFUSED)
         for number in range(4):
@@ -182,8 +184,8 @@ async def test_refused_request_is_never_the_main_conversation(tmp_path: Path) ->
 
 
 async def test_request_of_another_time_or_client_is_not_a_side_call(tmp_path: Path) -> None:
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         sequence.ask(AGENT, user("q"))
         sequence.ask(AGENT, user("q"), model("ok"), user("r"))
         title = sequence.ask(TITLE, user("q"), tools=False)
@@ -195,12 +197,12 @@ async def test_request_of_another_time_or_client_is_not_a_side_call(tmp_path: Pa
 
 async def test_thousand_equal_requests_are_grouped_quickly(tmp_path: Path) -> None:
     words = " ".join(f"word{chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(600))
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         for number in range(1000):
             sequence.ask(f"{words} {number}", user("q"))
-        await kept.flush()
-        tree = await kept._exchanges.read_turn_tree("default", ExchangeFilters())
+        await exchange_archive.flush()
+        tree = await exchange_archive._exchanges.read_turn_tree("default", ExchangeFilters())
         began = time.perf_counter()
         assert len(group_exchanges_into_conversations(tree)) == 1000
         assert time.perf_counter() - began < 10
@@ -216,8 +218,8 @@ async def test_thoughts_dropped_by_the_client_are_restored_and_exported(tmp_path
     call = {"id": "c1", "type": "function", "function": {"name": "shell", "arguments": "{}"}}
     called = {"role": "assistant", "content": None, "tool_calls": [call]}
     result = {"role": "tool", "tool_call_id": "c1", "content": "a.txt"}
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         history = [user("q")]
         sequence.ask(AGENT, *history, model="gpt-5", response=thoughtful("Let me look.", "first", call))
         history += [called, result]
@@ -239,10 +241,12 @@ async def test_thoughts_dropped_by_the_client_are_restored_and_exported(tmp_path
             "second",
             "aside",
         ]
-        line, _ = [json.loads(line) async for line in kept.export_conversations("default")]
+        line, _ = [json.loads(line) async for line in exchange_archive.export_conversations("default")]
         reasoning_texts = [each.get("reasoning_content") for each in line["messages"] if each["role"] == "assistant"]
         assert reasoning_texts == ["first", "second", "third", None, "last"]
-        line, _ = [json.loads(line) async for line in kept.export_conversations("default", form="anthropic")]
+        line, _ = [
+            json.loads(line) async for line in exchange_archive.export_conversations("default", form="anthropic")
+        ]
         blocks = [block for each in line["messages"] if each["role"] == "assistant" for block in each["content"]]
         assert [block["thinking"] for block in blocks if block["type"] == "thinking"] == thoughts
 
@@ -260,25 +264,27 @@ def test_calls_without_ids_keep_their_results() -> None:
 
 
 async def test_export_omits_unanswered_conversations_by_default(tmp_path: Path) -> None:
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         sequence.ask("", user("x"), **REFUSED)
         answered = sequence.ask("", user("y"))
-        await kept.flush()
-        assert [json.loads(line)["id"] async for line in kept.export_conversations("default")] == [answered.id]
-        assert len([line async for line in kept.export_conversations("default", unanswered=True)]) == 2
+        await exchange_archive.flush()
+        assert [json.loads(line)["id"] async for line in exchange_archive.export_conversations("default")] == [
+            answered.id
+        ]
+        assert len([line async for line in exchange_archive.export_conversations("default", unanswered=True)]) == 2
 
 
 async def test_export_is_ordered_by_time_with_api_field_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "EXCHANGES_AT_ONCE", 3)
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         made = [
             sequence.ask(AGENT, user(f"q{number}"), sandbox=("sb-2", "sb-1", None)[number % 3], estimated=number == 0)
             for number in range(24)
         ]
-        await kept.flush()
-        lines = [json.loads(line) async for line in kept.export_conversations("default")]
+        await exchange_archive.flush()
+        lines = [json.loads(line) async for line in exchange_archive.export_conversations("default")]
         assert [line["id"] for line in lines] == [exchange.id for exchange in made]
         assert lines[0]["usage"] == {"input": 3, "output": 2, "cacheRead": 0, "cacheWrite": 0, "reasoning": 0}
         assert lines[0]["at"] == "2026-09-21T14:13:21Z"
@@ -286,8 +292,8 @@ async def test_export_is_ordered_by_time_with_api_field_names(tmp_path: Path, mo
 
 
 async def test_shortened_history_starts_a_branch(tmp_path: Path) -> None:
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         sequence.ask(AGENT, user("q"))
         sequence.ask(AGENT, user("q"), model("ok"), user("left"))
         sequence.ask(AGENT, user("q"), model("ok"), user("right"))
@@ -297,18 +303,20 @@ async def test_shortened_history_starts_a_branch(tmp_path: Path) -> None:
 
 
 async def test_invalid_request_is_a_conversation(tmp_path: Path) -> None:
-    async with archive(tmp_path) as kept:
-        kept.enqueue(an_exchange(1, request=b"{}", status=400, response=[], outcome=ExchangeOutcome.REFUSED))
-        kept.enqueue(an_exchange(2, operation="embed"))
-        await kept.flush()
-        (thread,) = await kept.list_conversations("default", "sb-1")
+    async with archive(tmp_path) as exchange_archive:
+        exchange_archive.enqueue(
+            an_exchange(1, request=b"{}", status=400, response=[], outcome=ExchangeOutcome.REFUSED)
+        )
+        exchange_archive.enqueue(an_exchange(2, operation="embed"))
+        await exchange_archive.flush()
+        (thread,) = await exchange_archive.list_conversations("default", "sb-1")
         assert thread.messages == [] and thread.notes
-        assert await kept.list_conversations("default", "sb-2") == []
+        assert await exchange_archive.list_conversations("default", "sb-2") == []
 
 
 async def test_export_in_both_forms(tmp_path: Path) -> None:
-    async with archive(tmp_path) as kept:
-        sequence = ExchangeSequence(kept)
+    async with archive(tmp_path) as exchange_archive:
+        sequence = ExchangeSequence(exchange_archive)
         sequence.ask(AGENT, user("q"), sandbox="sb-2", key="key-2")
         call = {"id": "c1", "type": "function", "function": {"name": "shell", "arguments": '{"command": "ls"}'}}
         called = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -316,8 +324,8 @@ async def test_export_in_both_forms(tmp_path: Path) -> None:
         sequence.ask(AGENT, user("list"))
         sequence.ask(AGENT, user("list"), called, result, answer="There is a.txt.")
         sequence.ask(AGENT, user("alone"), sandbox=None)
-        await kept.flush()
-        lines = [json.loads(line) async for line in kept.export_conversations("default", form="openai")]
+        await exchange_archive.flush()
+        lines = [json.loads(line) async for line in exchange_archive.export_conversations("default", form="openai")]
         assert len(lines) == 3
         listed = next(line for line in lines if line.get("sandbox") == "sb-1")
         roles = [message["role"] for message in listed["messages"]]
@@ -325,7 +333,9 @@ async def test_export_in_both_forms(tmp_path: Path) -> None:
         assert listed["messages"][2]["tool_calls"] == [call] and listed["tools"][0]["function"]["name"] == "shell"
         lines = [
             json.loads(line)
-            async for line in kept.export_conversations("default", ExchangeFilters(sandbox="sb-1"), form="anthropic")
+            async for line in exchange_archive.export_conversations(
+                "default", ExchangeFilters(sandbox="sb-1"), form="anthropic"
+            )
         ]
         (listed,) = lines
         assert AGENT in json.dumps(listed["system"])

@@ -108,9 +108,9 @@ def test_answer_without_keys_is_unchanged() -> None:
 def test_rules_apply_to_decoded_strings() -> None:
     redact = redactor(redact=[{"pattern": r'pass"word=\S+', "replacement": 'a "secret"'}, {"pattern": "été"}])
     data = json.dumps({"pass": 'pass"word=x1 été', "été": [1.50, "no"]}).encode()
-    kept = redact.redact_json(data)
-    assert json.loads(kept) == {"pass": 'a "secret" [redacted]', "été": [1.50, "no"]}
-    assert b"1.5" in kept
+    redacted_json = redact.redact_json(data)
+    assert json.loads(redacted_json) == {"pass": 'a "secret" [redacted]', "été": [1.50, "no"]}
+    assert b"1.5" in redacted_json
 
 
 def test_rules_apply_to_plain_bytes() -> None:

@@ -417,6 +417,8 @@ def test_page_shows_where_unsigned_thoughts_are_written() -> None:
         "anthropic": "claude-sonnet-4-5",
         "gemini": "gemini-3",
     }
-    kept = {name for name in FORMATS if b"HM" in FORMATS[name].write_request(ModelRequest(models[name], messages))}
-    assert kept == {"openai-chat", "gemini"}
+    formats_with_thought = {
+        name for name in FORMATS if b"HM" in FORMATS[name].write_request(ModelRequest(models[name], messages))
+    }
+    assert formats_with_thought == {"openai-chat", "gemini"}
     assert b"HM" not in FORMATS["openai-chat"].write_request(ModelRequest("gpt-5", messages))

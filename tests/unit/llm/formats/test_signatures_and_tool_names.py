@@ -99,12 +99,14 @@ def test_thoughts_keep_their_signatures_in_every_format(
     provider_signature = ProviderSignature('[{"data":"x"}]', made_by)
     sealed = ModelThinking(redacted=provider_signature) if redacted else ModelThinking("hm", provider_signature)
     found = written_and_read(form, ModelAnswer("i", "m", [sealed, ModelText("Yes.")], FinishReason.STOP), stream)
-    kept = [part for part in found.parts if isinstance(part, ModelThinking) and (part.signature or part.redacted)]
-    assert len(kept) == 1
-    back = kept[0].redacted if redacted else kept[0].signature
+    signed_thoughts = [
+        part for part in found.parts if isinstance(part, ModelThinking) and (part.signature or part.redacted)
+    ]
+    assert len(signed_thoughts) == 1
+    back = signed_thoughts[0].redacted if redacted else signed_thoughts[0].signature
     assert (back, maker(back)) == (provider_signature, made_by)
     if not redacted and made_by != "openai-chat":
-        assert kept[0].text == "hm"
+        assert signed_thoughts[0].text == "hm"
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)

@@ -80,22 +80,22 @@ def texts(body: bytes) -> list[str]:
 
 async def test_a_long_conversation_is_resolved_from_the_archive(tmp_path: Path) -> None:
     answers = [an_answer(f"answer {number}", stream=number % 2 == 0) for number in range(450)]
-    async with archive(tmp_path) as kept:
+    async with archive(tmp_path) as exchange_archive:
         for each in answers:
-            kept.enqueue(each)
-        body = await resolver(kept).resolve(references(answers), CALLER, provider_resolves=False)
+            exchange_archive.enqueue(each)
+        body = await resolver(exchange_archive).resolve(references(answers), CALLER, provider_resolves=False)
     assert texts(body) == [f"answer {number}" for number in range(450)]
 
 
 async def test_answers_to_another_key_are_not_found(tmp_path: Path) -> None:
     answer = an_answer()
-    async with archive(tmp_path) as kept:
-        await kept.write_now(answer)
+    async with archive(tmp_path) as exchange_archive:
+        await exchange_archive.write_now(answer)
         recent = RecentAnswers()
         recent.add(answer)
         other = ModelCaller("default", "key-2")
         with pytest.raises(InvalidInput, match="no item of that id is in the archive for this key"):
-            await resolver(kept, recent).resolve(references([answer]), other, provider_resolves=False)
+            await resolver(exchange_archive, recent).resolve(references([answer]), other, provider_resolves=False)
 
 
 def test_a_request_with_too_many_references_names_the_limit() -> None:
@@ -139,12 +139,12 @@ async def test_references_are_relayed_to_their_possible_provider() -> None:
 
 async def test_redacted_item_is_not_resolved(tmp_path: Path) -> None:
     answers = [an_answer(f"The key is {SECRET}."), an_answer("Nothing secret.")]
-    async with archive(tmp_path) as kept:
+    async with archive(tmp_path) as exchange_archive:
         for each in answers:
-            await kept.write_now(each)
+            await exchange_archive.write_now(each)
         with pytest.raises(InvalidInput, match="the archive removed a secret from it"):
-            await resolver(kept).resolve(references(answers), CALLER, provider_resolves=False)
-        body = await resolver(kept).resolve(references(answers[1:]), CALLER, provider_resolves=False)
+            await resolver(exchange_archive).resolve(references(answers), CALLER, provider_resolves=False)
+        body = await resolver(exchange_archive).resolve(references(answers[1:]), CALLER, provider_resolves=False)
     assert texts(body) == ["Nothing secret."]
 
 
@@ -153,8 +153,8 @@ def test_oldest_answers_of_a_key_are_evicted_first() -> None:
     recent = RecentAnswers(max_key_bytes=3 * 1600)
     for each in answers:
         recent.add(each)
-    kept = [recent.find("key-1", each.id) is not None for each in answers]
-    assert kept == [False, True, True, True]
+    is_cached = [recent.find("key-1", each.id) is not None for each in answers]
+    assert is_cached == [False, True, True, True]
 
 
 def test_least_recently_used_key_is_evicted_first() -> None:

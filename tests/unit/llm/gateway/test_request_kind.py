@@ -110,8 +110,8 @@ def test_defaults_fill_missing_fields_and_overrides_always_apply() -> None:
     body = b'{"model":"a","temperature":1}'
     new = patch_request_body(body, "openai-chat", defaults={"temperature": 0, "max_tokens": 5}, overrides={"seed": 7})
     assert json.loads(new) == {"model": "a", "temperature": 1, "max_tokens": 5, "seed": 7}
-    kept = patch_request_body(b'{"max_completion_tokens":9}', "openai-chat", defaults={"max_tokens": 5})
-    assert json.loads(kept) == {"max_completion_tokens": 9}
+    patched_body = patch_request_body(b'{"max_completion_tokens":9}', "openai-chat", defaults={"max_tokens": 5})
+    assert json.loads(patched_body) == {"max_completion_tokens": 9}
     forced = patch_request_body(b'{"max_completion_tokens":9}', "openai-chat", overrides={"max_tokens": 5})
     assert json.loads(forced) == {"max_tokens": 5}
     assert json.loads(patch_request_body(body, "openai-chat", overrides={"temperature": None})) == {"model": "a"}

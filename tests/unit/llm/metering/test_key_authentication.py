@@ -135,14 +135,14 @@ async def test_cached_key_needs_no_database_query(
 
 
 async def test_revocation_applies_at_once(keys: ApiKeys, callers: KeyAuthenticator) -> None:
-    kept = await key_of(keys)
-    gone = await key_of(keys, "sb-1")
-    for secret, tag in ((kept, None), (gone, "sb-1")):
+    remaining_key = await key_of(keys)
+    revoked_key = await key_of(keys, "sb-1")
+    for secret, tag in ((remaining_key, None), (revoked_key, "sb-1")):
         await callers.identify(secret, tag)
     assert await keys.revoke_for_sandbox("sb-1") == 1
     with pytest.raises(Unauthorized, match="revoked"):
-        await callers.identify(gone, "sb-1")
-    await callers.identify(kept, None)
+        await callers.identify(revoked_key, "sb-1")
+    await callers.identify(remaining_key, None)
     assert await keys.revoke_for_sandbox("sb-1") == 0
 
 

@@ -432,15 +432,15 @@ class Archive:
     """Exchanges of several tenants, as an archive has them."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, list[RecordedExchange]] = {}
+        self.exchanges_by_tenant: dict[str, list[RecordedExchange]] = {}
         self.fetched = 0
 
     async def list_ids(self, tenant: str, since: float) -> Sequence[str]:
-        return [each.id for each in self.kept.get(tenant, []) if each.at >= since]
+        return [each.id for each in self.exchanges_by_tenant.get(tenant, []) if each.at >= since]
 
     async def fetch(self, tenant: str, id: str) -> RecordedExchange | None:
         self.fetched += 1
-        return next((each for each in self.kept.get(tenant, []) if each.id == id), None)
+        return next((each for each in self.exchanges_by_tenant.get(tenant, []) if each.id == id), None)
 
 
 async def test_growing_archive_is_replayed_to_its_tenant() -> None:
@@ -448,7 +448,7 @@ async def test_growing_archive_is_replayed_to_its_tenant() -> None:
     provider = new_replay_provider("r", ProviderConfig(kind="replay"), archive)
     assert (await provider.send(ask(start_conversation()))).status == 404
     exchange = await recorded_exchange(start_conversation())
-    archive.kept["tenant"] = [to_recorded_exchange(exchange)]
+    archive.exchanges_by_tenant["tenant"] = [to_recorded_exchange(exchange)]
     assert text_of(await get_whole_answer(provider, start_conversation())) == "I will look at it now."
     stranger = ModelCaller("stranger", "key")
     assert (await provider.send(ask(start_conversation(), caller=stranger))).status == 404
@@ -461,7 +461,7 @@ async def test_growing_archive_is_replayed_to_its_tenant() -> None:
 async def test_replayed_exchanges_are_not_replayed() -> None:
     archive = Archive()
     exchange = replace(await recorded_exchange(start_conversation()), provider_kind="replay")
-    archive.kept["tenant"] = [to_recorded_exchange(exchange)]
+    archive.exchanges_by_tenant["tenant"] = [to_recorded_exchange(exchange)]
     assert (await ReplayProvider("r", archive).send(ask(start_conversation()))).status == 404
 
 
