@@ -11,7 +11,7 @@ import pytest
 
 from paddock.api.http.error_responses import _ERROR_EXAMPLES
 from paddock.errors import InvalidInput
-from paddock.model.runs import ReasonCode
+from paddock.model.runs import RunReasonCode
 from paddock.model.task import Task
 from paddock.runs.presets import PresetLibrary
 from paddock.runs.tasks.readiness_issues import IssueCode
@@ -39,7 +39,7 @@ def test_every_error_code_has_a_chinese_sentence() -> None:
 
 
 def test_every_reason_of_a_run_has_a_chinese_sentence() -> None:
-    assert {*ReasonCode} == set(words("zh", "runs")["because"])
+    assert {*RunReasonCode} == set(words("zh", "runs")["because"])
 
 
 def test_every_issue_of_a_task_has_words_in_both_languages() -> None:

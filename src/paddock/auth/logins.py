@@ -42,7 +42,7 @@ class _CachedLogin:
 
 
 @dataclass(frozen=True)
-class NewLogin:
+class NewBrowserLogin:
     """A new login. Cookie and proof are worthless without each other."""
 
     principal: Principal
@@ -65,7 +65,7 @@ class BrowserLogins:
         self.changes = 0
         """Incremented at each logout."""
 
-    async def log_in_with_key(self, secret: str, address: str) -> NewLogin:
+    async def log_in_with_key(self, secret: str, address: str) -> NewBrowserLogin:
         """Log in with a key, from a client's address.
 
         Raises `Unauthorized`, and `QuotaExceeded` for an address with too many failed attempts.
@@ -78,7 +78,7 @@ class BrowserLogins:
             raise
         return await self._create_login(principal)
 
-    async def log_in_with_code(self, code: str, address: str) -> NewLogin:
+    async def log_in_with_code(self, code: str, address: str) -> NewBrowserLogin:
         """Log in with a one-time code. Raises like `log_in_with_key`."""
         self.check_failed_attempts(address)
         try:
@@ -89,13 +89,13 @@ class BrowserLogins:
             raise
         return await self._create_login(principal)
 
-    async def _create_login(self, principal: Principal) -> NewLogin:
+    async def _create_login(self, principal: Principal) -> NewBrowserLogin:
         now = self._now()
         cookie, proof = COOKIE_PREFIX + secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         login = BrowserLogin(digest=_hash_login(cookie, proof), key_id=principal.key_id, created_at=now, used_at=now)
         await self._store.delete_expired(now - MAX_AGE, now - MAX_IDLE)
         await self._store.insert(login, MAX_PER_KEY)
-        return NewLogin(principal.model_copy(update={"login": login.digest}), cookie, proof)
+        return NewBrowserLogin(principal.model_copy(update={"login": login.digest}), cookie, proof)
 
     async def authenticate(self, cookie: str, proof: str) -> Principal:
         """Return the principal of a cookie and its proof.

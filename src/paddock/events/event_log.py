@@ -11,7 +11,7 @@ from paddock.events.operator_log import log_operator_event
 from paddock.events.recent_events import RecentEvents
 from paddock.model.events import EventRecord, EventType
 from paddock.store.database import Store, Work
-from paddock.store.event_store import EventStore, NewEvent, with_new_audience
+from paddock.store.event_store import EventStore, NewEvent, work_with_new_audience
 
 T = TypeVar("T")
 _PAGE_SIZE = 256
@@ -66,7 +66,7 @@ class EventLog:
     ) -> T:
         """As `write_with_events`; also restrict events of some streams to a subject, or open them to the tenant."""
 
-        result = await self.write_with_events(with_new_audience(work, streams, audience), events_of)
+        result = await self.write_with_events(work_with_new_audience(work, streams, audience), events_of)
         self._recent.change_audience(streams, audience)
         return result
 

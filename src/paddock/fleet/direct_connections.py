@@ -25,7 +25,7 @@ YOUNG_SECONDS = 1.0
 
 
 @dataclass(eq=False)
-class DirectConnection:
+class DirectSandboxConnection:
     """One forwarded connection to a sandbox."""
 
     task: asyncio.Task[None]
@@ -43,10 +43,10 @@ class DirectConnectionLimiter:
     """All direct connections."""
 
     def __init__(self) -> None:
-        self._connections: dict[DirectConnection, None] = {}
+        self._connections: dict[DirectSandboxConnection, None] = {}
 
-    def add(self, new: DirectConnection, *, few_descriptors: bool) -> bool:
-        """Add a connection, if necessary in place of another one. Return whether there was room."""
+    def add(self, new: DirectSandboxConnection, *, few_descriptors: bool) -> bool:
+        """Add a connection, if necessary in place of another one. Return whether it was added."""
         sandbox = [each for each in self._connections if each.sandbox == new.sandbox]
         tenant = [each for each in self._connections if each.tenant == new.tenant]
         alike = [each for each in sandbox if each.to_daemon == new.to_daemon and not (new.to_daemon and each.has_token)]
@@ -62,15 +62,15 @@ class DirectConnectionLimiter:
         self._connections[new] = None
         return True
 
-    def remove(self, connection: DirectConnection) -> None:
+    def remove(self, connection: DirectSandboxConnection) -> None:
         self._connections.pop(connection, None)
 
     def tasks_of(self, sandbox_id: str | None) -> list[asyncio.Task[None]]:
         """Return the tasks of one sandbox's connections, or of all."""
         return [each.task for each in self._connections if sandbox_id in (None, each.sandbox)]
 
-    def _drop_one(self, crowd: Iterable[DirectConnection]) -> bool:
-        """Close the connection that is missed least, and return whether there was one."""
+    def _drop_one(self, crowd: Iterable[DirectSandboxConnection]) -> bool:
+        """Close the most dispensable connection, and return whether there was one."""
         now = time.monotonic()
         ranked = [(rank, each.active, each) for each in crowd if (rank := _dispensability(each, now)) is not None]
         if not ranked:
@@ -81,7 +81,7 @@ class DirectConnectionLimiter:
         return True
 
 
-def _dispensability(connection: DirectConnection, now: float) -> int | None:
+def _dispensability(connection: DirectSandboxConnection, now: float) -> int | None:
     """Rank connections, the first to be closed lowest; `None` for those in use."""
     silent = now - connection.active
     if not connection.has_token:

@@ -16,7 +16,7 @@ class DiskOveruseTracker:
         self._stops: dict[str, int] = {}
 
     def is_growing(self, name: str, used: int, limit: int) -> bool:
-        """Tell whether use is above the limit and still growing.
+        """Return whether use is above the limit and still growing.
 
         Growth is measured from the least use since the last stop, so that slow growth counts too.
         """
@@ -31,7 +31,7 @@ class DiskOveruseTracker:
         return growing
 
     def is_over(self, name: str) -> bool:
-        """Tell whether the name was above its limit when last measured."""
+        """Return whether the name was above its limit when last measured."""
         return name in self._least
 
     def stop_count(self, name: str) -> int:

@@ -24,7 +24,7 @@ from paddock.errors import PaddockError
 from paddock.fleet.disk_overuse import DiskOveruseTracker
 from paddock.fleet.fleet import Fleet
 from paddock.model.events import EventType
-from paddock.model.sandbox import Sandbox, SandboxState, VolumeUse
+from paddock.model.sandbox import Sandbox, SandboxState, VolumeAccess
 from paddock.sandbox.base import BackendFeature
 
 CHECK_AFTER_LOSS = 16 * 2**20
@@ -117,7 +117,7 @@ class DiskWatch:
     def _start_measuring(self, name: str, now: float, check: Callable[[bool, int], Awaitable[int]]) -> None:
         """Measure in the background if it is due.
 
-        `check` is told whether the limit may be exceeded and how much the host has lost, and returns the headroom.
+        `check` gets whether the limit may be exceeded and how much the host has lost, and returns the headroom.
         """
         watched = self._watched[name]
         over = self._overuse.is_over(name)
@@ -264,7 +264,7 @@ def tenant_volumes_label(tenant: str) -> str:
 
 
 def _writes_volumes(sandbox: Sandbox) -> bool:
-    return bool(set(sandbox.volumes.values()) - {VolumeUse.READ})
+    return bool(set(sandbox.volumes.values()) - {VolumeAccess.READ})
 
 
 def _describe_use(used: int, limit: int) -> str:

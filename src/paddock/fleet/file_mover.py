@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from paddock.errors import Conflict, InvalidInput, NotFound, PaddockError, SandboxGone, SandboxTimeout, TooLarge
 from paddock.fleet.fleet import Fleet
-from paddock.model.events import EventType, sandbox_stream
+from paddock.model.events import EventType, sandbox_event_stream
 from paddock.model.sandbox import FrozenModel
 from paddock.sandbox.daemon.client import DaemonClient
 
@@ -222,7 +222,7 @@ class FileMover:
     async def _publish_move(self, tenant: str, result: FileMoveResult) -> None:
         for sandbox_id in dict.fromkeys((result.source, result.destination)):
             await self._fleet.events.append(
-                sandbox_stream(sandbox_id), EventType.FILE_MOVED, result.model_dump(), tenant=tenant
+                sandbox_event_stream(sandbox_id), EventType.FILE_MOVED, result.model_dump(), tenant=tenant
             )
 
 

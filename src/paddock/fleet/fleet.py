@@ -27,10 +27,10 @@ from paddock.fleet.admission import ALIVE_STATES, AdmissionControl, ResolvedSand
 from paddock.fleet.fleet_requests import ImageResolver, SandboxRequest, new_id
 from paddock.fleet.kinds import SandboxKinds
 from paddock.fleet.lifecycle_hooks import LifecycleHook, LifecycleHooks
-from paddock.fleet.pools import PoolManager, ReadySandbox
+from paddock.fleet.pools import PoolManager, ReadyPoolSandbox
 from paddock.fleet.port_forwards import PortForwards
 from paddock.fleet.volumes import GrantedVolumes, VolumeRegistry
-from paddock.model.events import EventType, sandbox_stream
+from paddock.model.events import EventType, sandbox_event_stream
 from paddock.model.owners import (
     Ownership,
     Visibility,
@@ -160,9 +160,11 @@ class Fleet:
         sandbox = await self.get(tenant, sandbox_id)
         check_may_share(tenant, sandbox)
         kept, _ = await self.snapshots.list(sandbox.tenant, sandbox_id=sandbox_id, page_size=100_000)
-        streams = [sandbox_stream(sandbox_id), *(f"snapshot/{each.id}" for each in kept)]
+        streams = [sandbox_event_stream(sandbox_id), *(f"snapshot/{each.id}" for each in kept)]
         audience = sandbox.model_copy(update={"visibility": visibility}).audience
-        changed = NewEvent(sandbox_stream(sandbox_id), EventType.SANDBOX_SHARED, {"visibility": visibility}, tenant)
+        changed = NewEvent(
+            sandbox_event_stream(sandbox_id), EventType.SANDBOX_SHARED, {"visibility": visibility}, tenant
+        )
         return await self.sandboxes.share(
             sandbox_id,
             visibility,
@@ -339,7 +341,7 @@ class Fleet:
         return task
 
     async def publish_event(self, sandbox: Sandbox, kind: EventType, **data: Any) -> None:
-        await self.events.append(sandbox_stream(sandbox.id), kind, data, tenant=sandbox.tenant)
+        await self.events.append(sandbox_event_stream(sandbox.id), kind, data, tenant=sandbox.tenant)
 
     async def close(self) -> None:
         """Cancel tasks and close connections. Sandboxes keep running; the next fleet adopts them."""
@@ -392,7 +394,7 @@ class Fleet:
             raise NameTaken(f"sandbox {others[0]} is named {name} already; choose another name, or delete that sandbox")
 
     def _pending_sandbox(
-        self, tenant: str, request: SandboxRequest, resolved: ResolvedSandboxSettings, ready: ReadySandbox | None
+        self, tenant: str, request: SandboxRequest, resolved: ResolvedSandboxSettings, ready: ReadyPoolSandbox | None
     ) -> Sandbox:
         now = datetime.now(UTC)
         return Sandbox(
@@ -418,7 +420,7 @@ class Fleet:
         )
 
     async def _start_sandbox(
-        self, sandbox: Sandbox, request: SandboxRequest, image: Image, ready: ReadySandbox | None
+        self, sandbox: Sandbox, request: SandboxRequest, image: Image, ready: ReadyPoolSandbox | None
     ) -> Sandbox:
         granted = GrantedVolumes(())
         try:
@@ -444,7 +446,7 @@ class Fleet:
         return running
 
     async def _claim_ready(
-        self, sandbox: Sandbox, ready: ReadySandbox, env: Mapping[str, str]
+        self, sandbox: Sandbox, ready: ReadyPoolSandbox, env: Mapping[str, str]
     ) -> Mapping[str, Any] | None:
         """Claim a ready sandbox of a pool; return None and remove it if it turns out to be broken."""
         try:
@@ -545,7 +547,7 @@ class Fleet:
 
 def _creation_events(sandbox: Sandbox) -> list[NewEvent]:
     """Return the events of a newly created sandbox."""
-    stream, about = sandbox_stream(sandbox.id), {"image": sandbox.image, "metadata": dict(sandbox.metadata)}
+    stream, about = sandbox_event_stream(sandbox.id), {"image": sandbox.image, "metadata": dict(sandbox.metadata)}
     return [
         NewEvent(stream, EventType.SANDBOX_CREATED, about, sandbox.tenant),
         NewEvent(stream, EventType.SANDBOX_RUNNING, {}, sandbox.tenant),

@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class ReadySandbox:
+class ReadyPoolSandbox:
     """A started sandbox that can be claimed."""
 
     id: str
@@ -51,7 +51,7 @@ class ReadySandbox:
 @dataclass
 class _PoolState:
     pool: SandboxPool
-    sandboxes: deque[ReadySandbox] = field(default_factory=deque)
+    sandboxes: deque[ReadyPoolSandbox] = field(default_factory=deque)
     claims: set[str] = field(default_factory=set)
     """Ids of claimed sandboxes whose records are not stored yet."""
     starting: int = 0
@@ -176,7 +176,7 @@ class PoolManager:
 
     def take_ready(
         self, tenant: str, request: SandboxRequest, image: Image, limits: SandboxLimits, kind: str | None
-    ) -> ReadySandbox | None:
+    ) -> ReadyPoolSandbox | None:
         """Take a ready sandbox for this request, if a matching pool has one.
 
         It counts as allocated; call `release_claim` once its record is stored.
@@ -321,7 +321,7 @@ class PoolManager:
             except BaseException:
                 await asyncio.shield(self._backend.remove(spec.id))
                 raise
-            sandbox = ReadySandbox(spec.id, spec.token, pool.name, image.digest, pool.limits, record)
+            sandbox = ReadyPoolSandbox(spec.id, spec.token, pool.name, image.digest, pool.limits, record)
             wanted = self._states.get((pool.tenant, pool.name)) is state
             if wanted and len(state.sandboxes) < capacity:
                 state.sandboxes.append(sandbox)
@@ -344,7 +344,7 @@ class PoolManager:
             async with DaemonClient(self._backend.daemon_address(record)) as client:
                 await wait_for_display(client)
 
-    async def _watch(self, state: _PoolState, sandbox: ReadySandbox) -> None:
+    async def _watch(self, state: _PoolState, sandbox: ReadyPoolSandbox) -> None:
         await self._backend.wait(sandbox.record)
         if sandbox in state.sandboxes:
             state.sandboxes.remove(sandbox)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from paddock.errors import QuotaExceeded, SandboxError, Unavailable
-from paddock.fleet.direct_connections import DirectConnection, DirectConnectionLimiter
+from paddock.fleet.direct_connections import DirectConnectionLimiter, DirectSandboxConnection
 from paddock.model.sandbox import DaemonAddress
 from paddock.telemetry.descriptor_reserve import first_reserved_descriptor
 
@@ -156,7 +156,7 @@ class PortForwards:
         serving_task = asyncio.current_task()
         assert serving_task is not None
         to_daemon = port == EXECD_PORT
-        relay = DirectConnection(serving_task, tenant, sandbox_id, to_daemon, has_token=not to_daemon)
+        relay = DirectSandboxConnection(serving_task, tenant, sandbox_id, to_daemon, has_token=not to_daemon)
         # Each needs two descriptors.
         few_descriptors = writer.get_extra_info("socket").fileno() + 1 >= _descriptor_limit()
         if not self._connections.add(relay, few_descriptors=few_descriptors):
@@ -170,7 +170,7 @@ class PortForwards:
 
 
 async def _relay_connection(
-    relay: DirectConnection,
+    relay: DirectSandboxConnection,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     port: int,
@@ -231,13 +231,13 @@ async def _copy_stream(
         writer.transport.abort()
 
 
-def _note_request(relay: DirectConnection, token: bytes, data: bytes) -> None:
+def _note_request(relay: DirectSandboxConnection, token: bytes, data: bytes) -> None:
     relay.active = time.monotonic()
     # A token cut in two is not found; the daemon checks it anyway.
     relay.has_token = relay.has_token or token in data
 
 
-def _note_answer(relay: DirectConnection, data: bytes) -> None:
+def _note_answer(relay: DirectSandboxConnection, data: bytes) -> None:
     relay.active = time.monotonic()
     relay.answered = True
 

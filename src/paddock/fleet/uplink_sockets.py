@@ -47,7 +47,7 @@ def _bind_socket(directory: int, name: str) -> socket.socket:
 
 
 def is_from_web_page(headers: Mapping[str, str]) -> bool:
-    """Tell whether a request to an uplink service may come from a web page.
+    """Return whether a request to an uplink service may come from a web page.
 
     Uplink services need no key, and a browser in the sandbox lets any page send requests to them. The browser sends the
     page's origin, and after DNS rebinding the foreign host name.

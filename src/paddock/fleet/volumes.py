@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from paddock.errors import Forbidden, InvalidInput, NotFound
 from paddock.fleet.fleet_requests import VolumeRequest
-from paddock.model.sandbox import Mount, VolumeUse
+from paddock.model.sandbox import SandboxMount, VolumeAccess
 from paddock.sandbox.local.launcher_process import open_within_root
 from paddock.sandbox.local.sandbox_files import disk_bytes_used, remove_sandbox_tree
 
@@ -35,8 +35,8 @@ WRITABLE_PATHS = ("/var", "/var/tmp")  # noqa: S108 - in the sandbox
 class GrantedVolumes:
     """The mounts of one sandbox, and its access to the named volumes among them."""
 
-    mounts: tuple[Mount, ...]
-    volumes: Mapping[str, VolumeUse] = field(default_factory=dict)
+    mounts: tuple[SandboxMount, ...]
+    volumes: Mapping[str, VolumeAccess] = field(default_factory=dict)
 
 
 class VolumeRegistry:
@@ -48,8 +48,8 @@ class VolumeRegistry:
 
     def grant_volumes(self, tenant: str, requests: Iterable[VolumeRequest]) -> GrantedVolumes:
         """Validate volume requests and create missing named volumes."""
-        mounts: list[Mount] = []
-        volumes: dict[str, VolumeUse] = {}
+        mounts: list[SandboxMount] = []
+        volumes: dict[str, VolumeAccess] = {}
         targets: set[str] = set()
         for request in requests:
             target = _target(request.target, request.read_only)
@@ -62,19 +62,21 @@ class VolumeRegistry:
             elif request.claim is not None:
                 source, made = self._open_named_volume(tenant, request)
                 sub_path = _sub_path(request.sub_path)
-                own = VolumeUse.OWN if made and request.delete_with_sandbox else VolumeUse.WRITE
-                use = VolumeUse.READ if request.read_only else own
-                volumes[request.claim] = max(use, volumes.get(request.claim, use), key=list(VolumeUse).index)
+                own = VolumeAccess.OWN if made and request.delete_with_sandbox else VolumeAccess.WRITE
+                use = VolumeAccess.READ if request.read_only else own
+                volumes[request.claim] = max(use, volumes.get(request.claim, use), key=list(VolumeAccess).index)
             else:
                 raise InvalidInput(f"volume {request.name} names neither a host path nor a claim")
             _check_sub_path(source, sub_path, request.sub_path)
-            mounts.append(Mount(source=source, target=target, read_only=request.read_only, sub_path=sub_path or None))
+            mounts.append(
+                SandboxMount(source=source, target=target, read_only=request.read_only, sub_path=sub_path or None)
+            )
         return GrantedVolumes(tuple(mounts), volumes)
 
-    def remove_owned_volumes(self, tenant: str, volumes: Mapping[str, VolumeUse]) -> None:
+    def remove_owned_volumes(self, tenant: str, volumes: Mapping[str, VolumeAccess]) -> None:
         """Delete the volumes that are deleted with their sandbox."""
         for claim, use in volumes.items():
-            if use is VolumeUse.OWN:
+            if use is VolumeAccess.OWN:
                 remove_sandbox_tree(self._directory / tenant / claim)
 
     def list_volume_names(self, tenant: str, prefix: str = "") -> Sequence[str]:

@@ -15,9 +15,9 @@ from paddock.errors import Conflict, PaddockError, SandboxNotFound
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.live.takeover_activity import TakeoverTracker
-from paddock.model.events import EventType, sandbox_stream
+from paddock.model.events import EventType, sandbox_event_stream
 from paddock.model.sandbox import SandboxState
-from paddock.model.screens import InputHolder
+from paddock.model.screens import InputControlHolder
 
 RECONNECT_TIMEOUT = 5.0
 """Seconds a holder keeps the input after their last connection is gone."""
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 @dataclass
 class _Lease:
     tenant: str
-    holder: InputHolder
+    holder: InputControlHolder
     timer: asyncio.TimerHandle | None = None
 
 
@@ -73,7 +73,7 @@ class InputLeases:
 
     async def take_input(
         self, tenant: str, sandbox_id: str, viewer: str, name: str, *, force: bool = False
-    ) -> InputHolder:
+    ) -> InputControlHolder:
         """Give the input to a viewer. `force` takes it from the current holder.
 
         The lease lasts while the viewer has a connection. Taking input that the viewer already holds changes nothing.
@@ -90,7 +90,7 @@ class InputLeases:
             held = f"{before.holder.name} has the input of sandbox {sandbox_id}"
             raise Conflict(f"{held}; wait until it is handed back, or use force")
         # No await until the lease is set, so there is never a second holder.
-        lease = _Lease(tenant, InputHolder(viewer=viewer, name=name, since=datetime.now(UTC)))
+        lease = _Lease(tenant, InputControlHolder(viewer=viewer, name=name, since=datetime.now(UTC)))
         self._end_lease(sandbox_id, input_state, "taken_over")
         input_state.lease = lease
         self.takeovers.begin_takeover(sandbox_id, lease.holder)
@@ -128,7 +128,7 @@ class InputLeases:
             )
         await self._release_lease(sandbox_id, input_state, "released" if holder.viewer == viewer else "forced")
 
-    def input_holder(self, sandbox_id: str) -> InputHolder | None:
+    def input_holder(self, sandbox_id: str) -> InputControlHolder | None:
         """Return the holder of the input; None means that the agent has it."""
         input_state = self._states.get(sandbox_id)
         return input_state.lease.holder if input_state is not None and input_state.lease is not None else None
@@ -164,7 +164,7 @@ class InputLeases:
                     self._expire_after(self._reconnect_within, sandbox_id, input_state.lease, "connection_lost")
             self._discard_if_empty(sandbox_id, input_state)
 
-    async def wait_until_free(self, sandbox_id: str, timeout: float) -> InputHolder | None:
+    async def wait_until_free(self, sandbox_id: str, timeout: float) -> InputControlHolder | None:
         """Wait until no person holds the input. Returns the holder if the wait times out."""
         if self.input_holder(sandbox_id) is None:
             return None
@@ -242,7 +242,7 @@ class InputLeases:
                 return
             # No event may follow the end of a sandbox in its stream.
             if sandbox.state.alive and sandbox.state is not SandboxState.STOPPING:
-                await self._events.append(sandbox_stream(sandbox_id), kind, data, tenant=tenant)
+                await self._events.append(sandbox_event_stream(sandbox_id), kind, data, tenant=tenant)
 
     def _cancel_expiry(self, lease: _Lease) -> None:
         if lease.timer is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from paddock.live.rfb_protocol import CLIPBOARD_PROVIDE, CUT_TEXT, KEY, POINTER, QEMU
-from paddock.model.screens import InputHolder
+from paddock.model.screens import InputControlHolder
 
 MAX_TAKEOVERS = 20
 """Finished takeovers kept per sandbox; older ones are dropped."""
@@ -85,7 +85,7 @@ class TakeoverTracker:
         self._finished: dict[str, deque[Takeover]] = {}
         self._buttons: dict[str, int] = {}
 
-    def begin_takeover(self, sandbox_id: str, holder: InputHolder) -> None:
+    def begin_takeover(self, sandbox_id: str, holder: InputControlHolder) -> None:
         """Start counting for a new holder of the input."""
         self._current[sandbox_id] = Takeover(holder.viewer, holder.name, holder.since)
         self._buttons.pop(sandbox_id, None)

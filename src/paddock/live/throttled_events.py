@@ -14,7 +14,7 @@ import structlog
 
 from paddock.errors import PaddockError
 from paddock.events.event_log import EventLog
-from paddock.model.events import EventType, sandbox_stream
+from paddock.model.events import EventType, sandbox_event_stream
 from paddock.model.sandbox import Sandbox
 
 SCREEN_INTERVAL = 1.0
@@ -152,6 +152,6 @@ class ThrottledEvents:
 
     async def _append(self, sandbox: Sandbox, kind: EventType, data: Mapping[str, Any]) -> None:
         try:
-            await self._events.append(sandbox_stream(sandbox.id), kind, data, tenant=sandbox.tenant)
+            await self._events.append(sandbox_event_stream(sandbox.id), kind, data, tenant=sandbox.tenant)
         except PaddockError as error:
             log.warning("cannot write event", sandbox=sandbox.id, type=kind.value, error=error.message)

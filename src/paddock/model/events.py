@@ -151,6 +151,6 @@ class EventRecord(FrozenModel):
     data: Mapping[str, Any] = {}
 
 
-def sandbox_stream(sandbox_id: str) -> str:
+def sandbox_event_stream(sandbox_id: str) -> str:
     """Return the name of a sandbox's event stream."""
     return f"sandbox/{sandbox_id}"

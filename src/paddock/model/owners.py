@@ -32,7 +32,7 @@ class Ownership(BaseModel):
 
     @property
     def ownership(self) -> Ownership:
-        """Owner and visibility alone, for what belongs to the object."""
+        """Owner and visibility alone, for parts of the object."""
         return Ownership(subject=self.subject, created_by=self.created_by, visibility=self.visibility)
 
     @property
@@ -42,16 +42,16 @@ class Ownership(BaseModel):
 
 
 class TenantView(str):
-    """A tenant's name together with the principal that asks.
+    """A tenant's name together with the calling principal.
 
     It passes through every layer as the tenant's name; queries read `subject` from it (`is_visible_to_view`,
     `store.visibility`). A plain tenant name is the server's own view, which contains all objects of the tenant.
     """
 
     subject: str | None
-    """Owner of what is created through this view."""
+    """Owner of objects created through this view."""
     name: str | None
-    """Name of the key that asks."""
+    """Name of the caller's key."""
     sees_all: bool
 
     def __new__(
@@ -75,14 +75,14 @@ def is_visible_to_view(view: str | None, tenant: str, subject: str | None, visib
 
 
 def ownership_of_new_object(view: str, visibility: str) -> Ownership:
-    """Owner of an object that is created through a view; the server's own objects are the tenant's."""
+    """Return the owner of an object created through a view; the server's own objects belong to the tenant."""
     if not isinstance(view, TenantView) or view.subject is None:
         return Ownership()
     return Ownership(subject=view.subject, created_by=view.name or None, visibility=Visibility(visibility))
 
 
 def owner_subject_of_view(view: str) -> str | None:
-    """Owner of what is created through a view."""
+    """Return the owner of objects created through a view."""
     return view.subject if isinstance(view, TenantView) else None
 
 
@@ -98,6 +98,6 @@ def check_may_share(view: str, owned: Ownership) -> None:
 
 
 def owner_scoped_request_key(view: str, key: str | None) -> str | None:
-    """An idempotency key as it is stored: each owner has their own."""
+    """Return an idempotency key as stored: prefixed with its owner."""
     subject = owner_subject_of_view(view)
     return key if key is None or subject is None else f"{subject} {key}"

@@ -68,7 +68,7 @@ class EndedBy(StrEnum):
     """Sandbox, inputs or entrypoint could not be set up."""
 
 
-class ReasonCode(StrEnum):
+class RunReasonCode(StrEnum):
     """Reason for the end of the work. A run that could not start has the code of its error instead."""
 
     EXITED = "EXITED"
@@ -123,7 +123,7 @@ class MissingDeliverable(FrozenModel):
     reason: str
 
 
-class CheckResult(FrozenModel):
+class TaskCheckResult(FrozenModel):
     """Result of one check of the task."""
 
     name: str
@@ -163,7 +163,7 @@ class RunResult(FrozenModel):
     reason: str
     """One sentence in English."""
     code: str = ""
-    """A `ReasonCode` or the code of an error; empty in results of older versions."""
+    """A `RunReasonCode` or the code of an error; empty in results of older versions."""
     params: Mapping[str, str] = {}
     """Values of the reason, for translations."""
     exit_code: int | None = None
@@ -177,7 +177,7 @@ class RunResult(FrozenModel):
     """Seconds per stage."""
     deliverables: tuple[DeliveredFile, ...] = ()
     missing: tuple[MissingDeliverable, ...] = ()
-    checks: tuple[CheckResult, ...] = ()
+    checks: tuple[TaskCheckResult, ...] = ()
     score: float | None = None
     """Weight of the passed checks divided by the weight of all, 0 to 1."""
 

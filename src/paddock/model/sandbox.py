@@ -64,7 +64,7 @@ class SandboxLimits(FrozenModel):
     """Open files per process."""
 
 
-class Mount(FrozenModel):
+class SandboxMount(FrozenModel):
     """A host directory or file seen inside the sandbox."""
 
     source: Path
@@ -74,7 +74,7 @@ class Mount(FrozenModel):
     """Path below `source`; symbolic links cannot lead out of it."""
 
 
-class VolumeUse(StrEnum):
+class VolumeAccess(StrEnum):
     """Access of a sandbox to a named volume."""
 
     READ = "read"
@@ -122,7 +122,7 @@ class Image(FrozenModel):
     digest: str
     root: Path
     """The read-only lower layer."""
-    binds: tuple[Mount, ...] = ()
+    binds: tuple[SandboxMount, ...] = ()
     """Host directories mounted into the root; only the `host` image has any."""
     user: SandboxUser = SandboxUser()
     env: Mapping[str, str] = {}
@@ -142,7 +142,7 @@ class SandboxSpec(FrozenModel):
     env: Mapping[str, str] = {}
     entrypoint: tuple[str, ...] | None = None
     limits: SandboxLimits = SandboxLimits()
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[SandboxMount, ...] = ()
     uplink_services: tuple[UplinkService, ...] = ()
     snapshot: str | None = None
     """Id of a snapshot of this backend to start from."""
@@ -192,7 +192,7 @@ class Sandbox(Ownership):
     metadata: Mapping[str, str] = {}
     extensions: Mapping[str, str] = {}
     limits: SandboxLimits = SandboxLimits()
-    volumes: Mapping[str, VolumeUse] = {}
+    volumes: Mapping[str, VolumeAccess] = {}
     """Access per mounted named volume."""
     snapshot: str | None = None
     pool: str | None = None

@@ -12,7 +12,7 @@ from paddock.model.sandbox import KIND_EXTENSION, KIND_VARIABLE, FrozenModel, Sa
 __all__ = [
     "KIND_EXTENSION",
     "KIND_VARIABLE",
-    "InputHolder",
+    "InputControlHolder",
     "SandboxKind",
     "SandboxTool",
     "ScreenFrame",
@@ -37,7 +37,7 @@ class SandboxKind(FrozenModel):
     limits: SandboxLimits = SandboxLimits()
 
 
-class InputHolder(FrozenModel):
+class InputControlHolder(FrozenModel):
     """The person in control of mouse and keyboard; without one, the agent is."""
 
     viewer: str

@@ -91,10 +91,10 @@ class ToolCall(FrozenModel):
 
     @property
     def digest(self) -> str:
-        return call_digest(self.name, self.arguments)
+        return tool_call_digest(self.name, self.arguments)
 
 
-def call_digest(name: str, arguments: Mapping[str, Any]) -> str:
+def tool_call_digest(name: str, arguments: Mapping[str, Any]) -> str:
     """Return the digest of tool name and arguments that an approval is bound to."""
     written = json.dumps([name, arguments], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(written.encode(errors="surrogatepass")).hexdigest()

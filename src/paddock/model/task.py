@@ -50,8 +50,8 @@ __all__ = [
     "TaskInput",
     "TaskMatrix",
     "TaskModel",
-    "TaskPart",
     "TaskResources",
+    "TaskSection",
     "VariableName",
     "VariableValue",
 ]  # fmt: skip
@@ -70,13 +70,13 @@ class TaskConflicts(ValueError):
         self.problems = tuple(problems)
 
 
-class TaskPart(FrozenModel):
+class TaskSection(FrozenModel):
     """Base of task file sections. Field docstrings are the published descriptions."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class TaskModel(TaskPart):
+class TaskModel(TaskSection):
     """The model of the agent, and its budget."""
 
     model: ModelName | None = Field(default=None, examples=["fast"])
@@ -103,7 +103,7 @@ class McpKind(StrEnum):
     INTERNET = "internet"
 
 
-class McpServer(TaskPart):
+class McpServer(TaskSection):
     """An MCP server: its address alone, or a mapping."""
 
     name: Identifier = Field(examples=["calculator"])
@@ -150,7 +150,7 @@ class McpServer(TaskPart):
         return self.kind or (McpKind.LOCAL if self.command else McpKind.REMOTE)
 
 
-class TaskInput(TaskPart):
+class TaskInput(TaskSection):
     """A file or directory for the sandbox: its path alone, or a mapping."""
 
     # In task files only; runs have packed inputs.
@@ -186,7 +186,7 @@ class TaskInput(TaskPart):
         return self
 
 
-class TaskResources(TaskPart):
+class TaskResources(TaskSection):
     """Resource limits of the sandbox. Default: the server's limits."""
 
     cpu: Cpus | None = Field(default=None, gt=0, le=10_000, examples=[2])
@@ -202,7 +202,7 @@ class TaskResources(TaskPart):
         return SandboxLimits(cpu=self.cpu, memory=self.memory, disk=self.disk, pids=self.processes)
 
 
-class EndConditions(TaskPart):
+class EndConditions(TaskSection):
     """End conditions. The first one met ends the work; the first five mean success."""
 
     exit: StrictBoolean = Field(default=True, examples=[False])
@@ -223,7 +223,7 @@ class EndConditions(TaskPart):
     """Maximum time without output and model requests; `null` disables it."""
 
 
-class Deliverable(TaskPart):
+class Deliverable(TaskSection):
     """An output file: its path alone, or a mapping."""
 
     path: SandboxPath = Field(examples=["report/**/*.md"])
@@ -239,7 +239,7 @@ class Deliverable(TaskPart):
         return {"path": value} if isinstance(value, str) else value
 
 
-class TaskCheck(TaskPart):
+class TaskCheck(TaskSection):
     """A command that scores the run: shell text alone, or a mapping. It runs in the sandbox after the agent."""
 
     run: NonBlankText = Field(min_length=1, max_length=100_000, examples=["python3 -m pytest -q"])
@@ -263,7 +263,7 @@ class TaskCheck(TaskPart):
         return self.name or (self.run.strip().splitlines() or [""])[0][:100]
 
 
-class RetrySettings(TaskPart):
+class RetrySettings(TaskSection):
     """Retries in a new sandbox: their number alone, or a mapping."""
 
     times: StrictInteger = Field(default=0, ge=0, le=20, examples=[2])
@@ -281,7 +281,7 @@ class RetrySettings(TaskPart):
         return {"times": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class TaskMatrix(TaskPart):
+class TaskMatrix(TaskSection):
     """Runs of the same task by several agents and models, one run per pair."""
 
     agents: Annotated[tuple[Identifier, ...], BeforeValidator(wrap_in_list)] = Field(
@@ -303,7 +303,7 @@ class TaskMatrix(TaskPart):
         return self
 
 
-class Task(TaskPart):
+class Task(TaskSection):
     """Work for an agent in a sandbox of its own."""
 
     name: Identifier = Field(examples=["hello"])

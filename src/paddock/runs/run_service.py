@@ -13,7 +13,7 @@ from paddock.errors import Conflict, InvalidInput, PaddockError, RunNotFound
 from paddock.fleet.fleet_requests import new_id
 from paddock.model.events import EventType
 from paddock.model.owners import Visibility, check_may_share, owner_scoped_request_key, ownership_of_new_object
-from paddock.model.runs import EndedBy, ReasonCode, Run, RunResult, RunStage, RunState
+from paddock.model.runs import EndedBy, Run, RunReasonCode, RunResult, RunStage, RunState
 from paddock.model.sandbox import RUN_KEY
 from paddock.model.task import Task
 from paddock.runs.execution.end_conditions import RunCancellation
@@ -146,7 +146,7 @@ class RunService:
         """
         await self._store.get(run_id, tenant)
         message = f"it was cancelled: {reason}"
-        code, params = ReasonCode.CANCELLED, {"detail": reason}
+        code, params = RunReasonCode.CANCELLED, {"detail": reason}
         result = RunResult(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=message, code=code, params=params)
         cancelling = self._store.cancel_work(run_id, reason, hard, result)
 

@@ -75,7 +75,7 @@ class Store:
 
     @classmethod
     async def open(cls, location: str | Path) -> Self:
-        """Open the database at a path or `sqlite:///` address, made or brought up to date as needed.
+        """Open the database at a path or `sqlite:///` address, created or migrated as needed.
 
         Raises `ConfigError` for an address of another kind or a database made by a newer Paddock,
         `Unavailable` when it cannot be read or written.
@@ -151,7 +151,7 @@ class Store:
         return job.future
 
     async def check(self) -> None:
-        """Raise `Unavailable` while nothing can be written, as far as the last write and the disk tell.
+        """Raise `Unavailable` if the last write failed or the disk is full.
 
         Writes itself only after a write has failed, and then every few seconds at most.
         """

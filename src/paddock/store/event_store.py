@@ -33,12 +33,12 @@ from paddock.store.tables import events, runs, sandboxes, sessions, snapshots
 
 T = TypeVar("T")
 _OWNED = {"sandbox": sandboxes, "run": runs, "session": sessions, "snapshot": snapshots}
-"""Tables of what streams are about, by how the streams' names begin."""
+"""Tables of the objects of streams, by prefix of the stream name."""
 _LAST = [kind for kind in EventType if kind.ends_stream]
 
 
 class StoredEventPage(NamedTuple):
-    """Events in order, and the sequence number of the newest event there was when they were read."""
+    """Events in order, and the newest sequence number at the time of reading."""
 
     events: Sequence[EventRecord]
     newest: int
@@ -52,13 +52,13 @@ class NewEvent(NamedTuple):
     data: Mapping[str, Any]
     tenant: str
     at: datetime | None = None
-    """When it happened; when it is recorded, if not given."""
+    """Time of the event; default: time of recording."""
     audience: str | None = None
     """The only subject that sees it, for an object that is not stored yet."""
 
 
 class EventStore:
-    """The events table. `events.EventLog` is what others use."""
+    """Queries of the events table; other packages use `events.EventLog`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -94,9 +94,9 @@ class EventStore:
         *,
         erases: str | None = None,
     ) -> Future[tuple[T, Sequence[EventRecord]]]:
-        """Queue a unit of work and what is to be told of its result; either all of it is kept or nothing.
+        """Queue a unit of work and the events of its result, in one transaction.
 
-        Of the stream that it erases only the newest event stays.
+        Of the stream `erases`, only the newest event stays.
         """
 
         def work_with_events(connection: Connection) -> tuple[T, Sequence[EventRecord]]:
@@ -131,7 +131,7 @@ class EventStore:
         return EventRecord(sequence=sequence, number=number, audience=audience, **values)
 
     async def read(self, stream: str | None, after: int, limit: int, tenant: str | None = None) -> StoredEventPage:
-        """Events of one stream after a number, or of all streams after a sequence number."""
+        """Return events of one stream after a number, or of all streams after a sequence number."""
         cursor_column = events.c.sequence if stream is None else events.c.number
         conditions: list[ColumnElement[bool]] = [cursor_column > after]
         if stream is not None:
@@ -150,18 +150,18 @@ class EventStore:
         return await self._store.read(work)
 
     async def end(self, stream: str) -> int:
-        """The number of the newest event of a stream, 0 if there is none."""
+        """Return the number of the newest event of a stream, 0 if there is none."""
         statement = select(func.coalesce(func.max(events.c.number), 0)).where(events.c.stream == stream)
         return await self._store.read(lambda connection: int(connection.execute(statement).scalar_one()))
 
     async def newest(self) -> int:
-        """The sequence number of the newest event, 0 if there is none."""
+        """Return the sequence number of the newest event, 0 if there is none."""
         return await self._store.read(_newest)
 
     async def prune(self, before: datetime) -> int:
-        """Forget events older than `before`, and say how many.
+        """Delete events older than `before`; return their number.
 
-        The newest event of a stream that may go on stays, because the next one is numbered after it.
+        The newest event of an open stream stays, because the next one is numbered after it.
         """
         newer = events.alias()
         newest = select(func.max(newer.c.number)).where(newer.c.stream == events.c.stream).scalar_subquery()
@@ -169,8 +169,8 @@ class EventStore:
         return await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
 
-def with_new_audience(work: Work[T], streams: Sequence[str], audience: str | None) -> Work[T]:
-    """As `work`, and then show the events of some streams to one subject only, or to all of the tenant."""
+def work_with_new_audience(work: Work[T], streams: Sequence[str], audience: str | None) -> Work[T]:
+    """Return work that also restricts the events of some streams to one subject, or opens them to the tenant."""
 
     def work_with_audience(connection: Connection) -> T:
         result = work(connection)
@@ -183,7 +183,7 @@ def with_new_audience(work: Work[T], streams: Sequence[str], audience: str | Non
 def _appending(table: Table | None) -> ReturningInsert[Any]:
     """Insert an event with the next number of its stream and its object's audience.
 
-    An object that is gone leaves its events to those who saw the one before.
+    Events of a deleted object have the audience of the stream's last event.
     """
     stream: BindParameter[str] = bindparam("of_stream")
     object_id: BindParameter[str] = bindparam("of_object")

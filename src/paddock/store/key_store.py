@@ -111,7 +111,7 @@ class ApiKeyStore:
         await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
     async def tenants(self) -> Sequence[Tenant]:
-        """All tenants, by name."""
+        """Return all tenants, by name."""
         statement = select(tenants).order_by(tenants.c.name)
 
         def work(connection: Connection) -> Sequence[Tenant]:

@@ -45,7 +45,7 @@ class LoginStore:
         await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
     async def delete(self, digest: str) -> None:
-        """Idempotent."""
+        """Delete a login. Idempotent."""
         statement = delete(logins).where(logins.c.digest == digest)
         await self._store.write(lambda connection: connection.execute(statement).rowcount)
 

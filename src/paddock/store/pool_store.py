@@ -36,7 +36,7 @@ class PoolStore:
         return await self._store.read(lambda connection: _known(connection, tenant, name))
 
     async def list(self, tenant: str | None = None) -> Sequence[SandboxPool]:
-        """All of one tenant, or all there are, by name."""
+        """Return the pools of one tenant, or of all tenants, by name."""
         statement = select(pools).order_by(pools.c.name, pools.c.tenant)
         if tenant is not None:
             statement = statement.where(pools.c.tenant == tenant)
@@ -71,7 +71,7 @@ class PoolStore:
         return await self._store.write(work)
 
     async def delete(self, tenant: str, name: str) -> None:
-        """Forget a pool. Raises `PoolNotFound`."""
+        """Delete a pool. Raises `PoolNotFound`."""
 
         def work(connection: Connection) -> None:
             _known(connection, tenant, name)

@@ -12,7 +12,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def model_to_row(model: BaseModel) -> dict[str, Any]:
-    """A model's fields as column values."""
+    """Return a model's fields as column values."""
     return {name: column_value(value) for name, value in model}
 
 
@@ -31,12 +31,12 @@ def column_value(value: Any) -> Any:
 
 
 def row_to_model(kind: type[M], row: RowMapping | Mapping[str, Any]) -> M:
-    """A row as a model."""
+    """Return a row as a model."""
     return kind.model_validate(dict(row))
 
 
 def fields_to_columns(table: Table, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields as column values; an unknown name is a mistake in the caller."""
+    """Return fields as column values. Raises `TypeError` for an unknown column."""
     unknown = fields.keys() - table.columns.keys()
     if unknown:
         raise TypeError(f"{table.name} has no {', '.join(sorted(unknown))}")

@@ -14,7 +14,7 @@ from paddock.model.runs import Run, RunResult, RunState
 from paddock.store.database import Store, Work
 from paddock.store.row_mapping import column_value, fields_to_columns, row_to_model
 from paddock.store.tables import UtcTimestamp, runs
-from paddock.store.visibility import same_request_conditions, visible_conditions
+from paddock.store.visibility import same_request_conditions, visible_row_conditions
 
 _ENDED = [state for state in RunState if state.ended]
 _DERIVED_COLUMNS = ("task_name", "concurrency")
@@ -78,7 +78,7 @@ class RunStore:
         """Return a page of matching runs, newest first, and the total. `name` matches run or task names."""
         if page < 1 or page_size < 1:
             raise InvalidInput("Pages are counted from 1 and hold at least one run.")
-        conditions = visible_conditions(runs, tenant)
+        conditions = visible_row_conditions(runs, tenant)
         if states is not None:
             conditions.append(runs.c.state.in_(list(states)))
         if name is not None:
@@ -248,8 +248,8 @@ class RunStore:
 
 
 def require_run(connection: Connection, run_id: str, tenant: str | None) -> Run:
-    """A run by its id. Raises `RunNotFound`."""
-    found = _one(connection, runs.c.id == run_id, *visible_conditions(runs, tenant))
+    """Return a run by its id. Raises `RunNotFound`."""
+    found = _one(connection, runs.c.id == run_id, *visible_row_conditions(runs, tenant))
     if found is None:
         raise RunNotFound(f"There is no run {run_id}.")
     return found

@@ -14,7 +14,7 @@ from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.store.database import Store, Work
 from paddock.store.row_mapping import fields_to_columns, model_to_row, row_to_model
 from paddock.store.tables import sandboxes, snapshots
-from paddock.store.visibility import same_request_conditions, visible_conditions
+from paddock.store.visibility import same_request_conditions, visible_row_conditions
 
 Write: TypeAlias = Callable[[Work[Sandbox]], Awaitable[Sandbox]]
 _ENDED = [state for state in SandboxState if not state.alive]
@@ -31,10 +31,10 @@ class SandboxStore:
         self._live_cache: dict[str, Sandbox] = {}
 
     async def insert(self, sandbox: Sandbox) -> Sandbox:
-        """Keep a new sandbox; on disk before anything that is written later.
+        """Insert a new sandbox; it is on disk before anything that is written later.
 
-        If one of the same tenant with the same request key exists, that one is returned and nothing is kept, so that
-        asking twice creates once. Raises `Conflict` if the id is taken.
+        If one of the same tenant with the same request key exists, that one is returned and nothing is inserted, so
+        that a repeated request creates one sandbox. Raises `Conflict` if the id is taken.
         """
 
         def work(connection: Connection) -> Sandbox:
@@ -159,7 +159,7 @@ class SandboxStore:
         return await self._store.read(work)
 
     async def counts(self, tenant: str | None = None) -> Mapping[tuple[str, SandboxState], int]:
-        """How many there are by tenant and state."""
+        """Return counts by tenant and state."""
         statement = (
             select(sandboxes.c.tenant, sandboxes.c.state, func.count())
             .where(*_matching(tenant, None, None))
@@ -198,7 +198,7 @@ class SandboxStore:
 def _matching(
     tenant: str | None, states: Collection[SandboxState] | None, metadata: Mapping[str, str] | None
 ) -> list[ColumnElement[bool]]:
-    conditions = visible_conditions(sandboxes, tenant)
+    conditions = visible_row_conditions(sandboxes, tenant)
     if states is not None:
         conditions.append(sandboxes.c.state.in_(list(states)))
     for key, value in (metadata or {}).items():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 HEAD = "0014"
-"""The newest revision. Written down so that an up-to-date database opens without loading alembic."""
+"""The newest revision, as a constant so that an up-to-date database opens without loading alembic."""
 
 
 def migrate_schema(engine: Engine, path: Path, location: str = "paddock.store:migrations", head: str = HEAD) -> None:
@@ -23,7 +23,7 @@ def migrate_schema(engine: Engine, path: Path, location: str = "paddock.store:mi
     """
     with engine.connect().execution_options(writes=True) as connection:
         with connection.begin():
-            revision = current_revision(connection)
+            revision = database_revision(connection)
         if revision == head:
             return
         driver: Any = connection.connection.driver_connection
@@ -37,8 +37,8 @@ def migrate_schema(engine: Engine, path: Path, location: str = "paddock.store:mi
             driver.execute("PRAGMA foreign_keys = ON")
 
 
-def current_revision(connection: Connection) -> str | None:
-    """The database's revision, `None` for an empty one."""
+def database_revision(connection: Connection) -> str | None:
+    """Return the database's revision, `None` for an empty one."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     revision: str | None = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
@@ -61,7 +61,7 @@ def _upgrade(connection: Connection, path: Path, location: str, head: str) -> No
 
     config = alembic_config(location)
     # Read again under the lock: another process may have migrated first.
-    revision = current_revision(connection)
+    revision = database_revision(connection)
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if revision is not None and revision not in known:
         raise ConfigError(

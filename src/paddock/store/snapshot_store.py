@@ -12,7 +12,7 @@ from paddock.model.sandbox import SandboxSnapshot, SnapshotState
 from paddock.store.database import Store
 from paddock.store.row_mapping import model_to_row, row_to_model
 from paddock.store.tables import snapshots
-from paddock.store.visibility import visible_conditions
+from paddock.store.visibility import visible_row_conditions
 
 
 class SnapshotStore:
@@ -22,7 +22,7 @@ class SnapshotStore:
         self._store = store
 
     async def insert(self, snapshot: SandboxSnapshot) -> SandboxSnapshot:
-        """Keep a new snapshot. Raises `Conflict` if the id is taken."""
+        """Insert a new snapshot. Raises `Conflict` if the id is taken."""
 
         def work(connection: Connection) -> SandboxSnapshot:
             connection.execute(insert(snapshots), model_to_row(snapshot))
@@ -46,7 +46,7 @@ class SnapshotStore:
         """Return a page of matching rows, newest first, and the total."""
         if page < 1 or page_size < 1:
             raise InvalidInput("Pages are counted from 1 and hold at least one snapshot.")
-        conditions = visible_conditions(snapshots, tenant)
+        conditions = visible_row_conditions(snapshots, tenant)
         if sandbox_id is not None:
             conditions.append(snapshots.c.sandbox_id == sandbox_id)
         if states is not None:
@@ -90,13 +90,13 @@ class SnapshotStore:
         return await self._store.write(work)
 
     async def delete(self, snapshot_id: str) -> None:
-        """Forget a snapshot. Idempotent."""
+        """Delete a snapshot. Idempotent."""
         statement = delete(snapshots).where(snapshots.c.id == snapshot_id)
         await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
 
 def _known(connection: Connection, snapshot_id: str, tenant: str | None) -> SandboxSnapshot:
-    conditions = (snapshots.c.id == snapshot_id, *visible_conditions(snapshots, tenant))
+    conditions = (snapshots.c.id == snapshot_id, *visible_row_conditions(snapshots, tenant))
     row = connection.execute(select(snapshots).where(*conditions)).mappings().first()
     if not row:
         raise SnapshotNotFound(f"There is no snapshot {snapshot_id}.")

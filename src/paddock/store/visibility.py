@@ -8,7 +8,7 @@ from paddock.model.owners import Visibility, private_subject_of_view
 from paddock.store.tables import exchanges, runs, sandboxes, sessions
 
 
-def visible_conditions(table: Table, view: str | None) -> list[ColumnElement[bool]]:
+def visible_row_conditions(table: Table, view: str | None) -> list[ColumnElement[bool]]:
     """Return conditions on `tenant`, `subject` and `visibility` for a view; none for `None`."""
     if view is None:
         return []

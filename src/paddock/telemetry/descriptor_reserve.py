@@ -1,4 +1,4 @@
-"""How many open files the server may use for what. The kernel always assigns the lowest free descriptor number."""
+"""Reserve file descriptors for other uses. The kernel always assigns the lowest free descriptor number."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class LogLine:
     fields: Mapping[str, Any]
 
     def matches(self, level: str = "debug", words: str = "") -> bool:
-        """Tell whether the line has at least this level and contains all the words."""
+        """Return whether the line has at least this level and contains all the words."""
         if LEVELS.index(self.level) < LEVELS.index(level):
             return False
         if not words:

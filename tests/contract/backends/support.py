@@ -177,7 +177,7 @@ def assert_nothing_left(settings: LocalBackendSettings) -> None:
     groups = [hierarchy.path for hierarchy in fresh._cgroups.hierarchies]
     assert asyncio.run(fresh.leftovers()) == []
     if fresh._uids is not None:
-        assert fresh._uids.take() == settings.uid_base, "a uid is still in use"
+        assert fresh._uids.acquire() == settings.uid_base, "a uid is still in use"
     asyncio.run(fresh.close())
     assert not [path for path in groups if path.exists()], "a control group is left"
 

@@ -10,7 +10,7 @@ import pytest
 from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, local_backend
 
 from paddock.errors import InvalidInput, SandboxStartError
-from paddock.model.sandbox import Image, Mount
+from paddock.model.sandbox import Image, SandboxMount
 
 SETUID_ATTEMPTS = """
 import ctypes, os, stat, sys
@@ -159,7 +159,7 @@ def test_symlinks_of_hostile_image_stay_inside(harness: LocalBackendHarness, ima
     for name, destination in links.items():
         (root / name).symlink_to(destination)
     with harness.sandbox(
-        image=image.model_copy(update={"root": root}), mounts=(Mount(source=target, target="/data/volume"),)
+        image=image.model_copy(update={"root": root}), mounts=(SandboxMount(source=target, target="/data/volume"),)
     ) as running_sandbox:
         running_sandbox.output("echo mine > /workspace/mine; echo sandbox > /data/volume/file")
         assert (target / "file").read_text() == "sandbox\n"
@@ -197,7 +197,7 @@ def test_image_with_dangling_mount_point_fails_cleanly(
 
 
 def test_symlinks_in_volume_resolve_inside_the_sandbox(harness: LocalBackendHarness, volume: Path) -> None:
-    with harness.sandbox(mounts=(Mount(source=volume, target="/vol"),)) as running_sandbox:
+    with harness.sandbox(mounts=(SandboxMount(source=volume, target="/vol"),)) as running_sandbox:
         running_sandbox.output(
             "ln -s /etc/shadow /vol/shadow; ln -s / /vol/root; ln -s /workspace/x /vol/x; echo in > /workspace/x"
         )
@@ -205,7 +205,7 @@ def test_symlinks_in_volume_resolve_inside_the_sandbox(harness: LocalBackendHarn
         assert running_sandbox.output("cat /vol/x") == "in\n"
         assert running_sandbox.output("ls /vol/root/workspace") == "x\n"
     with harness.sandbox(
-        mounts=(Mount(source=volume, target="/vol"), Mount(source=volume, target="/vol/root/sub"))
+        mounts=(SandboxMount(source=volume, target="/vol"), SandboxMount(source=volume, target="/vol/root/sub"))
     ) as running_sandbox:
         assert running_sandbox.output("ls /sub").split() == ["root", "shadow", "x"]
     assert not Path("/sub").exists()
@@ -230,7 +230,7 @@ def test_removal_does_not_follow_symlinks(harness: LocalBackendHarness, tmp_path
 @pytest.mark.parametrize("where", ["/workspace", "/vol"])
 def test_set_id_bits_cannot_be_set(harness: LocalBackendHarness, volume: Path, where: str) -> None:
     """A set-uid file on a mounted directory would belong to the directory's owner outside: root's, if root's."""
-    with harness.sandbox(mounts=(Mount(source=volume, target="/vol"),)) as running_sandbox:
+    with harness.sandbox(mounts=(SandboxMount(source=volume, target="/vol"),)) as running_sandbox:
         result = running_sandbox.python(SETUID_ATTEMPTS, where)
         assert (result.exit_code, result.stdout) == (0, b"[]\n"), result
     assert [path for path in volume.iterdir() if path.stat().st_mode & 0o6000] == []
@@ -268,7 +268,7 @@ def test_inner_namespace_root_cannot_add_file_capabilities(
 ) -> None:
     """On an idmapped mount of root's directory they would be valid outside."""
     with harness.sandbox(
-        image=image.model_copy(update={"nested_namespaces": True}), mounts=(Mount(source=volume, target="/vol"),)
+        image=image.model_copy(update={"nested_namespaces": True}), mounts=(SandboxMount(source=volume, target="/vol"),)
     ) as running_sandbox:
         inner = running_sandbox.run(["unshare", "--user", "--map-root-user", "python3", "-c", CAPABILITY_ATTEMPT])
         assert inner.exit_code == 0, inner

@@ -17,7 +17,7 @@ import pytest
 from paddock.app import PaddockServer
 from paddock.errors import Conflict, InvalidInput, NotFound, RunNotFound
 from paddock.model.events import EventType
-from paddock.model.runs import EndedBy, ReasonCode, RunStage, RunState
+from paddock.model.runs import EndedBy, RunReasonCode, RunStage, RunState
 from paddock.runs.execution import run_executor, stage_operations
 from paddock.runs.run_service import RunService
 from paddock.sandbox.local.backend import LocalBackend
@@ -279,7 +279,7 @@ async def test_failed_run_is_retried_in_a_new_sandbox(paddock: PaddockServer) ->
     events = await events_of(paddock, run)
     retries = [event.data for event in events if event.type is EventType.RUN_RETRYING]
     assert [each["wait"] for each in retries] == [0.05, 0.1]
-    assert (retries[0]["code"], retries[0]["params"]["exit_code"]) == (ReasonCode.EXITED, "1")
+    assert (retries[0]["code"], retries[0]["params"]["exit_code"]) == (RunReasonCode.EXITED, "1")
     assert retries[0]["reason"].startswith("the agent ended with exit code 1")
     assert len({event.data["sandbox_id"] for event in events if event.type is EventType.RUN_SANDBOX}) == 3
     logs = paddock.runs.dependencies.run_folder(run.id).logs

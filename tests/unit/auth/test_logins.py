@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paddock.auth.api_keys import ApiKeys
-from paddock.auth.logins import MAX_AGE, MAX_FAILED_ATTEMPTS, MAX_IDLE, MAX_PER_KEY, BrowserLogins, NewLogin
+from paddock.auth.logins import MAX_AGE, MAX_FAILED_ATTEMPTS, MAX_IDLE, MAX_PER_KEY, BrowserLogins, NewBrowserLogin
 from paddock.errors import QuotaExceeded, Unauthorized
 from paddock.model.keys import ApiKeyTerms, Principal, Scope
 from paddock.store.database import Store
@@ -50,7 +50,7 @@ def logins(store: Store, keys: ApiKeys, clock: Clock) -> BrowserLogins:
     return BrowserLogins(keys, LoginStore(store), clock)
 
 
-def principal_and_secrets(opened: NewLogin) -> tuple[Principal, tuple[str, str]]:
+def principal_and_secrets(opened: NewBrowserLogin) -> tuple[Principal, tuple[str, str]]:
     return opened.principal, (opened.cookie, opened.proof)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from paddock.live.desktop.rfb_filter import ClipboardPolicy, RfbClientFilter
 from paddock.live.takeover_activity import Takeover, TakeoverTracker
-from paddock.model.screens import InputHolder
+from paddock.model.screens import InputControlHolder
 
 SANDBOX, ADA = "sb-1", "ada"
 
@@ -17,7 +17,7 @@ class TakeoverHarness:
 
     def __init__(self, viewer: str = ADA) -> None:
         self.tracker = TakeoverTracker()
-        self.tracker.begin_takeover(SANDBOX, InputHolder(viewer=ADA, name="Ada", since=datetime.now(UTC)))
+        self.tracker.begin_takeover(SANDBOX, InputControlHolder(viewer=ADA, name="Ada", since=datetime.now(UTC)))
         self.messages = RfbClientFilter(
             lambda: viewer == ADA,
             ClipboardPolicy(),
@@ -100,7 +100,7 @@ def test_terminal_input_counts_characters_and_lines_not_cursor_keys() -> None:
 def test_each_takeover_is_reported_once() -> None:
     tracker = TakeoverTracker()
     for name in ("Ada", "Bob"):
-        tracker.begin_takeover(SANDBOX, InputHolder(viewer=name, name=name, since=datetime.now(UTC)))
+        tracker.begin_takeover(SANDBOX, InputControlHolder(viewer=name, name=name, since=datetime.now(UTC)))
         tracker.end_takeover(SANDBOX, "released")
     first, second = tracker.finished_takeovers(SANDBOX)
     assert (first.name, second.name) == ("Ada", "Bob")
@@ -113,6 +113,6 @@ def test_each_takeover_is_reported_once() -> None:
 def test_unreported_takeovers_are_bounded() -> None:
     tracker = TakeoverTracker()
     for _ in range(1000):
-        tracker.begin_takeover(SANDBOX, InputHolder(viewer=ADA, name="Ada", since=datetime.now(UTC)))
+        tracker.begin_takeover(SANDBOX, InputControlHolder(viewer=ADA, name="Ada", since=datetime.now(UTC)))
         tracker.end_takeover(SANDBOX, "released")
     assert len(tracker.finished_takeovers(SANDBOX)) == 20

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from paddock.config.schema_lookup import annotation_of_setting, section_type
-from paddock.model.task import Task, TaskPart
+from paddock.model.task import Task, TaskSection
 from paddock.runs.tasks.task_file_loader import load_task_file
 from paddock.runs.tasks.task_problems import InvalidTaskError
 from paddock.runs.tasks.task_reference import render_task_reference
@@ -94,7 +94,7 @@ def test_every_field_has_an_example_and_a_description() -> None:
     found = {field_path for field_path, _ in examples()}
     assert {"name", "llm.script", "mcp.url", "inputs.git", "end.silence", "verify.run", "matrix.models"} <= found
     assert len(found) == len(Task.model_fields) + sum(
-        len(part.model_fields) for part in TaskPart.__subclasses__() if part is not Task
+        len(part.model_fields) for part in TaskSection.__subclasses__() if part is not Task
     )
 
 

@@ -22,7 +22,7 @@ from paddock.live.takeover_activity import Takeover
 from paddock.live.tools.tool_caller import ScreenshotOptions
 from paddock.model.events import EventType
 from paddock.model.sandbox import SESSION_KEY
-from paddock.model.screens import InputHolder, ToolResultText
+from paddock.model.screens import InputControlHolder, ToolResultText
 from paddock.model.session_events import MessageReceived, SessionDesktop, SessionEvent, SessionStateChanged
 from paddock.model.sessions import MessageContent, Session, SessionMessage, SessionState, TextContent
 from paddock.store.chat_sessions.session_log_entries import session_log_entries, session_stream_name
@@ -324,7 +324,7 @@ class TakeoverPause:
         self._takeovers.setdefault(session.id, open_takeovers)
         self._unreported.setdefault(session.id, unreported)
 
-    async def _renew_held(self, session: Session, held: Mapping[str, InputHolder]) -> None:
+    async def _renew_held(self, session: Session, held: Mapping[str, InputControlHolder]) -> None:
         """Renew sandboxes that persons control."""
         fleet = self._live.fleet
         now = datetime.now(UTC)
@@ -336,7 +336,7 @@ class TakeoverPause:
             except PaddockError as error:
                 log.info("could not renew sandbox during takeover", kind=kind, error=error.message)
 
-    def _holders(self, sandboxes: Mapping[str, str]) -> dict[str, InputHolder]:
+    def _holders(self, sandboxes: Mapping[str, str]) -> dict[str, InputControlHolder]:
         holders = {kind: self._live.leases.input_holder(sandbox_id) for kind, sandbox_id in sandboxes.items()}
         return {kind: holder for kind, holder in holders.items() if holder is not None}
 

@@ -21,7 +21,7 @@ from paddock.api.http.event_log_responses import (
 from paddock.api.http.server_sent_events import parse_resume_position
 from paddock.api.services import ApiServices
 from paddock.errors import SandboxNotFound
-from paddock.model.events import sandbox_stream
+from paddock.model.events import sandbox_event_stream
 from paddock.model.keys import Scope
 
 
@@ -61,7 +61,7 @@ def create_router(services: ApiServices) -> APIRouter:
 
         Events of a deleted sandbox remain available as long as events are stored.
         """
-        stream = sandbox_stream(sandbox_id)
+        stream = sandbox_event_stream(sandbox_id)
         position = parse_resume_position(last_event_id, after, EVENT_ID_NAME)
         try:
             await fleet.get(principal.tenant, sandbox_id)

@@ -134,7 +134,7 @@ def event_to_json(event: EventRecord) -> str:
         # Models may write lone surrogates, which UTF-8 cannot encode but a JSON escape can.
         return json.dumps(
             event.model_dump(mode="python", exclude=_HIDDEN_FIELDS),
-            default=json_default,
+            default=encode_non_json_value,
             separators=(",", ":"),
         )
 
@@ -144,7 +144,7 @@ def event_to_sse(event: EventRecord, stream: str | None) -> bytes:
     return f"id: {_event_id(event, stream)}\nevent: {event.type}\ndata: {event_to_json(event)}\n\n".encode()
 
 
-def json_default(value: object) -> object:
+def encode_non_json_value(value: object) -> object:
     """Convert a value that JSON lacks: datetimes as in other responses, anything else as text."""
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)
 

@@ -52,7 +52,7 @@ _CODES: Mapping[int, str] = {400: "INVALID_INPUT", 408: "TIMEOUT", 431: "TOO_LAR
 _MALFORMED = "malformed HTTP request"
 
 
-class PausableInput(FlowControl):
+class PausableFlowControl(FlowControl):
     """Flow control that also stops reading while received bytes are not parsed yet."""
 
     _is_held = False
@@ -99,7 +99,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     meanwhile. Hands the connection to the LLM proxy for small model requests.
     """
 
-    flow: PausableInput
+    flow: PausableFlowControl
     measure: MeasureCallback = staticmethod(call_unmeasured)
     model_server: HttpListenerContext | None = None
     guard: FileDescriptorGuard | None = None
@@ -122,7 +122,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     """Received bytes, to be parsed from `_unparsed_start` on."""
     _unparsed_start = 0
     _drops_rest = False
-    """Whether what followed a request in the same piece belongs to an unsupported protocol."""
+    """Whether data after a request in the same chunk belongs to an unsupported protocol."""
     _body_timer: asyncio.TimerHandle | None = None
     _body_received = 0
     """Bytes of the body since its last check."""
@@ -244,7 +244,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = PausableInput(transport)
+        self.flow = PausableFlowControl(transport)
         # Not idle yet: it must not be closed in favour of itself.
         admission = ConnectionAdmission.ADMITTED if self.guard is None else self.guard.admit(transport)
         self._idle_since = self.loop.time()

@@ -12,7 +12,7 @@ from paddock.api.http.body_models import RequestBody, ResponseBody
 from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.live.desktop.viewers import VIEWER_ID_PATTERN
-from paddock.model.screens import InputHolder
+from paddock.model.screens import InputControlHolder
 
 VIEWER_NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+$"
 """A single line: the name is shown to agents and in terminals."""
@@ -39,7 +39,7 @@ class InputResponse(ResponseBody):
     """The viewer with the lease; without one, the agent has input."""
 
     @classmethod
-    def from_holder(cls, holder: InputHolder | None) -> InputResponse:
+    def from_holder(cls, holder: InputControlHolder | None) -> InputResponse:
         return cls(holder=InputHolderResponse(**dict(holder)) if holder is not None else None)
 
 

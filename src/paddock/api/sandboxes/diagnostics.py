@@ -19,7 +19,7 @@ from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.config.units import parse_duration
 from paddock.errors import InvalidInput, PaddockError
-from paddock.model.events import EventRecord, sandbox_stream
+from paddock.model.events import EventRecord, sandbox_event_stream
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.sandbox.daemon.client import ENTRYPOINT, QUICK_TIMEOUT
 
@@ -80,7 +80,7 @@ def create_router(services: ApiServices) -> APIRouter:
         return content.decode(errors="replace").replace("\0", "\ufffd"), start > 0
 
     async def read_events(sandbox: Sandbox) -> Sequence[EventRecord]:
-        return await log.read(sandbox_stream(sandbox.id), 0, MAX_EVENTS, tenant=sandbox.tenant)
+        return await log.read(sandbox_event_stream(sandbox.id), 0, MAX_EVENTS, tenant=sandbox.tenant)
 
     @router.get("/logs", responses={**openapi_errors(404), **_JSON_OR_TEXT}, response_model=None)
     async def get_sandbox_logs(

@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError
 from paddock.agents.json_schema_validation import MAX_DEPTH, is_shallow
 from paddock.api.http.body_models import RequestBody, ResponseBody
 from paddock.api.http.error_responses import describe_validation_errors
-from paddock.api.http.event_log_responses import json_default
+from paddock.api.http.event_log_responses import encode_non_json_value
 from paddock.api.http.sharing import VisibilityField
 from paddock.errors import InvalidInput
 from paddock.model.sessions import LARGEST_MESSAGE, Approval, ApprovalDecision, Policy, Session, SessionMessage
@@ -203,5 +203,5 @@ def dump_json(model: BaseModel) -> str:
     except PydanticSerializationError:
         # Models may write lone surrogates, which UTF-8 cannot encode but a JSON escape can.
         return json.dumps(
-            model.model_dump(exclude_none=True, by_alias=True), default=json_default, separators=(",", ":")
+            model.model_dump(exclude_none=True, by_alias=True), default=encode_non_json_value, separators=(",", ":")
         )

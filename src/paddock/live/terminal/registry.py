@@ -19,7 +19,7 @@ from paddock.live.terminal.shared_terminal import SharedTerminal
 from paddock.live.terminal.terminal_viewer import TerminalSize, TerminalViewer
 from paddock.model.events import EventType
 from paddock.model.sandbox import Sandbox, SandboxState
-from paddock.model.screens import InputHolder
+from paddock.model.screens import InputControlHolder
 from paddock.sandbox.daemon.client import DaemonClient
 
 TERMINAL_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -34,7 +34,7 @@ class InputAccess(Protocol):
 
     def may_send_input(self, sandbox_id: str, viewer: str) -> bool: ...
 
-    def input_holder(self, sandbox_id: str) -> InputHolder | None: ...
+    def input_holder(self, sandbox_id: str) -> InputControlHolder | None: ...
 
     def track_connection(self, sandbox_id: str, viewer: str) -> AbstractContextManager[Any]: ...
 

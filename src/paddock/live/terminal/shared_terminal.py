@@ -13,7 +13,7 @@ import structlog
 from paddock.errors import NotFound, PaddockError, SandboxTimeout
 from paddock.live.terminal.scrollback import REPLAY, STDERR, STDIN, STDOUT, SharedScrollback
 from paddock.live.terminal.terminal_viewer import TerminalSize, TerminalViewer
-from paddock.model.screens import InputHolder
+from paddock.model.screens import InputControlHolder
 from paddock.sandbox.daemon.client import DaemonClient
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class SharedTerminal:
             **({} if self._size is None else {"cols": self._size.columns, "rows": self._size.rows}),
         }
 
-    def holder_blocking(self, viewer: TerminalViewer) -> InputHolder | None:
+    def holder_blocking(self, viewer: TerminalViewer) -> InputControlHolder | None:
         """Return the lease holder that keeps this viewer from typing, if any."""
         if self._leases.may_send_input(self.sandbox_id, viewer.viewer_id):
             return None

@@ -29,7 +29,7 @@ from paddock.live.tools.tool_results import (
     written_files_of_result,
 )
 from paddock.model.sandbox import Sandbox, SandboxState
-from paddock.model.screens import InputHolder, SandboxTool, Screenshot, ToolResult, ToolResultText
+from paddock.model.screens import InputControlHolder, SandboxTool, Screenshot, ToolResult, ToolResultText
 from paddock.sandbox.daemon.client import DaemonClient
 from paddock.sandbox.daemon.daemon_http import QUICK_TIMEOUT
 from paddock.sandbox.daemon.tool_stream import OnOutput
@@ -49,7 +49,7 @@ class InputHeldByPerson(Conflict):
 
     code = "INPUT_HELD"
 
-    def __init__(self, holder: InputHolder) -> None:
+    def __init__(self, holder: InputControlHolder) -> None:
         super().__init__(
             f"{holder.name} has control of this sandbox since {holder.since:%H:%M:%S %Z}; "
             "try again when it is handed back",
@@ -87,7 +87,7 @@ class ToolCaller:
         self._tools: dict[str, tuple[SandboxTool, ...]] = {}
         """Tools by sandbox, cached: the tools of a sandbox never change."""
         self._running_calls: dict[str, int] = {}
-        self._waiting: dict[str, set[asyncio.Future[InputHolder | None]]] = {}
+        self._waiting: dict[str, set[asyncio.Future[InputControlHolder | None]]] = {}
         """Calls that wait for a takeover to end, by sandbox."""
 
     async def list_tools(self, tenant: str, sandbox_id: str) -> tuple[SandboxTool, ...]:

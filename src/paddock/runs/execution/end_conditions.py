@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from paddock.model.runs import EndedBy, ModelUsage, ReasonCode, RunState
+from paddock.model.runs import EndedBy, ModelUsage, RunReasonCode, RunState
 from paddock.model.sandbox import FrozenModel
 from paddock.model.task import TaskModel
 
@@ -88,21 +88,21 @@ def budget_verdict(bounds: TaskModel, traffic: ModelUsage) -> RunEndVerdict | No
     tokens = traffic.input_tokens + traffic.output_tokens
     if bounds.requests is not None and traffic.requests - traffic.failed > bounds.requests:
         reason = f"it made {traffic.requests} requests to the model, and may make {bounds.requests}"
-        return _over_budget(ReasonCode.REQUESTS_SPENT, reason, used=traffic.requests, limit=bounds.requests)
+        return _over_budget(RunReasonCode.REQUESTS_SPENT, reason, used=traffic.requests, limit=bounds.requests)
     if bounds.tokens is not None and tokens > bounds.tokens:
         reason = f"it used {tokens} tokens, and may use {bounds.tokens}"
-        return _over_budget(ReasonCode.TOKENS_SPENT, reason, used=tokens, limit=bounds.tokens)
+        return _over_budget(RunReasonCode.TOKENS_SPENT, reason, used=tokens, limit=bounds.tokens)
     if bounds.cost is not None and traffic.cost is not None and traffic.cost > bounds.cost:
         reason = f"it spent {traffic.cost:.4f} US dollars, and may spend {bounds.cost:g}"
-        return _over_budget(ReasonCode.COST_SPENT, reason, used=f"{traffic.cost:.4f}", limit=f"{bounds.cost:g}")
+        return _over_budget(RunReasonCode.COST_SPENT, reason, used=f"{traffic.cost:.4f}", limit=f"{bounds.cost:g}")
     bounded = (bounds.requests, bounds.tokens, bounds.cost) != (None, None, None)
     if bounded and traffic.failed and traffic.last_error and BUDGET_ERROR.search(traffic.last_error):
         detail = single_line_text(traffic.last_error)
-        return _over_budget(ReasonCode.BUDGET_REFUSED, f"the proxy refused another request: {detail}", detail=detail)
+        return _over_budget(RunReasonCode.BUDGET_REFUSED, f"the proxy refused another request: {detail}", detail=detail)
     return None
 
 
-def _over_budget(code: ReasonCode, reason: str, **params: object) -> RunEndVerdict:
+def _over_budget(code: RunReasonCode, reason: str, **params: object) -> RunEndVerdict:
     return RunEndVerdict(
         state=RunState.OVER_BUDGET,
         ended_by=EndedBy.BUDGET,
@@ -119,7 +119,7 @@ def format_reason_params(params: Mapping[str, object]) -> dict[str, str]:
 
 def cancelled_verdict(reason: str) -> RunEndVerdict:
     why = f"it was cancelled: {reason}"
-    code, params = ReasonCode.CANCELLED, {"detail": reason}
+    code, params = RunReasonCode.CANCELLED, {"detail": reason}
     return RunEndVerdict(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=why, code=code, params=params)
 
 
@@ -141,10 +141,10 @@ def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -
     if failed and exit.full_disk is not None:
         used, limit = exit.full_disk.get("used", exit.full_disk.get("volumes")), exit.full_disk.get("limit")
         reason = f"the sandbox's disk is full: {used} bytes written, {limit} allowed; its processes were killed"
-        return _failed(EndedBy.DISK_FULL, reason, ReasonCode.DISK_FULL, used=used, limit=limit)
+        return _failed(EndedBy.DISK_FULL, reason, RunReasonCode.DISK_FULL, used=used, limit=limit)
     if exit.code != 0 and exit.out_of_memory_kills:
         reason = f"{outcome} after {exit.out_of_memory_kills} of its processes had been killed for want of memory"
-        return _failed(EndedBy.OUT_OF_MEMORY, reason, ReasonCode.OUT_OF_MEMORY)
+        return _failed(EndedBy.OUT_OF_MEMORY, reason, RunReasonCode.OUT_OF_MEMORY)
     if spent := budget_verdict(bounds, traffic):
         return spent
     if exit.error is not None:
@@ -153,11 +153,11 @@ def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -
             error, model = max(error, answer, key=len), ""
         reason = f"the agent failed: {error} (exit code {exit.code}){model}"
         detail = f"{error}{model}"
-        return _failed(EndedBy.AGENT_ERROR, reason, ReasonCode.AGENT_FAILED, exit_code=exit.code, detail=detail)
+        return _failed(EndedBy.AGENT_ERROR, reason, RunReasonCode.AGENT_FAILED, exit_code=exit.code, detail=detail)
     if exit.exit_message.startswith("timed out"):
         reason = f"the agent {exit.exit_message}"
         return RunEndVerdict(
-            state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=reason, code=ReasonCode.TIMED_OUT
+            state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=reason, code=RunReasonCode.TIMED_OUT
         )
     message = (
         "" if exit.exit_message in ("", f"exit status {exit.code}") else f": {single_line_text(exit.exit_message)}"
@@ -171,24 +171,24 @@ def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -
         answer if model else "",
     )
     detail = "; ".join(filter(None, quoted))
-    return _failed(EndedBy.EXIT, f"{outcome}{more}", ReasonCode.EXITED, exit_code=exit.code, detail=detail)
+    return _failed(EndedBy.EXIT, f"{outcome}{more}", RunReasonCode.EXITED, exit_code=exit.code, detail=detail)
 
 
 def _judge_success(exit: EntrypointExit, traffic: ModelUsage) -> RunEndVerdict:
     if exit.uses_model and traffic.requests and traffic.failed >= traffic.requests:
         error = single_line_text(traffic.last_error or "no answer")
         reason = f"the agent finished (exit code 0), but none of its requests to the model was answered: {error}"
-        return _failed(EndedBy.AGENT_ERROR, reason, ReasonCode.MODEL_UNANSWERED, detail=error)
+        return _failed(EndedBy.AGENT_ERROR, reason, RunReasonCode.MODEL_UNANSWERED, detail=error)
     if exit.uses_model and not traffic.requests and not exit.produced_events:
         reason = "the agent finished (exit code 0) without a request to the model and without output"
-        return _failed(EndedBy.EXIT, reason, ReasonCode.EXITED_SILENT)
+        return _failed(EndedBy.EXIT, reason, RunReasonCode.EXITED_SILENT)
     reason, params = "the agent finished (exit code 0)", {"exit_code": "0", "detail": ""}
     return RunEndVerdict(
-        state=RunState.SUCCEEDED, ended_by=EndedBy.EXIT, reason=reason, code=ReasonCode.EXITED, params=params
+        state=RunState.SUCCEEDED, ended_by=EndedBy.EXIT, reason=reason, code=RunReasonCode.EXITED, params=params
     )
 
 
-def _failed(ended_by: EndedBy, reason: str, code: ReasonCode, **params: object) -> RunEndVerdict:
+def _failed(ended_by: EndedBy, reason: str, code: RunReasonCode, **params: object) -> RunEndVerdict:
     return RunEndVerdict(
         state=RunState.FAILED, ended_by=ended_by, reason=reason, code=code, params=format_reason_params(params)
     )

@@ -32,7 +32,7 @@ import structlog
 
 from paddock.errors import InvalidInput, NotFound, PaddockError, SandboxNotFound
 from paddock.fleet.fleet import Fleet
-from paddock.model.runs import EndedBy, ModelUsage, ReasonCode, Run, RunState
+from paddock.model.runs import EndedBy, ModelUsage, Run, RunReasonCode, RunState
 from paddock.model.sandbox import Sandbox
 from paddock.runs.execution.end_conditions import (
     EntrypointExit,
@@ -129,7 +129,9 @@ class EntrypointWatch:
         try:
             self._sandbox = await self._fleet.get(run.tenant, run.sandbox_id or "")
         except SandboxNotFound:
-            verdict = _lost(EndedBy.SANDBOX_DIED, "the sandbox ended: somebody deleted it", ReasonCode.SANDBOX_DELETED)
+            verdict = _lost(
+                EndedBy.SANDBOX_DIED, "the sandbox ended: somebody deleted it", RunReasonCode.SANDBOX_DELETED
+            )
             return EntrypointOutcome(
                 state=verdict.state, ended_by=verdict.ended_by, reason=verdict.reason, code=verdict.code
             )
@@ -227,7 +229,7 @@ class EntrypointWatch:
                         await self._flush_and_store_position()
         except NotFound as error:
             reason = f"the sandbox knows nothing of the entrypoint: {error}"
-            self._decide(_lost(EndedBy.SETUP, reason, ReasonCode.ENTRYPOINT_LOST))
+            self._decide(_lost(EndedBy.SETUP, reason, RunReasonCode.ENTRYPOINT_LOST))
         await asyncio.Future()  # Other loops decide now; a finished task would count as a failure.
 
     async def _judge_exit(self, ended: CommandEnded) -> None:
@@ -249,7 +251,7 @@ class EntrypointWatch:
             if self._end.file is not None or self._end.verified:
                 return  # Background processes may still produce the end condition.
             reason = "the agent finished (exit code 0) before any end condition was met"
-            code = ReasonCode.EXITED_EARLY
+            code = RunReasonCode.EXITED_EARLY
             verdict = RunEndVerdict(state=RunState.FAILED, ended_by=EndedBy.EXIT, reason=reason, code=code)
         self._decide(verdict)
 
@@ -266,12 +268,12 @@ class EntrypointWatch:
             if now - self._started_at >= self._end.timeout:
                 limit = f"{self._end.timeout:g}"
                 reason = f"it took longer than {limit} seconds"
-                self._decide(_timed_out(EndedBy.TIMEOUT, reason, ReasonCode.TIMED_OUT, limit))
+                self._decide(_timed_out(EndedBy.TIMEOUT, reason, RunReasonCode.TIMED_OUT, limit))
             silence = self._end.silence
             quiet = silence_seconds(now, self._pipeline.last_output, self._usage_source.traffic_of(self._run.id))
             if silence is not None and quiet >= silence:
                 reason = f"it wrote nothing and asked no model for {silence:g} seconds"
-                self._decide(_timed_out(EndedBy.SILENCE, reason, ReasonCode.SILENT, f"{silence:g}"))
+                self._decide(_timed_out(EndedBy.SILENCE, reason, RunReasonCode.SILENT, f"{silence:g}"))
             await self._pipeline.search_unfinished_lines()
             await asyncio.sleep(self._settings.check_interval)
 
@@ -282,7 +284,7 @@ class EntrypointWatch:
                 async with asyncio.timeout(self._settings.health_timeouts.answer_timeout):
                     async with daemon.request("GET", "/files/info", params={"path": path}):
                         reason = f"{path} is there"
-                        self._decide(_succeeded(EndedBy.FILE, reason, ReasonCode.FILE_FOUND, path=path))
+                        self._decide(_succeeded(EndedBy.FILE, reason, RunReasonCode.FILE_FOUND, path=path))
             except (NotFound, InvalidInput):
                 pass
             except (PaddockError, TimeoutError, RuntimeError):
@@ -299,7 +301,7 @@ class EntrypointWatch:
             try:
                 if await verify():
                     reason = "all checks pass"
-                    self._decide(_succeeded(EndedBy.VERIFIED, reason, ReasonCode.CHECKS_PASSED))
+                    self._decide(_succeeded(EndedBy.VERIFIED, reason, RunReasonCode.CHECKS_PASSED))
             except (PaddockError, RuntimeError):
                 self._health.check_now()
 
@@ -409,14 +411,14 @@ async def _cancel_tasks(*tasks: asyncio.Task[None]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _succeeded(ended_by: EndedBy, reason: str, code: ReasonCode, **params: str) -> RunEndVerdict:
+def _succeeded(ended_by: EndedBy, reason: str, code: RunReasonCode, **params: str) -> RunEndVerdict:
     return RunEndVerdict(state=RunState.SUCCEEDED, ended_by=ended_by, reason=reason, code=code, params=params)
 
 
-def _lost(ended_by: EndedBy, reason: str, code: ReasonCode) -> RunEndVerdict:
+def _lost(ended_by: EndedBy, reason: str, code: RunReasonCode) -> RunEndVerdict:
     return RunEndVerdict(state=RunState.LOST, ended_by=ended_by, reason=reason, code=code)
 
 
-def _timed_out(ended_by: EndedBy, reason: str, code: ReasonCode, seconds: str) -> RunEndVerdict:
+def _timed_out(ended_by: EndedBy, reason: str, code: RunReasonCode, seconds: str) -> RunEndVerdict:
     params = {"seconds": seconds}
     return RunEndVerdict(state=RunState.TIMED_OUT, ended_by=ended_by, reason=reason, code=code, params=params)

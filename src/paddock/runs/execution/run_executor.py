@@ -18,7 +18,7 @@ import structlog
 
 from paddock.errors import Conflict, HostFull, PaddockError, QuotaExceeded, SandboxError, SandboxNotFound, Unavailable
 from paddock.model.events import EventType
-from paddock.model.runs import CheckResult, EndedBy, ReasonCode, Run, RunResult, RunStage, RunState
+from paddock.model.runs import EndedBy, Run, RunReasonCode, RunResult, RunStage, RunState, TaskCheckResult
 from paddock.runs.execution import stage_operations
 from paddock.runs.execution.build_progress_filter import BuildProgressFilter
 from paddock.runs.execution.end_conditions import (
@@ -221,7 +221,7 @@ class RunExecutor:
             error = str((await (await self._daemon_client()).status(ENTRYPOINT_COMMAND_ID)).get("error") or error)
         last = single_line_text(error.splitlines()[-1], 500) if error else f"exit code {end.exit_code}"
         reason = f"the entrypoint could not be started: {last}"
-        code, params = ReasonCode.ENTRYPOINT_MISSING, {"detail": last}
+        code, params = RunReasonCode.ENTRYPOINT_MISSING, {"detail": last}
         update = {"state": RunState.FAILED, "ended_by": EndedBy.SETUP, "reason": reason, "code": code}
         return end.model_copy(update={**update, "params": params})
 
@@ -271,7 +271,7 @@ class RunExecutor:
             log.exception("could not collect deliverables", run=self.run.id)
             return unreachable_sandbox_results(task, f"the server could not take it: {error}")
 
-    async def _run_checks(self) -> tuple[Sequence[CheckResult], str | None]:
+    async def _run_checks(self) -> tuple[Sequence[TaskCheckResult], str | None]:
         try:
             return await run_checks(
                 await self._daemon_client(), self.run.task, self._dependencies.secret_masker(self.run.task)
@@ -382,7 +382,7 @@ class RunExecutor:
             with suppress(PaddockError, OSError):
                 evidence |= await stage_operations.ended_sandbox_evidence(self._dependencies, self.run)
             reason = f"the sandbox ended in the stage {self.run.stage}: {error}"
-            code, params = ReasonCode.SANDBOX_ENDED, {"detail": str(error)}
+            code, params = RunReasonCode.SANDBOX_ENDED, {"detail": str(error)}
             return EntrypointOutcome(
                 state=RunState.LOST,
                 ended_by=EndedBy.SANDBOX_DIED,
@@ -395,7 +395,7 @@ class RunExecutor:
         if isinstance(error, PaddockError):
             reason, failed, values = error.message, error.code, dict(error.params)
         elif isinstance(error, OSError):
-            failed, values = ReasonCode.HOST_ERROR, {"detail": error.strerror or str(error)}
+            failed, values = RunReasonCode.HOST_ERROR, {"detail": error.strerror or str(error)}
             reason = f"the server could not do it: {error.strerror or error}"
         else:
             log.exception("unexpected error in run stage", run=self.run.id, stage=self.run.stage)

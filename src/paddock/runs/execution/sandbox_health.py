@@ -10,8 +10,8 @@ from typing import Any
 from paddock.errors import Conflict, PaddockError, SandboxNotFound
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
-from paddock.model.events import EventType, sandbox_stream
-from paddock.model.runs import EndedBy, ReasonCode, RunState
+from paddock.model.events import EventType, sandbox_event_stream
+from paddock.model.runs import EndedBy, RunReasonCode, RunState
 from paddock.model.sandbox import Sandbox, SandboxHealth, SandboxState, SandboxStatus
 from paddock.runs.execution.end_conditions import RunEndVerdict
 
@@ -19,9 +19,9 @@ MAX_UNANSWERED_REQUESTS = 3
 """Consecutive requests that the daemon leaves unanswered."""
 END_CAUSE_TEXTS = {"deleted": "somebody deleted it", "expired": "its time was up", "idle": "nobody used it"}
 END_CAUSE_CODES = {
-    "deleted": ReasonCode.SANDBOX_DELETED,
-    "expired": ReasonCode.SANDBOX_EXPIRED,
-    "idle": ReasonCode.SANDBOX_IDLE,
+    "deleted": RunReasonCode.SANDBOX_DELETED,
+    "expired": RunReasonCode.SANDBOX_EXPIRED,
+    "idle": RunReasonCode.SANDBOX_IDLE,
 }
 EVENT_PAGE_SIZE = 256
 
@@ -99,7 +99,7 @@ class SandboxHealthMonitor:
                 return None
             reason = f"the sandbox has been frozen for {now - self._paused_since:.0f} seconds"
             seconds = f"{now - self._paused_since:.0f}"
-            return _lost(EndedBy.SANDBOX_FROZEN, reason, status, ReasonCode.SANDBOX_FROZEN, seconds=seconds)
+            return _lost(EndedBy.SANDBOX_FROZEN, reason, status, RunReasonCode.SANDBOX_FROZEN, seconds=seconds)
         self._paused_since = None
         return await self._ping_daemon(status)
 
@@ -121,7 +121,7 @@ class SandboxHealthMonitor:
                 return None
             reason = f"the sandbox runs, but its daemon did not answer {self._failures} times in a row: {error}"
             params = {"count": str(self._failures), "detail": str(error)}
-            return _lost(EndedBy.SANDBOX_SILENT, reason, status, ReasonCode.SANDBOX_SILENT, **params)
+            return _lost(EndedBy.SANDBOX_SILENT, reason, status, RunReasonCode.SANDBOX_SILENT, **params)
         self._failures = 0
         return self._compare_clock(daemon_state, status)
 
@@ -135,13 +135,13 @@ class SandboxHealthMonitor:
         elif now - self._clock[1] >= self._timeouts.freeze_limit:
             reason = f"the clock of the sandbox has not moved for {now - self._clock[1]:.0f} seconds"
             seconds = f"{now - self._clock[1]:.0f}"
-            return _lost(EndedBy.SANDBOX_FROZEN, reason, status, ReasonCode.SANDBOX_FROZEN, seconds=seconds)
+            return _lost(EndedBy.SANDBOX_FROZEN, reason, status, RunReasonCode.SANDBOX_FROZEN, seconds=seconds)
         return None
 
     async def _sandbox_gone(self, status: SandboxStatus) -> RunEndVerdict:
         if status.reason == "out_of_memory":
             reason = "the sandbox ended for want of memory"
-            return _lost(EndedBy.OUT_OF_MEMORY, reason, status, ReasonCode.OUT_OF_MEMORY)
+            return _lost(EndedBy.OUT_OF_MEMORY, reason, status, RunReasonCode.OUT_OF_MEMORY)
         try:
             sandbox = await self._fleet.get(self._sandbox.tenant, self._sandbox.id)
             ours = sandbox.state in (SandboxState.STOPPING, SandboxState.TERMINATED)
@@ -151,7 +151,7 @@ class SandboxHealthMonitor:
         except PaddockError:
             cause = ""
         reason = f"the sandbox ended: {END_CAUSE_TEXTS.get(cause) or status.message or 'nobody knows why'}"
-        code = END_CAUSE_CODES.get(cause, ReasonCode.SANDBOX_ENDED)
+        code = END_CAUSE_CODES.get(cause, RunReasonCode.SANDBOX_ENDED)
         detail = "" if cause in END_CAUSE_CODES else status.message or ""
         return _lost(EndedBy.SANDBOX_DIED, reason, status, code, detail=detail)
 
@@ -161,7 +161,7 @@ async def find_full_disk_event(events: EventLog, sandbox: Sandbox) -> Mapping[st
     found: Mapping[str, Any] | None = None
     after = 0
     while True:
-        page = await events.read(sandbox_stream(sandbox.id), after, EVENT_PAGE_SIZE)
+        page = await events.read(sandbox_event_stream(sandbox.id), after, EVENT_PAGE_SIZE)
         for event in page:
             found = event.data if event.type is EventType.DISK_FULL else found
         if len(page) < EVENT_PAGE_SIZE:
@@ -169,7 +169,7 @@ async def find_full_disk_event(events: EventLog, sandbox: Sandbox) -> Mapping[st
         after = page[-1].number
 
 
-def _lost(ended_by: EndedBy, reason: str, status: SandboxStatus, code: ReasonCode, **params: str) -> RunEndVerdict:
+def _lost(ended_by: EndedBy, reason: str, status: SandboxStatus, code: RunReasonCode, **params: str) -> RunEndVerdict:
     sandbox = {name: value for name, value in status.model_dump(mode="json").items() if value is not None}
     evidence = {"sandbox": sandbox}
     return RunEndVerdict(

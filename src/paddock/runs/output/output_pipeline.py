@@ -11,7 +11,7 @@ import structlog
 from pydantic import ValidationError
 
 from paddock.model.events import EventType
-from paddock.model.runs import EndedBy, ReasonCode, Run, RunState
+from paddock.model.runs import EndedBy, Run, RunReasonCode, RunState
 from paddock.model.sandbox import FrozenModel
 from paddock.runs.execution.end_conditions import RunEndVerdict
 from paddock.runs.output.agent_event_publisher import AgentEvent, AgentEventPublisher, AgentOutputReader
@@ -232,7 +232,7 @@ class OutputPipeline:
             source = "the agent said" if ended_by is EndedBy.SAYS else "the entrypoint wrote"
             evidence = {"found": found[-500:]}
             reason = f"{source} what ends the run"
-            code = ReasonCode.WORDS_FOUND if ended_by is EndedBy.SAYS else ReasonCode.OUTPUT_FOUND
+            code = RunReasonCode.WORDS_FOUND if ended_by is EndedBy.SAYS else RunReasonCode.OUTPUT_FOUND
             self._decide(
                 RunEndVerdict(state=RunState.SUCCEEDED, ended_by=ended_by, reason=reason, code=code, evidence=evidence)
             )
@@ -246,7 +246,7 @@ class OutputPipeline:
                     state=RunState.OVER_BUDGET,
                     ended_by=EndedBy.TURNS,
                     reason=reason,
-                    code=ReasonCode.TURNS_SPENT,
+                    code=RunReasonCode.TURNS_SPENT,
                     params=params,
                 )
             )

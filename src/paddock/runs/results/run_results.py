@@ -8,14 +8,14 @@ from typing import Any
 
 from paddock.model.events import EventType
 from paddock.model.runs import (
-    CheckResult,
     DeliveredFile,
     EndedBy,
     MissingDeliverable,
-    ReasonCode,
     Run,
+    RunReasonCode,
     RunResult,
     RunState,
+    TaskCheckResult,
 )
 from paddock.model.sandbox import FrozenModel
 from paddock.model.task import Task
@@ -40,7 +40,7 @@ class CollectedResults(FrozenModel):
 
     delivered: tuple[DeliveredFile, ...] = ()
     missing: tuple[MissingDeliverable, ...] = ()
-    checks: tuple[CheckResult, ...] = ()
+    checks: tuple[TaskCheckResult, ...] = ()
     notes: tuple[str, ...] = ()
     broken: str | None = None
     """Why the collection is incomplete."""
@@ -111,16 +111,16 @@ def _final_state(end: EntrypointOutcome, results: CollectedResults, cancelling: 
         )
     if results.broken:
         reason = f"the sandbox ended before all was taken out of it: {results.broken}"
-        code, params = ReasonCode.SANDBOX_ENDED, {"detail": results.broken}
+        code, params = RunReasonCode.SANDBOX_ENDED, {"detail": results.broken}
         return RunEndVerdict(
             state=RunState.LOST, ended_by=EndedBy.SANDBOX_DIED, reason=reason, code=code, params=params
         )
     if missing:
         names = "; ".join(missing[:MAX_LISTED_NAMES])
-        reason, code = f"deliverables are missing: {names}", ReasonCode.DELIVERABLES_MISSING
+        reason, code = f"deliverables are missing: {names}", RunReasonCode.DELIVERABLES_MISSING
     else:
         names = ", ".join(failed[:MAX_LISTED_NAMES])
-        reason, code = f"checks did not pass: {names}", ReasonCode.CHECKS_FAILED
+        reason, code = f"checks did not pass: {names}", RunReasonCode.CHECKS_FAILED
     return RunEndVerdict(
         state=RunState.FAILED, ended_by=end.ended_by, reason=reason, code=code, params={"names": names}
     )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from paddock.errors import PaddockError
-from paddock.model.runs import CheckResult
+from paddock.model.runs import TaskCheckResult
 from paddock.model.task import WORKSPACE, Task, TaskCheck
 from paddock.runs.execution.stage_operations import SANDBOX_TIMEOUT_SECONDS, with_sandbox_timeout
 from paddock.runs.output.secret_masking import SecretMasker
@@ -19,9 +19,9 @@ MAX_SHOWN_CHARACTERS = 2000
 
 async def run_checks(
     daemon: DaemonClient, task: Task, masker: SecretMasker
-) -> tuple[Sequence[CheckResult], str | None]:
+) -> tuple[Sequence[TaskCheckResult], str | None]:
     """Run the task's checks in order. Return the results and the sandbox error that stopped them."""
-    checks: list[CheckResult] = []
+    checks: list[TaskCheckResult] = []
     broken = None
     for check in task.verify:
         try:
@@ -32,10 +32,10 @@ async def run_checks(
     return [*checks, *skipped_check_results(task, broken or "", len(checks))], broken
 
 
-def skipped_check_results(task: Task, reason: str, after: int = 0) -> Sequence[CheckResult]:
+def skipped_check_results(task: Task, reason: str, after: int = 0) -> Sequence[TaskCheckResult]:
     """Return results for checks that could not run."""
     return [
-        CheckResult(
+        TaskCheckResult(
             name=check.title,
             passed=False,
             required=check.required,
@@ -50,7 +50,7 @@ def skipped_check_results(task: Task, reason: str, after: int = 0) -> Sequence[C
 
 async def run_check(
     daemon: DaemonClient, check: TaskCheck, env: Mapping[str, str], masker: SecretMasker
-) -> CheckResult:
+) -> TaskCheckResult:
     """Run one check. Raises `SandboxError` if the sandbox does not answer."""
     began = time.monotonic()
     command = SandboxCommand(check.run, cwd=WORKSPACE, env=dict(env), timeout=check.timeout)
@@ -60,7 +60,7 @@ async def run_check(
     text = (done.stdout + done.stderr).decode(errors="replace")
     if done.reason and done.exit_code == 124:
         text += f"\n{done.reason}"
-    return CheckResult(
+    return TaskCheckResult(
         name=check.title,
         passed=done.exit_code == 0,
         required=check.required,

@@ -157,7 +157,7 @@ class AptInstallProgress:
         self._seen = dict.fromkeys(self._STAGES, 0)
 
     def follow(self, line: str) -> float | None:
-        """Return the progress, 0 to 1, if the line tells it."""
+        """Return the progress, 0 to 1, if the line contains it."""
         total = self._TOTAL.match(line)
         if total:
             self._packages = int(total[1])

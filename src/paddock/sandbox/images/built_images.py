@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, ValidationError
 
 from paddock.errors import BuildError
-from paddock.model.sandbox import FrozenModel, Image, ImageService, Mount, SandboxUser
+from paddock.model.sandbox import FrozenModel, Image, ImageService, SandboxMount, SandboxUser
 from paddock.sandbox.images.build_command_runner import ImageBuildCancelled
 from paddock.sandbox.images.build_sandbox import remove_build_tree
 
@@ -45,7 +45,7 @@ class ImageManifest(FrozenModel):
     """Working directory of an OCI image."""
     services: tuple[ImageService, ...] = ()
     nested_namespaces: bool = False
-    binds: tuple[Mount, ...] = ()
+    binds: tuple[SandboxMount, ...] = ()
     python: str
     packages: Mapping[str, str] = {}
     size: int

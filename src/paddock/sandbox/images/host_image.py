@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from paddock.errors import Unavailable
-from paddock.model.sandbox import Image, Mount, SandboxUser
+from paddock.model.sandbox import Image, SandboxMount, SandboxUser
 from paddock.sandbox.images.built_images import BuiltImageDirectory, ImageManifest, StoredImage, disk_size_of_tree
 from paddock.sandbox.images.recipe import HOST
 from paddock.sandbox.images.recipe_library import BUILDER_VERSION
@@ -127,10 +127,12 @@ class HostImage:
             )
             return self._images.publish(workspace, manifest)
 
-    def _binds(self) -> tuple[Mount, ...]:
+    def _binds(self) -> tuple[SandboxMount, ...]:
         # Hosts that have not merged /bin and /lib into /usr keep real directories there.
         real = [name for name in _TOP_LEVEL if (self._host / name).is_dir() and not (self._host / name).is_symlink()]
-        return tuple(Mount(source=self._host / name, target=f"/{name}", read_only=True) for name in ("usr", *real))
+        return tuple(
+            SandboxMount(source=self._host / name, target=f"/{name}", read_only=True) for name in ("usr", *real)
+        )
 
     def _entries(self) -> list[_Entry]:
         entries = {path: _Entry(path, stat.S_IFDIR | mode) for path, mode in {"": 0o755, "etc": 0o755}.items()}
@@ -214,7 +216,7 @@ class HostImage:
         return True
 
 
-def _digest(entries: list[_Entry], binds: tuple[Mount, ...]) -> str:
+def _digest(entries: list[_Entry], binds: tuple[SandboxMount, ...]) -> str:
     total = hashlib.sha256(f"{BUILDER_VERSION}\n{[mount.target for mount in binds]}\n".encode())
     for entry in entries:
         content = hashlib.sha256(entry.content).hexdigest()

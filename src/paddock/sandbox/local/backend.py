@@ -173,7 +173,7 @@ class LocalBackend(SandboxBackend):
         return sorted(directories | self._cgroups.sandboxes())
 
     async def examine(self) -> Sequence[HostCheck]:
-        return await asyncio.to_thread(host_checks.check_host, self._settings.data, self._cgroups)
+        return await asyncio.to_thread(host_checks.check_host_for_local_sandboxes, self._settings.data, self._cgroups)
 
     async def close(self) -> None:
         if not await self.leftovers():
@@ -201,7 +201,7 @@ class LocalBackend(SandboxBackend):
         return identity
 
     def _reserve(self, spec: SandboxSpec) -> dict[str, Any]:
-        uid = self._uids.take() if self._uids else None
+        uid = self._uids.acquire() if self._uids else None
         try:
             self._files(spec.id).create({"uid": uid, "boot": self._boot})
         except OSError as error:

@@ -15,7 +15,7 @@ from paddock.sandbox.local.cgroups import Cgroups
 GIBIBYTE = 2**30
 
 
-def check_host(data: Path, groups: Cgroups) -> list[HostCheck]:
+def check_host_for_local_sandboxes(data: Path, groups: Cgroups) -> list[HostCheck]:
     return list(_findings(data, groups))
 
 

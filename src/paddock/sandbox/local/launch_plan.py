@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.errors import InvalidInput
-from paddock.model.sandbox import Image, ImageService, Mount, SandboxLimits, SandboxSpec
+from paddock.model.sandbox import Image, ImageService, SandboxLimits, SandboxMount, SandboxSpec
 from paddock.sandbox.local.sandbox_files import SandboxFiles
 
 PYTHON = "/usr/bin/python3"
@@ -163,17 +163,17 @@ def plan_bind_mounts(spec: SandboxSpec, files: SandboxFiles, inside: Path, share
     """Return all mounts besides the image, in order."""
     own = [
         *spec.image.binds,
-        Mount(source=inside, target=DAEMON_ZIPAPP_PATH, read_only=True),
-        Mount(source=files.uplinks, target=UPLINK_DIRECTORY, read_only=True),
-        Mount(source=files.workspace, target=WORKSPACE),
+        SandboxMount(source=inside, target=DAEMON_ZIPAPP_PATH, read_only=True),
+        SandboxMount(source=files.uplinks, target=UPLINK_DIRECTORY, read_only=True),
+        SandboxMount(source=files.workspace, target=WORKSPACE),
     ]
     requested = [*spec.mounts]
     if shared is not None and shared.is_dir():
-        requested.insert(0, Mount(source=shared, target=SHARED, read_only=True))
+        requested.insert(0, SandboxMount(source=shared, target=SHARED, read_only=True))
     return [*(_bind(mount, map_owner=False) for mount in own), *(_bind(mount, map_owner=True) for mount in requested)]
 
 
-def _bind(mount: Mount, map_owner: bool) -> dict[str, Any]:
+def _bind(mount: SandboxMount, map_owner: bool) -> dict[str, Any]:
     return {**mount.model_dump(mode="json"), "map_owner": map_owner}
 
 

@@ -97,7 +97,7 @@ def open_within_root(root: int, path: str, flags: int) -> int:
     return call_syscall(SYS_OPENAT2, f"open {path}", root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
 
 
-def open_directory(root: int, path: str) -> int:
+def open_or_create_directory(root: int, path: str) -> int:
     """Open a directory below `root`, creating missing parts."""
     current = open_within_root(root, "/", os.O_PATH | os.O_DIRECTORY)
     walked = ""
@@ -117,9 +117,9 @@ def open_directory(root: int, path: str) -> int:
 
 def open_mount_point(root: int, path: str, directory: bool) -> int:
     if directory:
-        return open_directory(root, path)
+        return open_or_create_directory(root, path)
     parent, name = os.path.split(path)
-    above = open_directory(root, parent)
+    above = open_or_create_directory(root, parent)
     try:
         os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=above))
     except FileExistsError:
@@ -221,7 +221,7 @@ def bind_mount(root: int, item: dict[str, Any], sandbox_uid: int | None) -> None
         os.close(descriptor)
 
 
-def mount_image(plan: dict[str, Any]) -> int:
+def mount_sandbox_root(plan: dict[str, Any]) -> int:
     """Mount the sandbox's root: image plus writable layer, with the image user's files owned by the sandbox user."""
     sandbox: int | None = plan["host_uid"]
     image = os.open(plan["lower"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -287,7 +287,7 @@ def mount_overlay(plan: dict[str, Any], image: int) -> int:
 def write_plan_files(root: int, files: dict[str, str]) -> None:
     for path, content in files.items():
         parent, name = os.path.split(path)
-        directory = open_directory(root, parent)
+        directory = open_or_create_directory(root, parent)
         try:
             os.unlink(name, dir_fd=directory)
         except FileNotFoundError:
@@ -301,7 +301,7 @@ def write_plan_files(root: int, files: dict[str, str]) -> None:
 
 def make_directory_for_sandbox_user(root: int, path: str, sandbox: int) -> None:
     """Create the directory if missing and chown it to the sandbox user."""
-    directory = open_directory(root, path)
+    directory = open_or_create_directory(root, path)
     if os.stat(directory).st_uid != sandbox:
         os.chown(".", sandbox, sandbox, dir_fd=directory)
     os.close(directory)
@@ -309,7 +309,7 @@ def make_directory_for_sandbox_user(root: int, path: str, sandbox: int) -> None:
 
 def chown_to_sandbox_user(root: int, path: str, image_uid: int, sandbox: int) -> None:
     """Chown the image user's files below `path` to the sandbox user; the overlay copies them up."""
-    top = open_directory(root, path)
+    top = open_or_create_directory(root, path)
     readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
     os.close(top)
     pending = ["."]  # Not os.fwalk, because a deep tree would exhaust its recursion.
@@ -338,7 +338,7 @@ def enter_namespaces(privileged: bool) -> None:
 
 
 def build_file_tree(plan: dict[str, Any]) -> None:
-    root = mount_image(plan)
+    root = mount_sandbox_root(plan)
     write_plan_files(root, plan["files"])
     for item in plan["binds"]:
         bind_mount(root, item, plan["host_uid"])

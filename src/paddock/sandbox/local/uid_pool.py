@@ -17,7 +17,7 @@ class UidPool:
         self._next = max(taken, default=base - 1) + 1 - base
         self._lock = threading.Lock()
 
-    def take(self) -> int:
+    def acquire(self) -> int:
         with self._lock:
             for step in range(self._count):
                 uid = self._base + (self._next + step) % self._count

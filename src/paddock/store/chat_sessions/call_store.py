@@ -33,7 +33,7 @@ from paddock.store.database import Store, Work
 from paddock.store.event_store import NewEvent
 from paddock.store.row_mapping import row_to_model
 from paddock.store.tables import approvals, session_messages, sessions
-from paddock.store.visibility import visible_conditions
+from paddock.store.visibility import visible_row_conditions
 
 T = TypeVar("T")
 WithEvents: TypeAlias = tuple[T, Sequence[NewEvent]]
@@ -366,7 +366,9 @@ def _visible_conditions(tenant: str | None) -> list[ColumnElement[bool]]:
         return []
     conditions: list[ColumnElement[bool]] = [approvals.c.tenant == str(tenant)]
     if private_subject_of_view(tenant) is not None:
-        conditions.append(approvals.c.session.in_(select(sessions.c.id).where(*visible_conditions(sessions, tenant))))
+        conditions.append(
+            approvals.c.session.in_(select(sessions.c.id).where(*visible_row_conditions(sessions, tenant)))
+        )
     return conditions
 
 

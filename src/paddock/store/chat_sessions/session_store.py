@@ -37,7 +37,7 @@ from paddock.store.tables import (
     session_replies,
     sessions,
 )
-from paddock.store.visibility import same_request_conditions, visible_conditions
+from paddock.store.visibility import same_request_conditions, visible_row_conditions
 
 Messages: TypeAlias = list[SessionMessage]
 MessageHits: TypeAlias = list[MessageHit]
@@ -265,7 +265,7 @@ class SessionStore:
 
         A query filters by title.
         """
-        conditions = visible_conditions(sessions, tenant)
+        conditions = visible_row_conditions(sessions, tenant)
         if query:
             conditions.append(sessions.c.title.like(f"%{escape_like_wildcards(query)}%", escape="\\"))
 

@@ -171,7 +171,7 @@ class ConformanceChecks:
 
 
 @asynccontextmanager
-async def echo_port() -> AsyncIterator[int]:
+async def tcp_service_port() -> AsyncIterator[int]:
     """A TCP service on the host's loopback."""
 
     def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -183,7 +183,7 @@ async def echo_port() -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def http_socket(path: Path, answer: str) -> AsyncIterator[None]:
+async def serve_http_on_socket(path: Path, answer: str) -> AsyncIterator[None]:
     """An HTTP service on a Unix socket, restarted as services are: the old socket's file is replaced."""
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

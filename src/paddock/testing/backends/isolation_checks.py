@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from paddock.model.sandbox import Mount, SandboxLimits, UplinkService
+from paddock.model.sandbox import SandboxLimits, SandboxMount, UplinkService
 from paddock.sandbox.base import BackendFeature
 from paddock.sandbox.daemon.client import SandboxCommand
 from paddock.testing.backends.harness import (
@@ -16,8 +16,8 @@ from paddock.testing.backends.harness import (
     BackendHarness,
     ConformanceChecks,
     conformance_check,
-    echo_port,
-    http_socket,
+    serve_http_on_socket,
+    tcp_service_port,
     wait_until_true,
 )
 
@@ -33,7 +33,7 @@ class IsolationChecks(ConformanceChecks):
         harness.needs(BackendFeature.MOUNTS)
         with TemporaryDirectory() as directory:
             Path(directory, "from-host").write_text("host")
-            mount = Mount(source=Path(directory), target="/mnt/shared/deep")
+            mount = SandboxMount(source=Path(directory), target="/mnt/shared/deep")
             sandbox = await harness.start(mounts=(mount,))
             assert await sandbox.text("cat /mnt/shared/deep/from-host") == "host"
             await sandbox.text("echo sandbox > /mnt/shared/deep/from-sandbox")
@@ -48,7 +48,9 @@ class IsolationChecks(ConformanceChecks):
         with TemporaryDirectory() as directory:
             Path(directory, "file").write_text("kept")
             Path(directory, "file").chmod(0o666)
-            sandbox = await harness.start(mounts=(Mount(source=Path(directory), target="/mnt/fixed", read_only=True),))
+            sandbox = await harness.start(
+                mounts=(SandboxMount(source=Path(directory), target="/mnt/fixed", read_only=True),)
+            )
             result = await sandbox.run("cd /mnt/fixed; cat file; echo x > file; touch new; rm -f file")
             assert result.stdout == b"kept"
             assert os.listdir(directory) == ["file"]
@@ -62,7 +64,8 @@ class IsolationChecks(ConformanceChecks):
             source = Path(directory, "settings")
             source.write_text("mounted")
             mounts = tuple(
-                Mount(source=source, target=target, read_only=True) for target in ("/etc/passwd.extra", "/etc/hosts")
+                SandboxMount(source=source, target=target, read_only=True)
+                for target in ("/etc/passwd.extra", "/etc/hosts")
             )
             sandbox = await harness.start(mounts=mounts)
             assert await sandbox.text("cat /etc/passwd.extra /etc/hosts") == "mountedmounted"
@@ -71,7 +74,7 @@ class IsolationChecks(ConformanceChecks):
     async def test_missing_mount_source_fails_the_start(self, harness: BackendHarness) -> None:
         """A failed start leaves nothing behind."""
         harness.needs(BackendFeature.MOUNTS)
-        missing = Mount(source=Path("/no/such/directory"), target="/mnt/x")
+        missing = SandboxMount(source=Path("/no/such/directory"), target="/mnt/x")
         await self.fails_to_start(harness, harness.spec(mounts=(missing,)))
 
     # Network
@@ -81,7 +84,7 @@ class IsolationChecks(ConformanceChecks):
         """The only interface is the sandbox's own loopback, without access to the host's."""
         sandbox = await harness.start()
         assert await sandbox.python("import socket; print([n for _, n in socket.if_nameindex()])") == "['lo']"
-        async with echo_port() as port:
+        async with tcp_service_port() as port:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.close()
             code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
@@ -97,7 +100,7 @@ class IsolationChecks(ConformanceChecks):
         path = harness.backend.uplink_directory(sandbox.record) / "service.sock"
         fetch = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:18080/', timeout=5).read().decode())"
         for answer in ("first", "second"):
-            async with http_socket(path, answer):
+            async with serve_http_on_socket(path, answer):
                 assert await sandbox.python(fetch) == answer
 
     @conformance_check

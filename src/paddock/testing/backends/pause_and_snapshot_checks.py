@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from paddock.errors import SandboxGone, SnapshotNotFound
-from paddock.model.sandbox import Mount, SandboxHealth
+from paddock.model.sandbox import SandboxHealth, SandboxMount
 from paddock.sandbox.base import BackendFeature
 from paddock.testing.backends.harness import (
     SHORT_TIMEOUT,
@@ -30,7 +30,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
         harness.needs(BackendFeature.PAUSE)
         harness.needs(BackendFeature.MOUNTS)
         with TemporaryDirectory() as directory:
-            sandbox = await harness.start(mounts=(Mount(source=Path(directory), target="/mnt/out"),))
+            sandbox = await harness.start(mounts=(SandboxMount(source=Path(directory), target="/mnt/out"),))
             await sandbox.inside.start("cd /mnt/out; i=0; while :; do i=$((i+1)); echo $i > n; mv n count; done")
             counter = Path(directory, "count")
 

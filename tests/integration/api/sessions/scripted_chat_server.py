@@ -48,7 +48,7 @@ from paddock.model.sessions import (
     SessionMessage,
     SessionState,
     TextContent,
-    call_digest,
+    tool_call_digest,
 )
 from paddock.sandbox.images import ImageBuildJobs
 from paddock.store.chat_sessions.session_store import MessageHit, SessionStore
@@ -270,7 +270,7 @@ class ScriptedSessions:
         values = {
             **{"id": f"apr-{secrets.token_hex(8)}", "session": session.id, "tenant": session.tenant, "turn": turn},
             **{"call_id": call_id, "name": "code_run", "arguments": arguments},
-            **{"digest": call_digest("code_run", arguments), "created_at": datetime.now(UTC), **more},
+            **{"digest": tool_call_digest("code_run", arguments), "created_at": datetime.now(UTC), **more},
         }
         approval = Approval.model_validate(values)
         self._approvals[approval.id] = approval

@@ -54,7 +54,7 @@ def _rewrite(connection: sa.Connection, table: Any, key: Any, old: Any) -> None:
 
 
 def _renamed(value: Any) -> Any:
-    """Rename what is stored in a document with `ended_by`, wherever in the value it is."""
+    """Rename stored values in documents with `ended_by`, at any depth."""
     if isinstance(value, list):
         return [_renamed(each) for each in value]
     if not isinstance(value, dict):
