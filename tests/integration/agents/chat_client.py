@@ -11,11 +11,11 @@ import httpx
 
 from tests.support.server import eventually
 
-OVER = ("done", "cancelled", "failed")
+END_STATES = ("done", "cancelled", "failed")
 SERVER_SIDE = ("langgraph", "agentscope")
 """Engines that use Paddock's tools."""
 CODE = {"code": {"image": "host"}}
-"""Kinds, with a sandbox for code that needs no image to be built."""
+"""Kinds whose `code` sandbox needs no image build."""
 
 
 def scripted(directory: Path, **scripts: Any) -> dict[str, Any]:
@@ -30,113 +30,115 @@ def scripted(directory: Path, **scripts: Any) -> dict[str, Any]:
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
-    """A step of a script: the model uses a tool."""
+    """Return a step of a script in which the model calls a tool."""
     return {"call": {"tool": tool, "arguments": arguments}}
 
 
 class Chat:
-    """One session, and what happens in it."""
+    """One session and its events."""
 
     def __init__(self, client: httpx.Client, session: str) -> None:
         self.client = client
         self.id = session
-        self.seen: list[dict[str, Any]] = []
-        self.imported = 0
-        """How many events it had when it came from elsewhere."""
+        self.seen_events: list[dict[str, Any]] = []
+        self.imported_event_count = 0
+        """Number of events that the session had when it was imported."""
 
     @classmethod
-    def begin(cls, client: httpx.Client, **settings: Any) -> Chat:
-        answer = client.post("/v1/sessions", json=settings)
-        assert answer.status_code == 201, answer.text
-        return cls(client, answer.json()["id"])
+    def create(cls, client: httpx.Client, **settings: Any) -> Chat:
+        response = client.post("/v1/sessions", json=settings)
+        assert response.status_code == 201, response.text
+        return cls(client, response.json()["id"])
 
     @property
     def path(self) -> str:
         return f"/v1/sessions/{self.id}"
 
-    def at(self, client: httpx.Client) -> Chat:
+    def on_server(self, client: httpx.Client) -> Chat:
         """Return the same session on a restarted server."""
-        moved = Chat(client, self.id)
-        moved.seen = list(self.seen)
-        return moved
+        chat = Chat(client, self.id)
+        chat.seen_events = list(self.seen_events)
+        return chat
 
-    def now(self) -> dict[str, Any]:
-        answer = self.client.get(self.path)
-        assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+    def load_session(self) -> dict[str, Any]:
+        response = self.client.get(self.path)
+        assert response.status_code == 200, response.text
+        session: dict[str, Any] = response.json()
+        return session
 
-    def say(self, text: str, **more: Any) -> dict[str, Any]:
-        answer = self.client.post(f"{self.path}/messages", json={"text": text, **more})
-        assert answer.status_code == 202, answer.text
-        kept: dict[str, Any] = answer.json()
-        return kept
+    def send_message(self, text: str, **fields: Any) -> dict[str, Any]:
+        response = self.client.post(f"{self.path}/messages", json={"text": text, **fields})
+        assert response.status_code == 202, response.text
+        message: dict[str, Any] = response.json()
+        return message
 
-    def all(self) -> list[dict[str, Any]]:
-        """Every event there is, by pages."""
-        found: list[dict[str, Any]] = []
+    def list_events(self) -> list[dict[str, Any]]:
+        """Return all events, read in pages."""
+        events: list[dict[str, Any]] = []
         while True:
-            query = {"after": len(found), "limit": 1000}
-            answer = self.client.get(f"{self.path}/events", params=query, headers={"Accept": "application/json"})
-            assert answer.status_code == 200, answer.text
-            page = answer.json()["items"]
+            query = {"after": len(events), "limit": 1000}
+            response = self.client.get(f"{self.path}/events", params=query, headers={"Accept": "application/json"})
+            assert response.status_code == 200, response.text
+            page = response.json()["items"]
             if not page:
-                return found
-            found += page
+                return events
+            events += page
 
     def follow(self, after: int | None = None) -> Iterator[dict[str, Any]]:
         """Follow new events as they happen."""
-        begin = len(self.seen) if after is None else after
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(begin)}
-        with self.client.stream("GET", f"{self.path}/events", headers=headers) as answer:
-            assert answer.status_code == 200
-            for line in _lines(answer.iter_text()):
+        start = len(self.seen_events) if after is None else after
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(start)}
+        with self.client.stream("GET", f"{self.path}/events", headers=headers) as response:
+            assert response.status_code == 200
+            for line in _lines(response.iter_text()):
                 if line.startswith("data: "):
                     event = json.loads(line[6:])
                     if after is None:
-                        self.seen.append(event)
+                        self.seen_events.append(event)
                     yield event
 
-    def until(self, holds: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
+    def wait_for_event(self, condition: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
         """Return the next event that matches."""
         for event in self.follow():
-            if holds(event):
+            if condition(event):
                 return event
         raise AssertionError("the stream ended")
 
-    def until_over(self, decide: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None) -> str:
+    def wait_for_turn_end(self, decide: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None) -> str:
         """Wait for the end of the turn and return its state; `decide` handles approvals meanwhile."""
         while True:
-            event = self.until(lambda event: event["type"] in ("approval.required", "turn.ended", "turn.error"))
+            event = self.wait_for_event(
+                lambda event: event["type"] in ("approval.required", "turn.ended", "turn.error")
+            )
             data = event["data"]
             if event["type"] == "approval.required" and decide is not None:
-                self.decide(decide(data["approval"]), of=data["approval"])
-            elif event["type"] == "turn.ended" and data["state"] in OVER:
+                self.decide(decide(data["approval"]), approval=data["approval"])
+            elif event["type"] == "turn.ended" and data["state"] in END_STATES:
                 return str(data["state"])
 
-    def decide(self, decision: Mapping[str, Any], *, of: Mapping[str, Any]) -> httpx.Response:
-        body = {"decisions": [{"approval": of["id"], "digest": of["digest"], **decision}]}
+    def decide(self, decision: Mapping[str, Any], *, approval: Mapping[str, Any]) -> httpx.Response:
+        body = {"decisions": [{"approval": approval["id"], "digest": approval["digest"], **decision}]}
         return self.client.post(f"{self.path}/resume", json=body)
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
-        return [event["data"] for event in self.seen if event["type"] == kind]
+    def events_of(self, kind: str) -> list[dict[str, Any]]:
+        return [event["data"] for event in self.seen_events if event["type"] == kind]
 
-    def answers(self) -> list[str]:
+    def reply_texts(self) -> list[str]:
         """Return the texts of the agent."""
-        return [data["text"] for data in self.told("message.ended") if data["text"]]
+        return [data["text"] for data in self.events_of("message.ended") if data["text"]]
 
-    def results(self) -> dict[str, dict[str, Any]]:
+    def results_by_tool(self) -> dict[str, dict[str, Any]]:
         """Return results by tool name; of repeated calls, the last one."""
-        names = {data["call"]["id"]: data["call"]["name"] for data in self.told("call.ready")}
-        return {names[data["call_id"]]: data["result"] for data in self.told("call.result")}
+        names = {data["call"]["id"]: data["call"]["name"] for data in self.events_of("call.ready")}
+        return {names[data["call_id"]]: data["result"] for data in self.events_of("call.result")}
 
 
 def _lines(pieces: Iterator[str]) -> Iterator[str]:
-    """Lines as server-sent events have them; httpx takes other characters for their ends too."""
+    """Split lines as server-sent events define them; httpx also splits at other characters."""
     rest = ""
     for piece in pieces:
-        *whole, rest = (rest + piece).split("\n")
-        yield from whole
+        *lines, rest = (rest + piece).split("\n")
+        yield from lines
 
 
 def text_of(result: Mapping[str, Any]) -> str:
@@ -160,11 +162,11 @@ def check_order(events: Sequence[Mapping[str, Any]]) -> None:
             case "message.delta":
                 assert data["message_id"] in open_messages
             case "message.ended":
-                assert data["message_id"] in open_messages, "ended twice, or never begun"
+                assert data["message_id"] in open_messages, "ended twice, or never started"
                 open_messages.remove(data["message_id"])
                 ended.add(data["message_id"])
             case "call.ready":
-                assert data["call"]["id"] not in ready, "told twice"
+                assert data["call"]["id"] not in ready, "emitted twice"
                 ready.add(data["call"]["id"])
             case "call.running":
                 running.add(data["call_id"])
@@ -183,15 +185,15 @@ def questions(chat: Chat) -> list[list[dict[str, Any]]]:
 
 
 def model_requests(chat: Chat) -> list[dict[str, Any]]:
-    """The requests of a session to its model, oldest first, from the server's archive."""
-    begun = sum(event["type"] == "step.started" for event in chat.all()[chat.imported :])
+    """Return the model requests of a session, oldest first, from the server's archive."""
+    started = sum(event["type"] == "step.started" for event in chat.list_events()[chat.imported_event_count :])
 
     def archived() -> list[dict[str, Any]]:
         query: dict[str, str | int] = {"session": chat.id, "limit": 500}
-        found: list[dict[str, Any]] = chat.client.get("/v1/exchanges", params=query).json()["items"]
-        return found if len(found) >= begun else []
+        items: list[dict[str, Any]] = chat.client.get("/v1/exchanges", params=query).json()["items"]
+        return items if len(items) >= started else []
 
-    if not begun:
+    if not started:
         return []
     items = sorted(eventually(archived), key=lambda item: int(item["number"]))
     return [chat.client.get(f"/v1/exchanges/{item['id']}", params={"raw": "request"}).json() for item in items]
@@ -201,25 +203,25 @@ def check_question(messages: Sequence[Mapping[str, Any]]) -> None:
     """Check the rules that providers enforce on conversations."""
     assert messages[0]["role"] == "system"
     assert messages[-1]["role"] in ("user", "tool"), "there is nothing to answer"
-    waiting: list[str] = []
+    open_calls: list[str] = []
     for message in messages[1:]:
         role, content = message["role"], message.get("content")
         if role == "tool":
-            assert message["tool_call_id"] in waiting, "a result without its call, or a second one"
-            waiting.remove(message["tool_call_id"])
+            assert message["tool_call_id"] in open_calls, "a result without its call, or a second one"
+            open_calls.remove(message["tool_call_id"])
             continue
-        assert not waiting, "something was said before a call had its result"
+        assert not open_calls, "a message precedes the result of a call"
         assert role in ("user", "assistant")
         calls = message.get("tool_calls") or []
         assert content or calls, f"a message of the {role} is empty"
         assert all(isinstance(json.loads(each["function"]["arguments"]), dict) for each in calls)
-        waiting = [each["id"] for each in calls]
-        assert len(set(waiting)) == len(waiting)
-    assert not waiting, "a call has no result"
+        open_calls = [each["id"] for each in calls]
+        assert len(set(open_calls)) == len(open_calls)
+    assert not open_calls, "a call has no result"
 
 
 def check(chat: Chat) -> None:
     """Check events and model requests of a session after its turn."""
-    check_order(chat.all())
+    check_order(chat.list_events())
     for question in questions(chat):
         check_question(question)

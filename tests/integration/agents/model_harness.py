@@ -43,36 +43,42 @@ class ModelHarness:
     """Everything that a `SessionModelClient` needs from a server."""
 
     def __init__(
-        self, config: Config, store: Store, events: EventLog, keys: ApiKeys, gateway: ModelGateway, door: HttpServer
+        self,
+        config: Config,
+        store: Store,
+        events: EventLog,
+        keys: ApiKeys,
+        gateway: ModelGateway,
+        http_server: HttpServer,
     ) -> None:
         self.config = config
         self.store = store
         self.events = events
         self.keys = keys
         self.gateway = gateway
-        self.door = door
-        self.book = SessionStore(store)
+        self.http_server = http_server
+        self.session_store = SessionStore(store)
         self.files = SessionFiles(config.data / "sessions", config.chat.file_size)
-        self.parked = 0
-        self.voice = self.another_voice()
+        self.pause_count = 0
+        self.session_model = self.create_session_model()
 
-    def another_voice(self) -> SessionModelClient:
+    def create_session_model(self) -> SessionModelClient:
         """Return a second `SessionModelClient` that knows only stored state, as after a restart."""
-        parts = (self.store, self.events, self.config, self.keys, self.door, self.files)
+        parts = (self.store, self.events, self.config, self.keys, self.http_server, self.files)
         return SessionModelClient(*parts, self._record_pause, self.gateway.compute_cost)
 
     async def _record_pause(self, session: Session) -> None:
-        self.parked += 1
+        self.pause_count += 1
 
-    async def session(self, model: str, **more: Any) -> Session:
+    async def create_session(self, model: str, **fields: Any) -> Session:
         now = datetime.now(UTC)
-        name = more.pop("id", "session-1")
+        session_id = fields.pop("id", "session-1")
         engine = {"agent": "langgraph", "engine": "langgraph"}
-        made = Session(id=name, tenant=TENANT, **engine, model=model, created_at=now, changed_at=now, **more)
-        await self.store.write(lambda connection: SessionStore.insert_session(connection, made))
-        return made
+        session = Session(id=session_id, tenant=TENANT, **engine, model=model, created_at=now, changed_at=now, **fields)
+        await self.store.write(lambda connection: SessionStore.insert_session(connection, session))
+        return session
 
-    async def ask(
+    async def ask_model(
         self,
         session: Session,
         messages: Sequence[Mapping[str, Any]],
@@ -81,19 +87,21 @@ class ModelHarness:
         turn: int = 1,
         by: str | None = None,
     ) -> list[ReplyPiece]:
-        return [piece async for piece in self.voice.ask_model(session, turn, messages, tools, by=by)]
+        return [piece async for piece in self.session_model.ask_model(session, turn, messages, tools, by=by)]
 
-    async def reply(self, session: Session, messages: Sequence[Mapping[str, Any]], **more: Any) -> ModelReply:
-        last = (await self.ask(session, messages, **more))[-1]
+    async def ask_for_reply(
+        self, session: Session, messages: Sequence[Mapping[str, Any]], **options: Any
+    ) -> ModelReply:
+        last = (await self.ask_model(session, messages, **options))[-1]
         assert isinstance(last, ModelReply)
         return last
 
-    async def told(self, session: Session, *but: str) -> list[EventRecord]:
-        found = await self.events.read(f"session/{session.id}", limit=10_000)
-        return [event for event in found if event.type not in but]
+    async def list_events(self, session: Session, *ignored_types: str) -> list[EventRecord]:
+        events = await self.events.read(f"session/{session.id}", limit=10_000)
+        return [event for event in events if event.type not in ignored_types]
 
-    async def kinds(self, session: Session, *but: str) -> list[str]:
-        return [str(event.type) for event in await self.told(session, *but)]
+    async def event_types(self, session: Session, *ignored_types: str) -> list[str]:
+        return [str(event.type) for event in await self.list_events(session, *ignored_types)]
 
 
 @asynccontextmanager
@@ -104,28 +112,32 @@ async def open_model_harness(
     providers: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[ModelHarness]:
     """Open a proxy with one model per script and provider, and a `SessionModelClient`."""
-    made: dict[str, Any] = dict(providers or {})
+    all_providers: dict[str, Any] = dict(providers or {})
     for name, script in (scripts or {}).items():
         path = data / f"{name}.yaml"
         path.write_text(json.dumps(script))
-        made[name] = {"kind": "script", "file": str(path), "retries": 0}
-    settings = {"data": data, "llm": {"providers": made, "models": {name: name for name in made}}, "chat": chat or {}}
+        all_providers[name] = {"kind": "script", "file": str(path), "retries": 0}
+    settings = {
+        "data": data,
+        "llm": {"providers": all_providers, "models": {name: name for name in all_providers}},
+        "chat": chat or {},
+    }
     config = Config.model_validate(settings)
-    async with AsyncExitStack() as held:
-        store = await held.enter_async_context(await Store.open(data / DATABASE_FILE))
+    async with AsyncExitStack() as exit_stack:
+        store = await exit_stack.enter_async_context(await Store.open(data / DATABASE_FILE))
         events = await EventLog.open(store)
-        held.callback(events.close)
+        exit_stack.callback(events.close)
         keys = ApiKeys(ApiKeyStore(store))
-        gateway = await open_model_gateway(config.llm, store, keys, held)
-        door = HttpServer(
+        gateway = await open_model_gateway(config.llm, store, keys, exit_stack)
+        http_server = HttpServer(
             gateway, max_body=config.llm.max_body, max_connections=100, memory_budget=gateway.memory_budget
         )
-        held.push_async_callback(door.close)
-        built = ModelHarness(config, store, events, keys, gateway, door)
-        await built.voice.open()
-        held.push_async_callback(_close, built)
-        yield built
+        exit_stack.push_async_callback(http_server.close)
+        harness = ModelHarness(config, store, events, keys, gateway, http_server)
+        await harness.session_model.open()
+        exit_stack.push_async_callback(_close, harness)
+        yield harness
 
 
-async def _close(built: ModelHarness) -> None:
-    await built.voice.close()
+async def _close(harness: ModelHarness) -> None:
+    await harness.session_model.close()

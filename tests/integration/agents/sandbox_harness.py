@@ -43,13 +43,13 @@ class SandboxHarness:
     fleet: Fleet
     live: LiveServices
     files: SessionFiles
-    book: SessionStore
+    session_store: SessionStore
     toolbox: Toolbox
-    parking: TakeoverPause
+    takeover_pause: TakeoverPause
 
-    async def session(self, *kinds: str, session_id: str = "ses-1", **changes: Any) -> Session:
+    async def create_session(self, *kinds: str, session_id: str = "ses-1", **changes: Any) -> Session:
         now = datetime.now(UTC)
-        made = Session(
+        session = Session(
             id=session_id,
             tenant=TENANT,
             agent="langgraph",
@@ -59,30 +59,30 @@ class SandboxHarness:
             created_at=now,
             changed_at=now,
         ).model_copy(update=changes)
-        await self.store.write(lambda connection: SessionStore.insert_session(connection, made))
-        return made
+        await self.store.write(lambda connection: SessionStore.insert_session(connection, session))
+        return session
 
-    async def call(self, session: Session, name: str, /, **arguments: Any) -> CallResult:
+    async def call_tool(self, session: Session, name: str, /, **arguments: Any) -> CallResult:
         """Run a tool as the calls of a turn do."""
         specs = {spec.name: spec for spec in await self.toolbox.list_tools(session)}
-        return await self.run(session, specs[name], arguments)
+        return await self.run_tool(session, specs[name], arguments)
 
-    async def run(self, session: Session, spec: ToolSpec, arguments: dict[str, Any]) -> CallResult:
+    async def run_tool(self, session: Session, spec: ToolSpec, arguments: dict[str, Any]) -> CallResult:
         call = ToolCall(id=f"call-{os.urandom(4).hex()}", name=spec.name, arguments=arguments)
         return await self.toolbox.run_call(session, 1, call, spec)
 
-    async def told(self, session: Session, *types: str) -> list[dict[str, Any]]:
-        """The data of events of a session, of these types."""
-        return [dict(event.data) for event in await self.all_told(session) if event.type.value in types]
+    async def events_of(self, session: Session, *types: str) -> list[dict[str, Any]]:
+        """Return the data of a session's events of these types."""
+        return [dict(event.data) for event in await self.list_events(session) if event.type.value in types]
 
-    async def all_told(self, session: Session) -> list[EventRecord]:
+    async def list_events(self, session: Session) -> list[EventRecord]:
         return list(await self.events.read(f"session/{session.id}", limit=1000))
 
-    async def sandbox(self, session: Session, kind: str = "code") -> str:
-        return (await self.book.get(session.id)).sandboxes[kind]
+    async def sandbox_id(self, session: Session, kind: str = "code") -> str:
+        return (await self.session_store.get(session.id)).sandboxes[kind]
 
-    def kill(self, sandbox_id: str) -> None:
-        """End a sandbox as the host's kernel might: all at once, from outside."""
+    def kill_sandbox(self, sandbox_id: str) -> None:
+        """Kill a sandbox from outside, like the host's kernel."""
         assert isinstance(self.fleet.backend, LocalBackend)
         identity = self.fleet.backend._identity(sandbox_id)
         assert identity is not None
@@ -102,23 +102,23 @@ async def open_sandbox_harness(data: Path, **settings: Any) -> AsyncIterator[San
     backend = LocalBackend(LocalBackendSettings(data=data))
     store = await Store.open(data / "paddock.db")
     events = await EventLog.open(store)
-    attendant = SandboxMcpServers()
+    sandbox_mcp_servers = SandboxMcpServers()
     fleet = Fleet(
         backend=backend,
         images=ImageStore(data / "images"),
         store=store,
         events=events,
         config=config,
-        hooks=[attendant],
+        hooks=[sandbox_mcp_servers],
     )
     live = await LiveServices.open(fleet, events, config)
-    attendant.connect(live.tools, live.display_watcher)
-    keeper = Reconciler(fleet)
-    await keeper.open()
-    files, book = SessionFiles(data / "sessions", config.chat.file_size), SessionStore(store)
+    sandbox_mcp_servers.connect(live.tools, live.display_watcher)
+    reconciler = Reconciler(fleet)
+    await reconciler.open()
+    files, session_store = SessionFiles(data / "sessions", config.chat.file_size), SessionStore(store)
     toolbox = Toolbox(config, fleet, live, events, store, files)
-    parking = TakeoverPause(live, events, store, files, book)
-    parking.open()
+    takeover_pause = TakeoverPause(live, events, store, files, session_store)
+    takeover_pause.open()
     try:
         yield SandboxHarness(
             data=data,
@@ -127,16 +127,16 @@ async def open_sandbox_harness(data: Path, **settings: Any) -> AsyncIterator[San
             fleet=fleet,
             live=live,
             files=files,
-            book=book,
+            session_store=session_store,
             toolbox=toolbox,
-            parking=parking,
+            takeover_pause=takeover_pause,
         )
     finally:
-        await parking.close()
+        await takeover_pause.close()
         await toolbox.close()
-        await keeper.close()
+        await reconciler.close()
         await live.close()
-        await attendant.close()
+        await sandbox_mcp_servers.close()
         await fleet.close()
         events.close()
         await store.close()
@@ -145,11 +145,11 @@ async def open_sandbox_harness(data: Path, **settings: Any) -> AsyncIterator[San
 
 async def remove_everything(data: Path) -> None:
     """Delete all sandboxes of a data directory."""
-    async with open_sandbox_harness(data) as bench:
-        for sandbox in (await bench.fleet.sandboxes.list(page_size=1000))[0]:
-            await bench.fleet.end_sandbox(sandbox, "test over", keep=False)
+    async with open_sandbox_harness(data) as harness:
+        for sandbox in (await harness.fleet.sandboxes.list(page_size=1000))[0]:
+            await harness.fleet.end_sandbox(sandbox, "test over", keep=False)
 
-        async def nothing_left() -> bool:
-            return not await bench.fleet.backend.leftovers()
+        async def nothing_is_left() -> bool:
+            return not await harness.fleet.backend.leftovers()
 
-        await until(nothing_left)
+        await until(nothing_is_left)

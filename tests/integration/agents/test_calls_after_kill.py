@@ -1,4 +1,4 @@
-"""A process that works on a call is killed at each of its stages; another one goes on."""
+"""A process is killed at each stage of a call; another one continues."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def run(call):
     return text_tool_result("did it")
 
 async def main():
-    configure_logging(LogConfig())  # Standard output is for the stages alone.
+    configure_logging(LogConfig())  # Standard output carries the stages.
     async with await Store.open(place / "p.db") as store:
         new = not (place / "begun").exists()
         tools = RecordingTools(run)
@@ -63,10 +63,10 @@ asyncio.run(main())
 STAGES = ("asked", "decided", "running", "ran", "done")
 
 
-def work(place: Path, kill_at: str | None) -> dict[str, Any] | None:
-    """Work until a stage, or to the end, and print the result."""
+def run_until_stage(directory: Path, kill_at: str | None) -> dict[str, Any] | None:
+    """Run the program until a stage, or to its end, and return its output."""
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(place)],
+        [sys.executable, "-c", PROGRAM, str(directory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -76,8 +76,8 @@ def work(place: Path, kill_at: str | None) -> dict[str, Any] | None:
     try:
         for line in process.stdout:
             if line.startswith("{"):
-                found: dict[str, Any] = json.loads(line)
-                return found
+                outcome: dict[str, Any] = json.loads(line)
+                return outcome
             assert line.strip() in STAGES
             if line.strip() == kill_at:
                 return None
@@ -92,20 +92,20 @@ def work(place: Path, kill_at: str | None) -> dict[str, Any] | None:
 
 
 @pytest.mark.parametrize("kill_at", STAGES)
-def test_killed_at_a_stage_it_is_done_once(tmp_path: Path, kill_at: str) -> None:
-    assert work(tmp_path, kill_at) is None
-    found = work(tmp_path, None)
-    assert found is not None
-    deeds = (tmp_path / "deeds").read_text().split("\n")[:-1] if (tmp_path / "deeds").exists() else []
-    lost = "running when the server stopped" in found["text"]
+def test_call_runs_at_most_once_when_killed_at_any_stage(tmp_path: Path, kill_at: str) -> None:
+    assert run_until_stage(tmp_path, kill_at) is None
+    outcome = run_until_stage(tmp_path, None)
+    assert outcome is not None
+    commands_run = (tmp_path / "deeds").read_text().split("\n")[:-1] if (tmp_path / "deeds").exists() else []
+    lost = "running when the server stopped" in outcome["text"]
     if kill_at in ("running", "ran") or (kill_at == "decided" and lost):
         # It is unknown whether the call has happened; waiters act on a decision at once.
-        assert found["failed"] and lost
-        assert deeds == (["make -n"] if kill_at == "ran" else [])
+        assert outcome["failed"] and lost
+        assert commands_run == (["make -n"] if kill_at == "ran" else [])
     else:
-        assert found["text"] == "did it"
-        assert deeds == ["make -n"]
-    assert found["order"] == [
+        assert outcome["text"] == "did it"
+        assert commands_run == ["make -n"]
+    assert outcome["order"] == [
         "call.ready",
         "approval.required",
         "session.state",

@@ -23,63 +23,65 @@ RUN = {"turns": [{"call": {"tool": "code_run_shell_command", "arguments": {"comm
 
 
 @pytest.fixture
-def silence() -> Iterator[str]:
+def silent_mirror() -> Iterator[str]:
     """A mirror that accepts every request and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/debian"
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[ImageBuildProgress]:
+def progress_events(monkeypatch: pytest.MonkeyPatch) -> list[ImageBuildProgress]:
     monkeypatch.setattr(image_builds, "PROGRESS_INTERVAL", 0.02)
     return []
 
 
-async def have(images: ImageStore, name: str, told: list[ImageBuildProgress]) -> None:
-    async def tell(now: ImageBuildProgress) -> None:
-        told.append(now)
+async def ensure_built(images: ImageStore, name: str, progress_events: list[ImageBuildProgress]) -> None:
+    async def record(progress: ImageBuildProgress) -> None:
+        progress_events.append(progress)
 
-    await ensure_image_built(images, name, tell)
+    await ensure_image_built(images, name, record)
 
 
-async def test_what_is_there_is_not_built(tmp_path: Path, told: list[ImageBuildProgress]) -> None:
+async def test_existing_image_is_not_built(tmp_path: Path, progress_events: list[ImageBuildProgress]) -> None:
     images = ImageStore(tmp_path / "images")
     await images.build_async("host")
-    await have(images, "host", told)
-    assert told == []
+    await ensure_built(images, "host", progress_events)
+    assert progress_events == []
 
 
-async def test_what_has_no_recipe_is_not_there(tmp_path: Path, told: list[ImageBuildProgress]) -> None:
+async def test_image_without_recipe_is_not_found(tmp_path: Path, progress_events: list[ImageBuildProgress]) -> None:
     with pytest.raises(ImageNotFound):
-        await have(ImageStore(tmp_path / "images"), "nothing", told)
-    assert told == []
+        await ensure_built(ImageStore(tmp_path / "images"), "nothing", progress_events)
+    assert progress_events == []
 
 
-async def test_why_a_build_failed_is_raised(tmp_path: Path, told: list[ImageBuildProgress]) -> None:
+async def test_build_failure_is_raised(tmp_path: Path, progress_events: list[ImageBuildProgress]) -> None:
     recipes = tmp_path / "recipes"
     recipes.mkdir()
     (recipes / "orphan.yaml").write_text("description: Stands on nothing.\nbase: no-such-image\n")
     with pytest.raises(ConfigError, match="no-such-image"):
-        await have(ImageStore(tmp_path / "images", [recipes]), "orphan", told)
+        await ensure_built(ImageStore(tmp_path / "images", [recipes]), "orphan", progress_events)
     assert "how far orphan is" not in {task.get_name() for task in asyncio.all_tasks()}
 
 
-@pytest.mark.parametrize("ends", ["the session", "the server"])
-def test_a_chat_tells_what_it_waits_for(tmp_path: Path, silence: str, ends: str) -> None:
+@pytest.mark.parametrize("stopped", ["the session", "the server"])
+def test_chat_emits_build_progress(tmp_path: Path, silent_mirror: str, stopped: str) -> None:
     settings = {
         "llm": scripted(tmp_path, one=RUN),
         "sandboxes": {"min_free_disk": 0},
-        "images": {"mirror": silence},
+        "images": {"mirror": silent_mirror},
     }
     with run_server(tmp_path, settings) as server, server.client() as client:
-        chat = Chat.begin(client, model="one", kinds=["code"], policy={"allow_all": ["*"]})
-        chat.say("Run it.")
-        waits = chat.until(lambda event: event["type"] == "session.sandbox" and bool(event["data"].get("building")))
-        assert waits["data"]["state"] == "starting" and waits["data"]["building"]["image"] == "code"
+        chat = Chat.create(client, model="one", kinds=["code"], policy={"allow_all": ["*"]})
+        chat.send_message("Run it.")
+        event = chat.wait_for_event(
+            lambda event: event["type"] == "session.sandbox" and bool(event["data"].get("building"))
+        )
+        assert event["data"]["state"] == "starting" and event["data"]["building"]["image"] == "code"
         # A build without waiters is cancelled at once.
-        began = time.monotonic()
-        if ends == "the session":
+        start_time = time.monotonic()
+        if stopped == "the session":
             assert client.delete(chat.path).status_code == 204
         else:
             server.stop()
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - start_time < 10

@@ -23,150 +23,156 @@ SLOW = {"pace": "30ms", "turns": [{"say": "one two three four five six seven eig
 
 
 @contextmanager
-def stuck(here: ModelHarness) -> Iterator[None]:
+def blocked_writes(harness: ModelHarness) -> Iterator[None]:
     """Block all writes within the context."""
-    go_on = threading.Event()
-    here.store.submit(lambda _: go_on.wait(20))
+    unblock = threading.Event()
+    harness.store.submit(lambda _: unblock.wait(20))
     try:
         yield
     finally:
-        go_on.set()
+        unblock.set()
 
 
-async def test_whoever_speaks_does_not_wait_for_the_disk(tmp_path: Path) -> None:
-    async with open_model_harness(tmp_path, {"m": SAY}) as here:
-        session = await here.session("m")
+async def test_writer_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    async with open_model_harness(tmp_path, {"m": SAY}) as harness:
+        session = await harness.create_session("m")
         pieces = [f"{number:04}" + "." * 96 for number in range(400)]
-        async with here.voice.start_message(session, 1) as speech:
-            with stuck(here):
+        async with harness.session_model.start_message(session, 1) as writer:
+            with blocked_writes(harness):
                 async with asyncio.timeout(5):
                     for piece in pieces:
-                        await speech.write_text(piece)
-            kept = await speech.finish()
-        assert kept.text == "".join(pieces)
-        deltas = [each.data["text"] for each in await here.told(session) if each.type == "message.delta"]
-        assert "".join(deltas) == kept.text
-        assert len(deltas) < 20, "what waits is told together"
+                        await writer.write_text(piece)
+            stored = await writer.finish()
+        assert stored.text == "".join(pieces)
+        deltas = [each.data["text"] for each in await harness.list_events(session) if each.type == "message.delta"]
+        assert "".join(deltas) == stored.text
+        assert len(deltas) < 20, "pending text is batched"
 
 
-async def test_but_not_without_bounds(tmp_path: Path) -> None:
-    async with open_model_harness(tmp_path, {"m": SAY}) as here:
-        session = await here.session("m")
-        async with here.voice.start_message(session, 1) as speech:
-            with stuck(here):
+async def test_unwritten_text_is_bounded(tmp_path: Path) -> None:
+    async with open_model_harness(tmp_path, {"m": SAY}) as harness:
+        session = await harness.create_session("m")
+        async with harness.session_model.start_message(session, 1) as writer:
+            with blocked_writes(harness):
                 for _ in range(8):
-                    told = asyncio.create_task(speech.write_text("x" * 20_000))
-                    if told not in (await asyncio.wait([told], timeout=0.3))[0]:
+                    write_task = asyncio.create_task(writer.write_text("x" * 20_000))
+                    if write_task not in (await asyncio.wait([write_task], timeout=0.3))[0]:
                         break
-                assert not told.done(), "it took more than there should be room for"
+                assert not write_task.done(), "the writer accepted more than its buffer holds"
             async with asyncio.timeout(5):
-                await told
-            await speech.finish()
+                await write_task
+            await writer.finish()
 
 
-async def test_cancelled_while_it_is_being_kept_it_is_kept_whole(
+async def test_message_cancelled_during_store_is_stored_completely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_model_harness(tmp_path, {"m": SAY}) as here:
-        session = await here.session("m")
-        await here.ask(session, [user_message("Make a key.")])
-        ending = asyncio.Event()
-        keeping = here.voice._journal.message_work
+    async with open_model_harness(tmp_path, {"m": SAY}) as harness:
+        session = await harness.create_session("m")
+        await harness.ask_model(session, [user_message("Make a key.")])
+        store_started = asyncio.Event()
+        message_work = harness.session_model._journal.message_work
 
-        def noticed(*arguments: Any) -> Any:
-            ending.set()
-            return keeping(*arguments)
+        def signal_and_store(*arguments: Any) -> Any:
+            store_started.set()
+            return message_work(*arguments)
 
-        monkeypatch.setattr(here.voice._journal, "message_work", noticed)
+        monkeypatch.setattr(harness.session_model._journal, "message_work", signal_and_store)
 
         async with asyncio.timeout(10):
-            with stuck(here):
-                task = asyncio.create_task(here.ask(session, [user_message("Hi.")]))
-                await ending.wait()
+            with blocked_writes(harness):
+                task = asyncio.create_task(harness.ask_model(session, [user_message("Hi.")]))
+                await store_started.wait()
                 task.cancel()
-                assert not (await asyncio.wait([task], timeout=0.05))[0], "it waits until all is kept"
+                assert not (await asyncio.wait([task], timeout=0.05))[0], (
+                    "cancellation waits until the message is stored"
+                )
             await asyncio.gather(task, return_exceptions=True)
         assert task.cancelled()
-        kept = (await here.book.list_messages(session.id))[-1]
-        assert (kept.number, kept.text, kept.cut) == (2, "Hello there.", None)
-        assert (await here.kinds(session)).count("message.ended") == 2
-        assert (await here.reply(session, [user_message("Hi.")])).from_records
+        stored = (await harness.session_store.list_messages(session.id))[-1]
+        assert (stored.number, stored.text, stored.cut) == (2, "Hello there.", None)
+        assert (await harness.event_types(session)).count("message.ended") == 2
+        assert (await harness.ask_for_reply(session, [user_message("Hi.")])).from_records
 
 
-async def test_a_session_that_is_gone_ends_the_answer(tmp_path: Path) -> None:
-    async with open_model_harness(tmp_path, {"m": SLOW}) as here:
-        session = await here.session("m")
-        asking = here.voice.ask_model(session, 1, [user_message("Hi.")])
-        await anext(asking)
-        await here.store.write(lambda connection: SessionStore.delete_session(connection, session.id))
+async def test_deleted_session_ends_the_reply(tmp_path: Path) -> None:
+    async with open_model_harness(tmp_path, {"m": SLOW}) as harness:
+        session = await harness.create_session("m")
+        pieces = harness.session_model.ask_model(session, 1, [user_message("Hi.")])
+        await anext(pieces)
+        await harness.store.write(lambda connection: SessionStore.delete_session(connection, session.id))
         with pytest.raises(SessionNotFound):
-            _ = [piece async for piece in asking]
-        assert await here.book.list_messages(session.id) == []
+            _ = [piece async for piece in pieces]
+        assert await harness.session_store.list_messages(session.id) == []
 
 
-async def test_a_database_that_is_gone_ends_the_answer(tmp_path: Path) -> None:
-    async with open_model_harness(tmp_path, {"m": SLOW}) as here:
-        session = await here.session("m")
-        asking = here.voice.ask_model(session, 1, [user_message("Hi.")])
-        await anext(asking)
-        await here.store.close()
+async def test_closed_database_ends_the_reply(tmp_path: Path) -> None:
+    async with open_model_harness(tmp_path, {"m": SLOW}) as harness:
+        session = await harness.create_session("m")
+        pieces = harness.session_model.ask_model(session, 1, [user_message("Hi.")])
+        await anext(pieces)
+        await harness.store.close()
         async with asyncio.timeout(10):
             with pytest.raises(Unavailable):
-                _ = [piece async for piece in asking]
+                _ = [piece async for piece in pieces]
 
 
-async def test_cancelled_while_the_engine_keeps_its_place_the_answer_has_an_end(tmp_path: Path) -> None:
-    async with open_model_harness(tmp_path, {"m": SLOW}) as here:
-        session = await here.session("m")
-        kept = asyncio.Event()
+async def test_reply_cancelled_during_state_save_is_ended(tmp_path: Path) -> None:
+    async with open_model_harness(tmp_path, {"m": SLOW}) as harness:
+        session = await harness.create_session("m")
+        may_save = asyncio.Event()
 
         async def save() -> None:
-            await kept.wait()
+            await may_save.wait()
 
-        async def listen() -> None:
-            async for _ in stream_reply_after_save(save(), here.voice.ask_model(session, 1, [user_message("Hi.")])):
-                raise AssertionError("nothing is seen before the place is kept")
+        async def receive() -> None:
+            async for _ in stream_reply_after_save(
+                save(), harness.session_model.ask_model(session, 1, [user_message("Hi.")])
+            ):
+                raise AssertionError("a piece was seen before the state was saved")
 
         async with asyncio.timeout(10):
-            task = asyncio.create_task(listen())
-            while "message.delta" not in await here.kinds(session):
+            task = asyncio.create_task(receive())
+            while "message.delta" not in await harness.event_types(session):
                 await asyncio.sleep(0.01)
             task.cancel()
-            while "message.ended" not in await here.kinds(session):
+            while "message.ended" not in await harness.event_types(session):
                 await asyncio.sleep(0.01)
-            assert not task.done(), "the place is kept all the same"
-            kept.set()
+            assert not task.done(), "the state is still saved"
+            may_save.set()
             await asyncio.wait([task])
         assert task.cancelled()
-        assert (await here.book.list_messages(session.id))[-1].cut == "cancelled"
+        assert (await harness.session_store.list_messages(session.id))[-1].cut == "cancelled"
 
 
-async def test_nothing_is_seen_of_an_answer_whose_place_could_not_be_kept(tmp_path: Path) -> None:
-    async with open_model_harness(tmp_path, {"m": SAY}) as here:
-        session = await here.session("m")
+async def test_no_reply_piece_is_seen_if_state_save_fails(tmp_path: Path) -> None:
+    async with open_model_harness(tmp_path, {"m": SAY}) as harness:
+        session = await harness.create_session("m")
 
         async def save() -> None:
             raise Unavailable("the disk is full")
 
         with pytest.raises(Unavailable):
-            await anext(stream_reply_after_save(save(), here.voice.ask_model(session, 1, [user_message("Hi.")])))
-        assert (await here.kinds(session)).count("message.ended") == 1
-        assert (await here.book.list_messages(session.id))[-1].cut == "cancelled"
+            await anext(
+                stream_reply_after_save(save(), harness.session_model.ask_model(session, 1, [user_message("Hi.")]))
+            )
+        assert (await harness.event_types(session)).count("message.ended") == 1
+        assert (await harness.session_store.list_messages(session.id))[-1].cut == "cancelled"
 
 
 @pytest.mark.parametrize("problem", [Unavailable("the disk is full"), ValueError("nobody thought of this")])
-async def test_what_could_not_be_kept_has_an_end_too(
+async def test_message_that_cannot_be_stored_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
 ) -> None:
-    async with open_model_harness(tmp_path, {"m": SAY}) as here:
-        session = await here.session("m")
+    async with open_model_harness(tmp_path, {"m": SAY}) as harness:
+        session = await harness.create_session("m")
 
         def refuse(*_: Any) -> None:
             raise problem
 
         monkeypatch.setattr(ReplyStore, "record_reply", refuse)
         with pytest.raises(type(problem)):
-            await here.ask(session, [user_message("Hi.")])
-        told = await here.kinds(session)
-        assert told.count("message.started") == told.count("message.ended") == 1
-        assert (await here.book.list_messages(session.id))[-1].cut == f"error: {type(problem).__name__}"
+            await harness.ask_model(session, [user_message("Hi.")])
+        event_types = await harness.event_types(session)
+        assert event_types.count("message.started") == event_types.count("message.ended") == 1
+        assert (await harness.session_store.list_messages(session.id))[-1].cut == f"error: {type(problem).__name__}"

@@ -1,4 +1,4 @@
-"""Agents with tools of ours do jobs across sandboxes of several kinds, whichever engine thinks for them.
+"""Jobs across sandboxes of several kinds, with every engine that uses Paddock's tools.
 
 The model follows a script; the sandboxes, the tools, the server and the engines are the real ones.
 """
@@ -45,12 +45,12 @@ PAGE = (
 )
 
 
-def move(giver: str, path: str, taker: str, goal: str) -> dict[str, Any]:
-    return call("move_between_sandboxes", from_kind=giver, from_path=path, to_kind=taker, to_path=goal)
+def move_call(from_kind: str, path: str, to_kind: str, target: str) -> dict[str, Any]:
+    return call("move_between_sandboxes", from_kind=from_kind, from_path=path, to_kind=to_kind, to_path=target)
 
 
-def site(kind: str) -> list[dict[str, Any]]:
-    """Steps in which a sandbox comes to serve a page to itself."""
+def serve_page_steps(kind: str) -> list[dict[str, Any]]:
+    """Return steps that make a sandbox serve a page to itself."""
     return [
         call(f"{kind}_write_file", path="/tmp/site/done.html", content=DONE),
         call(f"{kind}_run_shell_command", command=SERVE),
@@ -59,19 +59,19 @@ def site(kind: str) -> list[dict[str, Any]]:
 
 FILE = [
     call("linux_run_shell_command", command="printf '姓名,数量\\r\\n李雷,12\\r\\n' > /tmp/table.csv"),
-    move("linux", "/tmp/table.csv", "windows", f"{C}/table.csv"),
+    move_call("linux", "/tmp/table.csv", "windows", f"{C}/table.csv"),
     call("windows_read_file", path=f"{C}/table.csv"),
     {"say": "On Windows it says: {{ tool.output }}"},
 ]
 PICTURE = [
-    *site("browser"),
+    *serve_page_steps("browser"),
     call("browser_navigate", url=f"{SITE}/done.html?name=Ann&amount=3&colour=red"),
     call("screenshot_to_sandbox", from_kind="browser", to_kind="windows", to_path=f"{C}/page.png"),
     call("windows_run_shell_command", command="dir C:\\"),
     {"say": "There it is: {{ tool.output }}"},
 ]
 PHONE = [
-    *site("mobile"),
+    *serve_page_steps("mobile"),
     call("mobile_start_app", app=f"{SITE}/done.html?name=Bo&amount=1&colour=green"),
     call("mobile_screenshot"),
     call("screenshot_to_sandbox", from_kind="mobile", to_kind="linux", to_path="/tmp/phone.png"),
@@ -83,18 +83,18 @@ REPORT = [
         "update_plan",
         steps=[{"title": "Look it up", "state": "running"}, {"title": "Report it", "state": "pending"}],
     ),
-    *site("browser"),
+    *serve_page_steps("browser"),
     call("browser_navigate", url=f"{SITE}/done.html?name=Ann&amount=41&colour=green"),
     call("browser_evaluate", script="document.querySelector('#result').textContent"),
     call("browser_write_file", path="/tmp/found.txt", content="{{ tool.output }}"),
-    move("browser", "/tmp/found.txt", "linux", "/tmp/found.txt"),
+    move_call("browser", "/tmp/found.txt", "linux", "/tmp/found.txt"),
     call("linux_run_ipython_cell", code=COUNT),
-    move("linux", "/tmp/report.txt", "windows", f"{C}/report.txt"),
+    move_call("linux", "/tmp/report.txt", "windows", f"{C}/report.txt"),
     call("windows_run_shell_command", command="echo Checked on Windows.>> C:\\report.txt"),
-    move("windows", f"{C}/report.txt", "linux", "/tmp/checked.txt"),
+    move_call("windows", f"{C}/report.txt", "linux", "/tmp/checked.txt"),
     call("linux_run_ipython_cell", code=PAGE),
-    *site("mobile"),
-    move("linux", "/tmp/report.html", "mobile", "/tmp/site/report.html"),
+    *serve_page_steps("mobile"),
+    move_call("linux", "/tmp/report.html", "mobile", "/tmp/site/report.html"),
     call("mobile_start_app", app=f"{SITE}/report.html"),
     call("mobile_ui_elements"),
     {"say": "The phone shows: {{ tool.output }}"},
@@ -102,7 +102,9 @@ REPORT = [
 
 
 @pytest.fixture(scope="module", params=SERVER_SIDE)
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
+def server_and_engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Server, str]]:
     """A server for one engine, with a model for each scenario."""
     directory = tmp_path_factory.mktemp(request.param)
     scripts = {"file": FILE, "picture": PICTURE, "phone": PHONE, "report": REPORT}
@@ -111,66 +113,70 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield server, request.param
 
 
-def work(place: tuple[Server, str], client: httpx.Client, scenario: str, kinds: tuple[str, ...]) -> Chat:
-    """Have an agent do a scenario; nothing is asked, nothing fails."""
-    chat = Chat.begin(client, agent=place[1], model=scenario, kinds=kinds, policy={"allow_all": ["*"]})
-    chat.say(f"Do the {scenario}.")
-    assert chat.until_over() == "done"
-    check_order(chat.seen)
-    failed = {name: text_of(result) for name, result in chat.results().items() if result.get("failed")}
+def run_scenario(
+    server_and_engine: tuple[Server, str], client: httpx.Client, scenario: str, kinds: tuple[str, ...]
+) -> Chat:
+    """Run a scenario without approvals; no call may fail."""
+    chat = Chat.create(client, agent=server_and_engine[1], model=scenario, kinds=kinds, policy={"allow_all": ["*"]})
+    chat.send_message(f"Do the {scenario}.")
+    assert chat.wait_for_turn_end() == "done"
+    check_order(chat.seen_events)
+    failed = {name: text_of(result) for name, result in chat.results_by_tool().items() if result.get("failed")}
     assert not failed
     return chat
 
 
 def sandbox(chat: Chat, kind: str) -> Sandbox:
-    return Sandbox(chat.client, chat.now()["sandboxes"][kind])
+    return Sandbox(chat.client, chat.load_session()["sandboxes"][kind])
 
 
-def test_a_file_goes_from_linux_to_windows(place: tuple[Server, str]) -> None:
+def test_file_is_copied_from_linux_to_windows(server_and_engine: tuple[Server, str]) -> None:
     """Approve every command, as the default policy demands."""
-    server, engine = place
+    server, engine = server_and_engine
     with server.client() as client:
-        chat = Chat.begin(client, agent=engine, model="file", kinds=["linux", "windows"])
-        chat.say("Do the file.")
-        assert chat.until_over(lambda approval: {"action": "approve"}) == "done"
-        check_order(chat.seen)
-        assert "李雷,12" in chat.answers()[-1]
-        assert next(data["approval"]["name"] for data in chat.told("approval.required")) == "linux_run_shell_command"
+        chat = Chat.create(client, agent=engine, model="file", kinds=["linux", "windows"])
+        chat.send_message("Do the file.")
+        assert chat.wait_for_turn_end(lambda approval: {"action": "approve"}) == "done"
+        check_order(chat.seen_events)
+        assert "李雷,12" in chat.reply_texts()[-1]
+        assert (
+            next(data["approval"]["name"] for data in chat.events_of("approval.required")) == "linux_run_shell_command"
+        )
         assert "李雷,12" in sandbox(chat, "windows").text("read_file", path=f"{C}/table.csv")
-        assert {data["kind"] for data in chat.told("session.sandbox") if data["state"] == "ready"} == {
+        assert {data["kind"] for data in chat.events_of("session.sandbox") if data["state"] == "ready"} == {
             "linux",
             "windows",
         }
         assert client.delete(chat.path).status_code == 204
 
 
-def test_a_picture_of_a_web_page_is_kept_on_windows(place: tuple[Server, str]) -> None:
-    with place[0].client() as client:
-        chat = work(place, client, "picture", ("browser", "windows"))
-        assert "page.png" in chat.answers()[-1]
+def test_web_page_screenshot_is_saved_on_windows(server_and_engine: tuple[Server, str]) -> None:
+    with server_and_engine[0].client() as client:
+        chat = run_scenario(server_and_engine, client, "picture", ("browser", "windows"))
+        assert "page.png" in chat.reply_texts()[-1]
         read = sandbox(chat, "windows").text("read_file", path=f"{C}/page.png", encoding="base64")
         assert base64.b64decode(read.splitlines()[-1]).startswith(b"\x89PNG")
         assert client.delete(chat.path).status_code == 204
 
 
-def test_a_picture_of_a_phone_is_looked_into_on_linux(place: tuple[Server, str]) -> None:
-    with place[0].client() as client:
-        chat = work(place, client, "phone", ("mobile", "linux"))
-        line = next(line for line in chat.answers()[-1].splitlines() if "found" in line)
+def test_phone_screenshot_is_analysed_on_linux(server_and_engine: tuple[Server, str]) -> None:
+    with server_and_engine[0].client() as client:
+        chat = run_scenario(server_and_engine, client, "phone", ("mobile", "linux"))
+        line = next(line for line in chat.reply_texts()[-1].splitlines() if "found" in line)
         width, height, *colour = map(int, line.split("found")[1].split()[:5])
         assert height > width, "a phone is higher than it is wide"
         assert all(abs(a - b) <= 16 for a, b in zip(colour, (0, 160, 80), strict=True))
-        shown = [part for part in chat.results()["mobile_screenshot"]["content"] if part["type"] == "image"]
+        shown = [part for part in chat.results_by_tool()["mobile_screenshot"]["content"] if part["type"] == "image"]
         picture = client.get(f"{chat.path}/files/{shown[0]['file']}")
         assert hashlib.sha256(picture.content).hexdigest() == shown[0]["file"]
         assert client.delete(chat.path).status_code == 204
 
 
-def test_what_a_browser_finds_becomes_a_report_on_a_phone(place: tuple[Server, str]) -> None:
-    with place[0].client() as client:
-        chat = work(place, client, "report", KINDS)
-        assert "The amount is 42." in chat.answers()[-1] and "Checked on Windows." in chat.answers()[-1]
-        assert [step["title"] for step in chat.told("plan.changed")[-1]["steps"]] == ["Look it up", "Report it"]
-        assert set(chat.now()["sandboxes"]) == set(KINDS)
+def test_browser_result_becomes_report_on_phone(server_and_engine: tuple[Server, str]) -> None:
+    with server_and_engine[0].client() as client:
+        chat = run_scenario(server_and_engine, client, "report", KINDS)
+        assert "The amount is 42." in chat.reply_texts()[-1] and "Checked on Windows." in chat.reply_texts()[-1]
+        assert [step["title"] for step in chat.events_of("plan.changed")[-1]["steps"]] == ["Look it up", "Report it"]
+        assert set(chat.load_session()["sandboxes"]) == set(KINDS)
         assert client.delete(chat.path).status_code == 204
         assert not [each for each in client.get("/v1/sandboxes").json()["items"] if each["id"]], "sandboxes go with it"

@@ -1,4 +1,4 @@
-"""The server is killed while a model answers; the next one goes on from what is on disk."""
+"""The server is killed during a model reply; the next one continues from its records."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from tests.integration.agents.model_harness import SHELL_TOOL, open_model_harnes
 
 async def main():
     async with open_model_harness(Path(sys.argv[1]), {"m": SCRIPT}) as here:
-        session = await here.session("m")
+        session = await here.create_session("m")
         question = [user_message("Count.")]
-        async for piece in here.voice.ask_model(session, 1, question, [SHELL_TOOL]):
+        async for piece in here.session_model.ask_model(session, 1, question, [SHELL_TOOL]):
             print(type(piece).__name__, flush=True)
         await asyncio.sleep(10)
 
@@ -47,7 +47,7 @@ asyncio.run(main())
 @pytest.mark.parametrize(
     ("kind", "times"), [("ThoughtPiece", 1), ("TextPiece", 1), ("TextPiece", 4), ("ModelReply", 1)]
 )
-async def test_killed_while_the_model_answers(tmp_path: Path, kind: str, times: int) -> None:
+async def test_killed_during_model_reply(tmp_path: Path, kind: str, times: int) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -56,30 +56,30 @@ async def test_killed_while_the_model_answers(tmp_path: Path, kind: str, times: 
         env={**os.environ},
     )
     assert child.stdout is not None
-    heard = 0
+    piece_count = 0
     try:
         for line in child.stdout:
-            heard += line.strip() == kind
-            if heard == times:
+            piece_count += line.strip() == kind
+            if piece_count == times:
                 break
     finally:
         child.send_signal(signal.SIGKILL)
         child.wait(20)
         child.stdout.close()
-    assert heard == times, "it ended by itself"
-    async with open_model_harness(tmp_path, {"m": SCRIPT}) as here:
-        session = await here.book.get("session-1")
-        before: list[Any] = await here.told(session)
-        reply = await here.reply(session, [user_message("Count.")], tools=[SHELL_TOOL])
-        (kept,) = await here.book.list_messages(session.id)
-        assert reply.message == kept and kept.text == TEXT
-        assert len(kept.calls) == 1 and reply.from_records == (kind == "ModelReply")
-        told = await here.told(session)
-        check_order([each.model_dump(mode="json") for each in told])
+    assert piece_count == times, "it ended by itself"
+    async with open_model_harness(tmp_path, {"m": SCRIPT}) as harness:
+        session = await harness.session_store.get("session-1")
+        events_before: list[Any] = await harness.list_events(session)
+        reply = await harness.ask_for_reply(session, [user_message("Count.")], tools=[SHELL_TOOL])
+        (stored,) = await harness.session_store.list_messages(session.id)
+        assert reply.message == stored and stored.text == TEXT
+        assert len(stored.calls) == 1 and reply.from_records == (kind == "ModelReply")
+        events_after = await harness.list_events(session)
+        check_order([each.model_dump(mode="json") for each in events_after])
         if kind == "ModelReply":
-            assert told == before
+            assert events_after == events_before
         else:
-            cuts = [each.data for each in told if each.type == "message.ended"]
-            # Killed before even its beginning was on disk, there is nothing to be ended.
+            cuts = [each.data for each in events_after if each.type == "message.ended"]
+            # If the start of the message was not stored, there is no message to end.
             assert [each.get("cut") for each in cuts][-2:] in (["restart", None], [None])
-            assert kept.text.startswith(cuts[0]["text"])
+            assert stored.text.startswith(cuts[0]["text"])

@@ -1,4 +1,4 @@
-"""Sessions on a real server: killed while it works, exported, imported, forked and found again."""
+"""Sessions on a real server: kills, export, import, forks and search."""
 
 from __future__ import annotations
 
@@ -22,54 +22,56 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def test_a_turn_ends_although_the_server_is_killed_in_the_middle_of_a_word(server: Server) -> None:
+def test_turn_ends_after_server_kill_during_message(server: Server) -> None:
     with server.client() as client:
-        chat = Chat.begin(client, model="slow")
-        chat.say("What are pelicans?")
-        chat.until(lambda event: event["type"] == "message.delta")
+        chat = Chat.create(client, model="slow")
+        chat.send_message("What are pelicans?")
+        chat.wait_for_event(lambda event: event["type"] == "message.delta")
         server.stop(signal.SIGKILL)
     server.start()
     with server.client() as client:
-        check_it_went_on(Chat(client, chat.id))
+        check_resumed_turn(Chat(client, chat.id))
 
 
-def check_it_went_on(chat: Chat) -> None:
-    assert chat.until_over() == "done"
-    told = chat.all()
-    check_order(told)
-    turns = [event["data"].get("cause") for event in told if event["type"] == "turn.started"]
+def check_resumed_turn(chat: Chat) -> None:
+    assert chat.wait_for_turn_end() == "done"
+    events = chat.list_events()
+    check_order(events)
+    turns = [event["data"].get("cause") for event in events if event["type"] == "turn.started"]
     assert turns == ["message", "restart"]
-    said = chat.client.get(f"{chat.path}/messages").json()["items"]
-    assert [message["role"] for message in said if not message.get("cut")] == ["user", "assistant"]
-    assert said[-1]["content"][0]["text"] == "I think about pelicans."
-    assert eventually(lambda: chat.now()["state"] == "idle")
+    messages = chat.client.get(f"{chat.path}/messages").json()["items"]
+    assert [message["role"] for message in messages if not message.get("cut")] == ["user", "assistant"]
+    assert messages[-1]["content"][0]["text"] == "I think about pelicans."
+    assert eventually(lambda: chat.load_session()["state"] == "idle")
 
 
-def test_a_session_is_exported_imported_forked_and_found(server: Server) -> None:
+def test_session_is_exported_imported_forked_and_found(server: Server) -> None:
     with server.client() as client:
-        there_and_back(client)
+        check_export_import_fork(client)
 
 
-def there_and_back(client: httpx.Client) -> None:
-    chat = Chat.begin(client, model="quick", title="Birds")
-    first = chat.say("Tell me of pelicans")
-    assert chat.until_over() == "done"
+def check_export_import_fork(client: httpx.Client) -> None:
+    chat = Chat.create(client, model="quick", title="Birds")
+    first = chat.send_message("Tell me of pelicans")
+    assert chat.wait_for_turn_end() == "done"
     bundle = client.get(f"{chat.path}/export").content
-    answer = client.post("/v1/sessions/import", content=bundle)
-    assert answer.status_code == 201, answer.text
-    copy = Chat(client, answer.json()["id"])
-    old, new = chat.all(), copy.all()
-    assert [(event["type"], event["number"]) for event in new] == [(event["type"], event["number"]) for event in old]
+    response = client.post("/v1/sessions/import", content=bundle)
+    assert response.status_code == 201, response.text
+    copy = Chat(client, response.json()["id"])
+    original_events, copied_events = chat.list_events(), copy.list_events()
+    assert [(event["type"], event["number"]) for event in copied_events] == [
+        (event["type"], event["number"]) for event in original_events
+    ]
     messages = client.get(f"{copy.path}/messages").json()["items"]
     assert [message["role"] for message in messages] == ["user", "assistant"]
     fork = client.post(f"{copy.path}/fork", json={"message": first["id"], "title": "Again"}).json()
     assert fork["origin"] == {"session": copy.id, "message": first["id"]} and fork["title"] == "Again"
-    found = client.get("/v1/sessions/search", params={"q": "are BIRDS"}).json()["items"]
-    assert {chat.id, copy.id} <= {hit["session"] for hit in found} and fork["id"] not in {h["session"] for h in found}
+    hits = client.get("/v1/sessions/search", params={"q": "are BIRDS"}).json()["items"]
+    assert {chat.id, copy.id} <= {hit["session"] for hit in hits} and fork["id"] not in {h["session"] for h in hits}
     for session in (copy.id, fork["id"]):
-        talk = Chat(client, session)
-        talk.say("Go on")
-        ended = talk.until(lambda event: event["type"] == "turn.ended" and event["data"]["turn"] == 2)
+        continued = Chat(client, session)
+        continued.send_message("Go on")
+        ended = continued.wait_for_event(lambda event: event["type"] == "turn.ended" and event["data"]["turn"] == 2)
         assert ended["data"]["state"] == "done"
     assert client.post("/v1/sessions/import", content=b"nonsense").status_code == 400
     for session in (chat.id, copy.id, fork["id"]):

@@ -1,4 +1,4 @@
-"""Tools of a session across its sandboxes, which come when they are needed and may go at any time."""
+"""Tools of a session across its sandboxes, which are created when needed and may end at any time."""
 
 from __future__ import annotations
 
@@ -24,231 +24,234 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[SandboxHarness]:
-    async with open_sandbox_harness(tmp_path) as made:
-        yield made
+async def harness(tmp_path: Path) -> AsyncIterator[SandboxHarness]:
+    async with open_sandbox_harness(tmp_path) as opened:
+        yield opened
     await remove_everything(tmp_path)
 
 
-async def test_a_sandbox_is_made_on_first_use_and_told_of(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    assert (await bench.book.get(session.id)).sandboxes == {}
-    result = await bench.call(session, "code_run_shell_command", command="pwd; echo $PADDOCK_KIND")
+async def test_sandbox_is_created_and_emitted_on_first_use(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    assert (await harness.session_store.get(session.id)).sandboxes == {}
+    result = await harness.call_tool(session, "code_run_shell_command", command="pwd; echo $PADDOCK_KIND")
     assert not result.failed, result.text
     assert "/workspace\ncode" in result.text
     assert result.seconds > 0
-    handle = await bench.sandbox(session)
-    sandbox = await bench.fleet.get(TENANT, handle)
+    sandbox_id = await harness.sandbox_id(session)
+    sandbox = await harness.fleet.get(TENANT, sandbox_id)
     assert sandbox.metadata["session"] == session.id and sandbox.kind == "code"
-    told = [(each["kind"], each["sandbox_id"], each["state"]) for each in await bench.told(session, "session.sandbox")]
-    assert told == [("code", "", "starting"), ("code", handle, "ready")]
+    states = [
+        (each["kind"], each["sandbox_id"], each["state"])
+        for each in await harness.events_of(session, "session.sandbox")
+    ]
+    assert states == [("code", "", "starting"), ("code", sandbox_id, "ready")]
 
 
-async def test_calls_that_come_first_together_share_one_sandbox(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    calls = [bench.call(session, "code_run_shell_command", command="hostname") for _ in range(5)]
+async def test_concurrent_first_calls_share_one_sandbox(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    calls = [harness.call_tool(session, "code_run_shell_command", command="hostname") for _ in range(5)]
     results = await asyncio.gather(*calls)
     assert len({result.text for result in results}) == 1
-    assert len((await bench.fleet.list(TENANT))[0]) == 1
+    assert len((await harness.fleet.list(TENANT))[0]) == 1
 
 
-async def test_a_session_shared_while_its_sandbox_is_made_shares_the_sandbox(
-    bench: SandboxHarness, monkeypatch: pytest.MonkeyPatch
+async def test_session_shared_during_creation_shares_its_sandbox(
+    harness: SandboxHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = await bench.session(subject="ann", visibility=Visibility.PRIVATE)
-    create, now = bench.fleet.create, datetime.now(UTC)
+    session = await harness.create_session(subject="ann", visibility=Visibility.PRIVATE)
+    create, now = harness.fleet.create, datetime.now(UTC)
 
-    async def shared_before(tenant: str, request: SandboxRequest) -> Sandbox:
+    async def share_and_create(tenant: str, request: SandboxRequest) -> Sandbox:
         changes = {"visibility": Visibility.TENANT}
-        altered = await bench.store.write(
+        updated = await harness.store.write(
             lambda connection: SessionStore.update_session(connection, session.id, changes, now)
         )
-        await bench.toolbox.share_sandboxes(altered)
+        await harness.toolbox.share_sandboxes(updated)
         return await create(tenant, request)
 
-    monkeypatch.setattr(bench.fleet, "create", shared_before)
-    sandbox = await bench.toolbox.get_sandbox(session, "code")
-    assert (await bench.fleet.get(TENANT, sandbox.id)).visibility is Visibility.TENANT
+    monkeypatch.setattr(harness.fleet, "create", share_and_create)
+    sandbox = await harness.toolbox.get_sandbox(session, "code")
+    assert (await harness.fleet.get(TENANT, sandbox.id)).visibility is Visibility.TENANT
 
 
-async def test_two_kinds_work_side_by_side_and_apart(bench: SandboxHarness) -> None:
-    session = await bench.session("code", "other")
+async def test_sandboxes_of_two_kinds_work_concurrently_and_isolated(harness: SandboxHarness) -> None:
+    session = await harness.create_session("code", "other")
     wait = "echo hello > mine; until [ -e go ]; do sleep 0.02; done; echo went"
-    waiting = asyncio.create_task(bench.call(session, "code_run_shell_command", command=wait, timeout=60))
-    seen = await bench.call(session, "other_run_shell_command", command="ls /workspace; echo end")
+    waiting = asyncio.create_task(harness.call_tool(session, "code_run_shell_command", command=wait, timeout=60))
+    seen = await harness.call_tool(session, "other_run_shell_command", command="ls /workspace; echo end")
     assert seen.text.strip().startswith("end"), seen.text
     assert not waiting.done()
 
-    async def begun() -> bool:
-        return "code" in (await bench.book.get(session.id)).sandboxes
+    async def has_started() -> bool:
+        return "code" in (await harness.session_store.get(session.id)).sandboxes
 
-    await until(begun)
-    await bench.call(session, "code_write_file", path="/workspace/go", content="")
+    await until(has_started)
+    await harness.call_tool(session, "code_write_file", path="/workspace/go", content="")
     assert "went" in (await waiting).text
 
 
-async def test_what_a_sandbox_offers_is_what_was_told_before_there_was_one(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    before = await bench.toolbox.list_tools(session)
-    await bench.toolbox.get_sandbox(session, "code")
-    assert await bench.toolbox.list_tools(session) == before
-    own = [spec for spec in before if spec.kind is None]
-    assert list(before) == [*own, *build_tool_specs("code", default_tools(CODE))]
+async def test_tools_are_the_same_before_and_after_creation(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    before = await harness.toolbox.list_tools(session)
+    await harness.toolbox.get_sandbox(session, "code")
+    assert await harness.toolbox.list_tools(session) == before
+    session_tools = [spec for spec in before if spec.kind is None]
+    assert list(before) == [*session_tools, *build_tool_specs("code", default_tools(CODE))]
 
 
-async def test_a_written_file_is_told_of(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    await bench.call(session, "code_write_file", path="/workspace/a.txt", content="x")
-    (told,) = await bench.told(session, "session.file")
-    assert told == {"kind": "code", "sandbox_id": await bench.sandbox(session), "path": "/workspace/a.txt"}
+async def test_written_file_is_emitted(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    await harness.call_tool(session, "code_write_file", path="/workspace/a.txt", content="x")
+    (event,) = await harness.events_of(session, "session.file")
+    assert event == {"kind": "code", "sandbox_id": await harness.sandbox_id(session), "path": "/workspace/a.txt"}
 
 
-async def test_a_megabyte_of_output_is_cut_and_kept(bench: SandboxHarness) -> None:
-    session = await bench.session()
+async def test_large_output_is_cut_and_stored(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
     code = "open('/workspace/big', 'w').write('x' * 2**20)"
-    await bench.call(session, "code_run_shell_command", command=f'python3 -c "{code}"')
-    result = await bench.call(session, "code_read_file", path="/workspace/big", encoding="base64", bytes=2**20)
+    await harness.call_tool(session, "code_run_shell_command", command=f'python3 -c "{code}"')
+    result = await harness.call_tool(session, "code_read_file", path="/workspace/big", encoding="base64", bytes=2**20)
     assert not result.failed, result.text
     assert len(result.text) <= 20_000
-    (kept,) = [part for part in result.content if isinstance(part, FileContent)]
-    assert kept.size > 20_000 and kept.file in result.text
-    back = await bench.call(
-        session, "session_file_to_sandbox", file=kept.file, to_kind="code", to_path="/workspace/back"
+    (stored,) = [part for part in result.content if isinstance(part, FileContent)]
+    assert stored.size > 20_000 and stored.file in result.text
+    back = await harness.call_tool(
+        session, "session_file_to_sandbox", file=stored.file, to_kind="code", to_path="/workspace/back"
     )
     assert not back.failed, back.text
-    counted = await bench.call(session, "code_run_shell_command", command="wc -c < back")
-    assert str(kept.size) in counted.text
+    counted = await harness.call_tool(session, "code_run_shell_command", command="wc -c < back")
+    assert str(stored.size) in counted.text
 
 
-async def test_a_sandbox_killed_in_the_middle_of_a_command_is_told_of_and_not_run_again(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    await bench.call(session, "code_write_file", path="/workspace/keep", content="kept")
-    await bench.call(session, "code_write_file", path="/tmp/gone", content="lost")
-    sandbox = await bench.sandbox(session)
+async def test_command_in_killed_sandbox_is_not_run_again(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    await harness.call_tool(session, "code_write_file", path="/workspace/keep", content="kept")
+    await harness.call_tool(session, "code_write_file", path="/tmp/gone", content="lost")
+    sandbox = await harness.sandbox_id(session)
     count = "echo once >> /workspace/count; sleep 60"
-    running = asyncio.create_task(bench.call(session, "code_run_shell_command", command=count))
-    inside = await bench.fleet.running_client(TENANT, sandbox)
+    running = asyncio.create_task(harness.call_tool(session, "code_run_shell_command", command=count))
+    daemon = await harness.fleet.running_client(TENANT, sandbox)
 
-    async def counted() -> bool:
-        return (await inside.run("cat /workspace/count")).exit_code == 0
+    async def has_counted() -> bool:
+        return (await daemon.run("cat /workspace/count")).exit_code == 0
 
-    await until(counted)
-    bench.kill(sandbox)
+    await until(has_counted)
+    harness.kill_sandbox(sandbox)
     async with asyncio.timeout(20):
         result = await running
     assert result.failed and not result.refused
     assert "lost while code_run_shell_command was running" in result.text and "in part" in result.text
-    assert (await bench.book.get(session.id)).sandboxes == {}
-    states = [each["state"] for each in await bench.told(session, "session.sandbox")]
+    assert (await harness.session_store.get(session.id)).sandboxes == {}
+    states = [each["state"] for each in await harness.events_of(session, "session.sandbox")]
     assert states == ["starting", "ready", "broken"]
-    looked = await bench.call(session, "code_run_shell_command", command="cat keep count; ls /tmp/gone")
-    assert "kept" in looked.text and looked.text.count("once") == 1
-    assert "No such file" in looked.text
-    assert "A new code sandbox was created" in looked.text and "/workspace is unchanged" in looked.text
-    assert await bench.sandbox(session) != sandbox
+    result_after = await harness.call_tool(session, "code_run_shell_command", command="cat keep count; ls /tmp/gone")
+    assert "kept" in result_after.text and result_after.text.count("once") == 1
+    assert "No such file" in result_after.text
+    assert "A new code sandbox was created" in result_after.text and "/workspace is unchanged" in result_after.text
+    assert await harness.sandbox_id(session) != sandbox
 
 
-async def test_a_sandbox_killed_while_something_only_looks_is_replaced_and_asked_again(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    await bench.call(session, "code_run_shell_command", command="echo here > /workspace/a")
-    sandbox = await bench.sandbox(session)
-    specs = {spec.name: spec for spec in await bench.toolbox.list_tools(session)}
-    # A command that says of itself that it only looks stands for a slow one that does.
-    looks = specs["code_run_shell_command"].model_copy(update={"effect": "none"})
+async def test_read_only_call_is_repeated_in_new_sandbox(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    await harness.call_tool(session, "code_run_shell_command", command="echo here > /workspace/a")
+    sandbox = await harness.sandbox_id(session)
+    specs = {spec.name: spec for spec in await harness.toolbox.list_tools(session)}
+    # A command marked as read-only stands in for a slow read-only tool.
+    read_only_spec = specs["code_run_shell_command"].model_copy(update={"effect": "none"})
     command = "if [ -e first ]; then cat a; else touch first; sleep 60; fi"
-    running = asyncio.create_task(bench.run(session, looks, {"command": command}))
-    inside = await bench.fleet.running_client(TENANT, sandbox)
+    running = asyncio.create_task(harness.run_tool(session, read_only_spec, {"command": command}))
+    daemon = await harness.fleet.running_client(TENANT, sandbox)
 
-    async def begun() -> bool:
-        return (await inside.run("test -e /workspace/first")).exit_code == 0
+    async def has_started() -> bool:
+        return (await daemon.run("test -e /workspace/first")).exit_code == 0
 
-    await until(begun)
-    bench.kill(sandbox)
+    await until(has_started)
+    harness.kill_sandbox(sandbox)
     async with asyncio.timeout(20):
         result = await running
     assert not result.failed, result.text
     assert "here" in result.text and "A new code sandbox was created" in result.text
 
 
-async def test_a_sandbox_that_is_gone_before_a_call_is_replaced_and_the_call_is_run(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    await bench.call(session, "code_write_file", path="/workspace/a", content="still here")
-    sandbox = await bench.sandbox(session)
-    await bench.fleet.delete(TENANT, sandbox)
-    result = await bench.call(session, "code_run_shell_command", command="cat a")
+async def test_deleted_sandbox_is_replaced_before_the_call(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    await harness.call_tool(session, "code_write_file", path="/workspace/a", content="still here")
+    sandbox = await harness.sandbox_id(session)
+    await harness.fleet.delete(TENANT, sandbox)
+    result = await harness.call_tool(session, "code_run_shell_command", command="cat a")
     assert not result.failed
     assert "still here" in result.text and "the sandbox was deleted" in result.text
-    assert await bench.sandbox(session) != sandbox
-    states = [each["state"] for each in await bench.told(session, "session.sandbox")]
+    assert await harness.sandbox_id(session) != sandbox
+    states = [each["state"] for each in await harness.events_of(session, "session.sandbox")]
     assert states == ["starting", "ready", "broken", "starting", "ready"]
 
 
-async def test_a_paused_sandbox_goes_on(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    await bench.call(session, "code_write_file", path="/tmp/a", content="still here")
-    sandbox = await bench.sandbox(session)
-    await bench.fleet.pause(TENANT, sandbox)
-    result = await bench.call(session, "code_read_file", path="/tmp/a")
+async def test_paused_sandbox_is_resumed(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    await harness.call_tool(session, "code_write_file", path="/tmp/a", content="still here")
+    sandbox = await harness.sandbox_id(session)
+    await harness.fleet.pause(TENANT, sandbox)
+    result = await harness.call_tool(session, "code_read_file", path="/tmp/a")
     assert "still here" in result.text and "had been paused" in result.text
-    assert await bench.sandbox(session) == sandbox
+    assert await harness.sandbox_id(session) == sandbox
 
 
-async def test_one_kind_that_cannot_be_made_does_not_trouble_the_others(tmp_path: Path) -> None:
+async def test_failed_creation_of_one_kind_does_not_affect_others(tmp_path: Path) -> None:
     kinds = {"code": {"image": "host"}, "other": {"image": "no-such-image"}}
-    async with open_sandbox_harness(tmp_path, kinds=kinds) as bench:
-        session = await bench.session("code", "other")
-        bad, good = await asyncio.gather(
-            bench.call(session, "other_read_file", path="/etc/hostname"),
-            bench.call(session, "code_run_shell_command", command="echo fine"),
+    async with open_sandbox_harness(tmp_path, kinds=kinds) as harness:
+        session = await harness.create_session("code", "other")
+        failed, succeeded = await asyncio.gather(
+            harness.call_tool(session, "other_read_file", path="/etc/hostname"),
+            harness.call_tool(session, "code_run_shell_command", command="echo fine"),
         )
-        assert bad.failed and "no-such-image" in bad.text
-        assert "fine" in good.text
-        told = [each for each in await bench.told(session, "session.sandbox") if each["kind"] == "other"]
-        assert [each["state"] for each in told] == ["starting", "broken"]
+        assert failed.failed and "no-such-image" in failed.text
+        assert "fine" in succeeded.text
+        states = [each for each in await harness.events_of(session, "session.sandbox") if each["kind"] == "other"]
+        assert [each["state"] for each in states] == ["starting", "broken"]
     await remove_everything(tmp_path)
 
 
-async def test_wrong_tools_arguments_and_kinds_are_results(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    specs = {spec.name: spec for spec in await bench.toolbox.list_tools(session)}
+async def test_invalid_tools_arguments_and_kinds_are_failed_results(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    specs = {spec.name: spec for spec in await harness.toolbox.list_tools(session)}
     unknown = specs["code_read_file"].model_copy(update={"tool": "read_fil"})
-    assert "did you mean read_file" in (await bench.run(session, unknown, {"path": "/x"})).text
-    assert (await bench.run(session, specs["code_read_file"], {"pth": "/x"})).failed
-    assert (await bench.run(session, specs["code_read_file"], {"path": "/no/such"})).failed
+    assert "did you mean read_file" in (await harness.run_tool(session, unknown, {"path": "/x"})).text
+    assert (await harness.run_tool(session, specs["code_read_file"], {"pth": "/x"})).failed
+    assert (await harness.run_tool(session, specs["code_read_file"], {"path": "/no/such"})).failed
     other = specs["code_read_file"].model_copy(update={"kind": "browser"})
-    assert "may not use browser" in (await bench.run(session, other, {"path": "/x"})).text
-    assert (await bench.run(session, specs["update_plan"], {"steps": "no"})).failed
-    assert (await bench.run(session, specs["ask_user"], {"question": "?"})).failed
+    assert "may not use browser" in (await harness.run_tool(session, other, {"path": "/x"})).text
+    assert (await harness.run_tool(session, specs["update_plan"], {"steps": "no"})).failed
+    assert (await harness.run_tool(session, specs["ask_user"], {"question": "?"})).failed
 
 
-async def test_a_call_that_takes_too_long_ends_and_the_sandbox_stays(tmp_path: Path) -> None:
-    async with open_sandbox_harness(tmp_path, chat={"call_timeout": 1}) as bench:
-        session = await bench.session()
-        await bench.toolbox.get_sandbox(session, "code")
-        sandbox = await bench.sandbox(session)
-        result = await bench.call(session, "code_run_shell_command", command="sleep 60")
+async def test_timed_out_call_ends_and_sandbox_stays(tmp_path: Path) -> None:
+    async with open_sandbox_harness(tmp_path, chat={"call_timeout": 1}) as harness:
+        session = await harness.create_session()
+        await harness.toolbox.get_sandbox(session, "code")
+        sandbox = await harness.sandbox_id(session)
+        result = await harness.call_tool(session, "code_run_shell_command", command="sleep 60")
         assert result.failed and "no answer within 1 seconds" in result.text
-        assert await bench.sandbox(session) == sandbox
-        assert "well" in (await bench.call(session, "code_run_shell_command", command="echo well")).text
+        assert await harness.sandbox_id(session) == sandbox
+        assert "well" in (await harness.call_tool(session, "code_run_shell_command", command="echo well")).text
     await remove_everything(tmp_path)
 
 
-async def test_use_prolongs_the_life_of_a_sandbox(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    sandbox = (await bench.toolbox.get_sandbox(session, "code")).id
+async def test_use_renews_the_sandbox(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    sandbox = (await harness.toolbox.get_sandbox(session, "code")).id
     soon = datetime.now(UTC) + timedelta(seconds=60)
-    await bench.fleet.renew(TENANT, sandbox, soon)
-    await bench.call(session, "code_run_shell_command", command="true")
-    renewed = (await bench.fleet.get(TENANT, sandbox)).expires_at
+    await harness.fleet.renew(TENANT, sandbox, soon)
+    await harness.call_tool(session, "code_run_shell_command", command="true")
+    renewed = (await harness.fleet.get(TENANT, sandbox)).expires_at
     assert renewed is not None and renewed > soon + timedelta(seconds=3600)
-    await bench.call(session, "code_run_shell_command", command="true")
-    assert (await bench.fleet.get(TENANT, sandbox)).expires_at == renewed
+    await harness.call_tool(session, "code_run_shell_command", command="true")
+    assert (await harness.fleet.get(TENANT, sandbox)).expires_at == renewed
 
 
-async def test_files_move_between_sandboxes(bench: SandboxHarness) -> None:
-    session = await bench.session("code", "other")
-    await bench.call(session, "code_write_file", path="/workspace/a.txt", content="from code")
-    moved = await bench.call(
+async def test_files_are_copied_between_sandboxes(harness: SandboxHarness) -> None:
+    session = await harness.create_session("code", "other")
+    await harness.call_tool(session, "code_write_file", path="/workspace/a.txt", content="from code")
+    copied = await harness.call_tool(
         session,
         "move_between_sandboxes",
         from_kind="code",
@@ -256,159 +259,163 @@ async def test_files_move_between_sandboxes(bench: SandboxHarness) -> None:
         to_kind="other",
         to_path="/workspace/in/b.txt",
     )
-    assert not moved.failed, moved.text
-    assert "from code" in (await bench.call(session, "other_read_file", path="/workspace/in/b.txt")).text
-    told = (await bench.told(session, "session.file"))[-1]
+    assert not copied.failed, copied.text
+    assert "from code" in (await harness.call_tool(session, "other_read_file", path="/workspace/in/b.txt")).text
+    file_event = (await harness.events_of(session, "session.file"))[-1]
     assert (
-        told["source"] == "code:/workspace/a.txt" and told["path"] == "/workspace/in/b.txt" and told["kind"] == "other"
+        file_event["source"] == "code:/workspace/a.txt"
+        and file_event["path"] == "/workspace/in/b.txt"
+        and file_event["kind"] == "other"
     )
-    missing = await bench.call(
+    missing = await harness.call_tool(
         session, "move_between_sandboxes", from_kind="code", from_path="/no", to_kind="other", to_path="/workspace/x"
     )
     assert missing.failed and "there is no" in missing.text
 
 
-async def test_a_file_is_kept_for_the_user_and_attachments_come_in_by_name(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    await bench.call(session, "code_write_file", path="/workspace/report.csv", content="a,b\n1,2\n")
-    result = await bench.call(session, "keep_file", kind="code", path="/workspace/report.csv")
-    (kept,) = [part for part in result.content if isinstance(part, FileContent)]
-    assert kept.name == "report.csv" and await bench.files.read_file(session.id, kept.file) == b"a,b\n1,2\n"
+async def test_session_files_are_kept_and_written_to_sandboxes(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    await harness.call_tool(session, "code_write_file", path="/workspace/report.csv", content="a,b\n1,2\n")
+    result = await harness.call_tool(session, "keep_file", kind="code", path="/workspace/report.csv")
+    (stored,) = [part for part in result.content if isinstance(part, FileContent)]
+    assert stored.name == "report.csv" and await harness.files.read_file(session.id, stored.file) == b"a,b\n1,2\n"
     message = SessionMessage(
-        id="m1", session=session.id, turn=1, role="user", content=(TextContent(text="?"), kept), at=session.created_at
+        id="m1", session=session.id, turn=1, role="user", content=(TextContent(text="?"), stored), at=session.created_at
     )
-    await bench.store.write(lambda connection: bench.book.store_message(connection, message))
-    into = {"to_kind": "code", "to_path": "/workspace/again.csv"}
-    assert not (await bench.call(session, "session_file_to_sandbox", file="report.csv", **into)).failed
-    assert "a,b" in (await bench.call(session, "code_read_file", path="/workspace/again.csv")).text
-    assert (await bench.call(session, "session_file_to_sandbox", file="other.csv", **into)).failed
-    assert (await bench.call(session, "keep_file", kind="code", path="/workspace")).failed
+    await harness.store.write(lambda connection: harness.session_store.store_message(connection, message))
+    target = {"to_kind": "code", "to_path": "/workspace/again.csv"}
+    assert not (await harness.call_tool(session, "session_file_to_sandbox", file="report.csv", **target)).failed
+    assert "a,b" in (await harness.call_tool(session, "code_read_file", path="/workspace/again.csv")).text
+    assert (await harness.call_tool(session, "session_file_to_sandbox", file="other.csv", **target)).failed
+    assert (await harness.call_tool(session, "keep_file", kind="code", path="/workspace")).failed
 
 
-async def test_a_plan_is_kept_and_told_together(bench: SandboxHarness) -> None:
-    session = await bench.session()
+async def test_plan_is_stored_and_emitted(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
     steps = [{"title": "look", "state": "done"}, {"title": "leap"}]
-    result = await bench.call(session, "update_plan", steps=steps)
+    result = await harness.call_tool(session, "update_plan", steps=steps)
     assert "1 of 2" in result.text
-    assert [(step.title, step.state) for step in (await bench.book.get(session.id)).plan] == [
+    assert [(step.title, step.state) for step in (await harness.session_store.get(session.id)).plan] == [
         ("look", "done"),
         ("leap", "pending"),
     ]
-    assert (await bench.told(session, "plan.changed"))[0]["steps"][1] == {"title": "leap", "state": "pending"}
+    assert (await harness.events_of(session, "plan.changed"))[0]["steps"][1] == {"title": "leap", "state": "pending"}
 
 
-async def test_a_terminal_is_opened_for_the_user(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    result = await bench.call(session, "start_terminal", kind="code", name="shell")
+async def test_terminal_is_opened_for_the_user(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    result = await harness.call_tool(session, "start_terminal", kind="code", name="shell")
     assert not result.failed, result.text
-    sandbox = await bench.sandbox(session)
-    assert [each["name"] for each in await bench.live.terminals.list_terminals(TENANT, sandbox)] == ["shell"]
-    assert await bench.told(session, "session.terminal") == [
+    sandbox = await harness.sandbox_id(session)
+    assert [each["name"] for each in await harness.live.terminals.list_terminals(TENANT, sandbox)] == ["shell"]
+    assert await harness.events_of(session, "session.terminal") == [
         {"kind": "code", "sandbox_id": sandbox, "name": "shell", "state": "ready"}
     ]
 
 
-async def test_tools_are_listed_for_one_kind(bench: SandboxHarness) -> None:
-    session = await bench.session("code", "other")
-    listed = await bench.call(session, "list_tools", kind="other")
+async def test_tools_are_listed_for_one_kind(harness: SandboxHarness) -> None:
+    session = await harness.create_session("code", "other")
+    listed = await harness.call_tool(session, "list_tools", kind="other")
     assert "other_read_file:" in listed.text and "code_" not in listed.text
 
 
-async def test_release_deletes_sandboxes_once_and_the_workspace_stays(bench: SandboxHarness) -> None:
-    session = await bench.session("code", "other")
-    await bench.call(session, "code_write_file", path="/workspace/a", content="still here")
-    await bench.toolbox.get_sandbox(session, "other")
-    await bench.toolbox.release_sandboxes(session, "idle")
-    await bench.toolbox.release_sandboxes(session, "idle")
-    assert (await bench.fleet.list(TENANT))[1] == 0
-    assert (await bench.book.get(session.id)).sandboxes == {}
-    released = [each for each in await bench.told(session, "session.sandbox") if each["state"] == "released"]
+async def test_release_deletes_sandboxes_and_keeps_workspace(harness: SandboxHarness) -> None:
+    session = await harness.create_session("code", "other")
+    await harness.call_tool(session, "code_write_file", path="/workspace/a", content="still here")
+    await harness.toolbox.get_sandbox(session, "other")
+    await harness.toolbox.release_sandboxes(session, "idle")
+    await harness.toolbox.release_sandboxes(session, "idle")
+    assert (await harness.fleet.list(TENANT))[1] == 0
+    assert (await harness.session_store.get(session.id)).sandboxes == {}
+    released = [each for each in await harness.events_of(session, "session.sandbox") if each["state"] == "released"]
     assert sorted(each["kind"] for each in released) == ["code", "other"]
-    assert "still here" in (await bench.call(session, "code_read_file", path="/workspace/a")).text
+    assert "still here" in (await harness.call_tool(session, "code_read_file", path="/workspace/a")).text
 
 
-async def test_what_is_forgotten_leaves_nothing(bench: SandboxHarness) -> None:
-    session = await bench.session("code")
-    neighbour = await bench.session("code", session_id="ses-12")
-    for each in (session, neighbour):
-        await bench.call(each, "code_write_file", path="/workspace/a", content=each.id)
-    await bench.toolbox.delete_sandboxes(session)
-    await bench.toolbox.delete_sandboxes(session)
-    assert bench.fleet.volumes.list_volume_names(TENANT) == ["ses-12-code"]
-    assert "ses-12" in (await bench.call(neighbour, "code_read_file", path="/workspace/a")).text
+async def test_deletion_removes_sandboxes_and_workspaces(harness: SandboxHarness) -> None:
+    session = await harness.create_session("code")
+    other_session = await harness.create_session("code", session_id="ses-12")
+    for each in (session, other_session):
+        await harness.call_tool(each, "code_write_file", path="/workspace/a", content=each.id)
+    await harness.toolbox.delete_sandboxes(session)
+    await harness.toolbox.delete_sandboxes(session)
+    assert harness.fleet.volumes.list_volume_names(TENANT) == ["ses-12-code"]
+    assert "ses-12" in (await harness.call_tool(other_session, "code_read_file", path="/workspace/a")).text
 
 
-async def test_sessions_do_not_see_each_other(bench: SandboxHarness) -> None:
-    one, other = await bench.session(session_id="ses-a"), await bench.session(session_id="ses-b")
-    await bench.call(one, "code_write_file", path="/workspace/secret", content="x")
-    seen = await bench.call(other, "code_run_shell_command", command="find / -name secret 2>/dev/null; echo end")
+async def test_sessions_have_separate_sandboxes(harness: SandboxHarness) -> None:
+    one, other = await harness.create_session(session_id="ses-a"), await harness.create_session(session_id="ses-b")
+    await harness.call_tool(one, "code_write_file", path="/workspace/secret", content="x")
+    seen = await harness.call_tool(other, "code_run_shell_command", command="find / -name secret 2>/dev/null; echo end")
     assert "/workspace/secret" not in seen.text
-    assert await bench.sandbox(one) != await bench.sandbox(other)
+    assert await harness.sandbox_id(one) != await harness.sandbox_id(other)
 
 
-async def test_a_cancelled_call_leaves_the_sandbox_to_the_next_one(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    specs = {spec.name: spec for spec in await bench.toolbox.list_tools(session)}
-    first = asyncio.create_task(bench.run(session, specs["code_read_file"], {"path": "/etc/hostname"}))
+async def test_sandbox_of_cancelled_call_serves_the_next_call(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    specs = {spec.name: spec for spec in await harness.toolbox.list_tools(session)}
+    first = asyncio.create_task(harness.run_tool(session, specs["code_read_file"], {"path": "/etc/hostname"}))
 
     async def starting() -> bool:
-        return (await bench.fleet.list(TENANT))[1] == 1
+        return (await harness.fleet.list(TENANT))[1] == 1
 
     await until(starting)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert not (await bench.call(session, "code_run_shell_command", command="true")).failed
-    listed, count = await bench.fleet.list(TENANT)
+    assert not (await harness.call_tool(session, "code_run_shell_command", command="true")).failed
+    listed, count = await harness.fleet.list(TENANT)
     assert count == 1 and listed[0].state is SandboxState.RUNNING
 
 
-async def test_what_a_cancelled_call_began_is_released_too(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    specs = {spec.name: spec for spec in await bench.toolbox.list_tools(session)}
-    running = asyncio.create_task(bench.run(session, specs["code_read_file"], {"path": "/etc/hostname"}))
+async def test_sandbox_of_cancelled_call_is_released(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    specs = {spec.name: spec for spec in await harness.toolbox.list_tools(session)}
+    running = asyncio.create_task(harness.run_tool(session, specs["code_read_file"], {"path": "/etc/hostname"}))
 
     async def starting() -> bool:
-        return bool(await bench.told(session, "session.sandbox"))
+        return bool(await harness.events_of(session, "session.sandbox"))
 
     await until(starting)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await bench.toolbox.release_sandboxes(session, "cancelled")
-    assert (await bench.fleet.list(TENANT))[1] == 0
-    assert (await bench.book.get(session.id)).sandboxes == {}
+    await harness.toolbox.release_sandboxes(session, "cancelled")
+    assert (await harness.fleet.list(TENANT))[1] == 0
+    assert (await harness.session_store.get(session.id)).sandboxes == {}
 
 
-async def test_a_session_deleted_meanwhile_leaves_no_sandbox(bench: SandboxHarness) -> None:
-    session = await bench.session()
-    specs = {spec.name: spec for spec in await bench.toolbox.list_tools(session)}
+async def test_session_deleted_during_creation_leaves_no_sandbox(harness: SandboxHarness) -> None:
+    session = await harness.create_session()
+    specs = {spec.name: spec for spec in await harness.toolbox.list_tools(session)}
     call = ToolCall(id="c1", name="code_read_file", arguments={"path": "/etc/hostname"})
-    running = asyncio.create_task(bench.toolbox.run_call(session, 1, call, specs["code_read_file"]))
+    running = asyncio.create_task(harness.toolbox.run_call(session, 1, call, specs["code_read_file"]))
 
     async def starting() -> bool:
-        return (await bench.fleet.list(TENANT))[1] == 1
+        return (await harness.fleet.list(TENANT))[1] == 1
 
     await until(starting)
-    await bench.store.write(lambda connection: bench.book.delete_session(connection, session.id))
+    await harness.store.write(lambda connection: harness.session_store.delete_session(connection, session.id))
     assert (await running).failed
-    assert (await bench.fleet.list(TENANT))[1] == 0
+    assert (await harness.fleet.list(TENANT))[1] == 0
 
 
-async def test_after_a_restart_the_same_sandbox_is_used(tmp_path: Path) -> None:
-    async with open_sandbox_harness(tmp_path) as bench:
-        session = await bench.session()
-        await bench.call(session, "code_write_file", path="/tmp/a", content="still here")
-        sandbox = await bench.sandbox(session)
-    async with open_sandbox_harness(tmp_path) as bench:
-        assert "still here" in (await bench.call(session, "code_read_file", path="/tmp/a")).text
-        assert await bench.sandbox(session) == sandbox
-        # A server that died before it could say so has made one that is not in the books.
-        await bench.store.write(
-            lambda connection: bench.book.update_session(connection, session.id, {"sandboxes": {}}, session.created_at)
+async def test_same_sandbox_is_used_after_restart(tmp_path: Path) -> None:
+    async with open_sandbox_harness(tmp_path) as harness:
+        session = await harness.create_session()
+        await harness.call_tool(session, "code_write_file", path="/tmp/a", content="still here")
+        sandbox = await harness.sandbox_id(session)
+    async with open_sandbox_harness(tmp_path) as harness:
+        assert "still here" in (await harness.call_tool(session, "code_read_file", path="/tmp/a")).text
+        assert await harness.sandbox_id(session) == sandbox
+        # A server that crashed after creation may have left a sandbox that the session does not name.
+        await harness.store.write(
+            lambda connection: harness.session_store.update_session(
+                connection, session.id, {"sandboxes": {}}, session.created_at
+            )
         )
-        assert "still here" in (await bench.call(session, "code_read_file", path="/tmp/a")).text
-        assert await bench.sandbox(session) == sandbox
-        await bench.toolbox.release_sandboxes(session, "idle")
+        assert "still here" in (await harness.call_tool(session, "code_read_file", path="/tmp/a")).text
+        assert await harness.sandbox_id(session) == sandbox
+        await harness.toolbox.release_sandboxes(session, "idle")
         with pytest.raises(SandboxNotFound):
-            await bench.fleet.get(TENANT, sandbox)
+            await harness.fleet.get(TENANT, sandbox)
     await remove_everything(tmp_path)

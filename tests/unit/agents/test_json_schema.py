@@ -1,4 +1,4 @@
-"""Tool arguments are validated before a person is asked about them."""
+"""Tool arguments are validated before approval."""
 
 from __future__ import annotations
 

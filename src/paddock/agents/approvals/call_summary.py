@@ -1,4 +1,4 @@
-"""One-line summaries of calls for the person who approves them.
+"""One-line summaries of calls for approvers.
 
 A summary is derived from the tool and its arguments alone, deterministically; the agent's own description is kept
 separate. It never replaces the arguments: it counts the commands it omits, and marks calls that may run more.

@@ -85,7 +85,7 @@ class ChatConversation:
         self._background_tasks: set[asyncio.Task[None]] = set()
         self._state = "idle"
         self._stopping = False
-        """Whether the user cancelled the turn, so that its approvals are no longer asked for."""
+        """Whether the user cancelled the turn, so that its approvals are not shown any more."""
 
     @asynccontextmanager
     async def follow_session(self, view: ChatView) -> AsyncIterator[None]:

@@ -25,7 +25,7 @@ _MAX_NAMES_CHARACTERS = 100
 _FRAMES_PER_SECOND = 12
 _PLAN_MARKS = {"pending": "☐", "running": "▸", "done": "☑", "dropped": "☒"}
 _TOOLS_WITH_OWN_VIEW = ("update_plan", "ask_user")
-"""Tools whose effect, a plan or a question, is shown instead of the call."""
+"""Tools with a view of their own (plan, question) instead of the call."""
 LocateFile = Callable[[str, str, str], str]
 """Returns the local path of a session's file, by SHA-256, name and type."""
 

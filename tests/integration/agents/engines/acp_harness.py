@@ -47,30 +47,30 @@ OBEDIENT_PROGRAM = AgentProgram(
 class AcpHarness:
     """The parts of one server process."""
 
-    means: EngineDependencies
+    dependencies: EngineDependencies
     engine: AcpEngine
 
     async def sandboxes(self, session: Session) -> list[Sandbox]:
-        found, _ = await self.means.fleet.list(session.tenant, metadata={"session": session.id})
-        return list(found)
+        sandboxes, _ = await self.dependencies.fleet.list(session.tenant, metadata={"session": session.id})
+        return list(sandboxes)
 
-    async def run(self, command: str, session: Session) -> str:
-        """Run something in the session's sandbox."""
+    async def run_command(self, command: str, session: Session) -> str:
+        """Run a command in the session's sandbox."""
         (sandbox,) = await self.sandboxes(session)
-        inside = await self.means.fleet.running_client(sandbox.tenant, sandbox.id)
-        return (await inside.run(command)).stdout.decode()
+        daemon = await self.dependencies.fleet.running_client(sandbox.tenant, sandbox.id)
+        return (await daemon.run(command)).stdout.decode()
 
-    async def noted(self, session: Session, name: str) -> list[Any]:
+    async def log_entries(self, session: Session, name: str) -> list[Any]:
         """Return log entries of the obedient agent."""
-        log = [json.loads(line) for line in (await self.run("cat ~/log.jsonl", session)).splitlines()]
+        log = [json.loads(line) for line in (await self.run_command("cat ~/log.jsonl", session)).splitlines()]
         return [entry[name] for entry in log if name in entry]
 
-    async def talk(self, turn: InMemoryTurn, given: TurnInput) -> TurnOutcome:
+    async def run_turn(self, turn: InMemoryTurn, turn_input: TurnInput) -> TurnOutcome:
         async with asyncio.timeout(WAIT_TIMEOUT):
-            return await self.engine.run(turn, given)
+            return await self.engine.run(turn, turn_input)
 
-    async def says(self, turn: InMemoryTurn, text: str) -> TurnOutcome:
-        return await self.talk(turn, turn.receive_message(text))
+    async def run_prompt(self, turn: InMemoryTurn, text: str) -> TurnOutcome:
+        return await self.run_turn(turn, turn.receive_message(text))
 
 
 @asynccontextmanager
@@ -101,11 +101,11 @@ async def open_acp_harness(
         exit_stack.push_async_callback(backend.close)
         http_server = HttpServer(gateway, max_body=2**26, max_connections=1000, memory_budget=gateway.memory_budget)
         exit_stack.push_async_callback(http_server.close)
-        sandboxes = SandboxModelAccess(config.llm, keys, http_server)
-        exit_stack.push_async_callback(sandboxes.close)
-        store_of_images = ImageStore(images or data / "images")
+        model_access = SandboxModelAccess(config.llm, keys, http_server)
+        exit_stack.push_async_callback(model_access.close)
+        image_store = ImageStore(images or data / "images")
         fleet = Fleet(
-            backend=backend, images=store_of_images, store=store, events=events, config=config, hooks=[sandboxes]
+            backend=backend, images=image_store, store=store, events=events, config=config, hooks=[model_access]
         )
         exit_stack.push_async_callback(fleet.close)
         reconciler = Reconciler(fleet)
@@ -113,26 +113,26 @@ async def open_acp_harness(
         await reconciler.open()
         live = await LiveServices.open(fleet, events, config)
         exit_stack.push_async_callback(live.close)
-        means = EngineDependencies(config, store, events, fleet, live, keys, store_of_images)
-        engine = AcpEngine(means, {**AGENT_PROGRAMS, program.name: program}, count_kept_messages)
+        dependencies = EngineDependencies(config, store, events, fleet, live, keys, image_store)
+        engine = AcpEngine(dependencies, {**AGENT_PROGRAMS, program.name: program}, count_complete_messages)
         exit_stack.push_async_callback(engine.close)
-        yield AcpHarness(means, engine)
+        yield AcpHarness(dependencies, engine)
 
 
-async def count_kept_messages(turn: Turn) -> int:
+async def count_complete_messages(turn: Turn) -> int:
     """Count complete agent messages of an in-memory turn."""
     assert isinstance(turn, InMemoryTurn)
     messages = [message for message in turn.records.messages if message.turn == turn.number]
     return sum(message.role == "assistant" and message.cut is None for message in messages)
 
 
-def make_session(agent: str, **more: Any) -> Session:
-    about = {"id": f"ses-{agent}", "tenant": "me", "agent": agent, "engine": "acp", "model": "script", **more}
-    return Session(**about, created_at=NOW, changed_at=NOW)
+def make_session(agent: str, **fields: Any) -> Session:
+    defaults = {"id": f"ses-{agent}", "tenant": "me", "agent": agent, "engine": "acp", "model": "script", **fields}
+    return Session(**defaults, created_at=NOW, changed_at=NOW)
 
 
 async def until(condition: Callable[[], Awaitable[T]], timeout: float = 30.0) -> T:
-    """Wait for something to be found, for a bounded time."""
+    """Wait until the condition returns a true value, and return it."""
     async with asyncio.timeout(timeout):
         while not (found := await condition()):
             await asyncio.sleep(0.02)
@@ -154,5 +154,9 @@ def agent_texts(turn: InMemoryTurn) -> list[str]:
 
 def call_results(turn: InMemoryTurn) -> dict[str, str]:
     """Return the results of calls by command."""
-    found = [(entry.call, entry.result) for entry in turn.records.ledger.values()]
-    return {str(call.arguments.get("command", call.name)): result.text for call, result in found if result is not None}
+    calls_and_results = [(entry.call, entry.result) for entry in turn.records.ledger.values()]
+    return {
+        str(call.arguments.get("command", call.name)): result.text
+        for call, result in calls_and_results
+        if result is not None
+    }

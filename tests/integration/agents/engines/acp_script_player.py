@@ -34,9 +34,9 @@ SCRIPTED_PROGRAM = AgentProgram(
     files=lambda model: {"scripted_agent.py": SCRIPT},
 )
 KINDS: Mapping[str, str] = {"write": "edit", "send": "execute", "look": "read", "add": "move"}
-"""What a program calls the tools of the checks, by which the policy knows them. The others are `other`."""
+"""Kinds that the program reports for the tools of the checks; other tools are `other`."""
 PREFIX = "script-"
-SPOKEN = re.compile(r"(User|Assistant|Result|Note): (.*)", re.DOTALL)
+TRANSCRIPT_LINE = re.compile(r"(User|Assistant|Result|Note): (.*)", re.DOTALL)
 ROLES = {"User": "user", "Assistant": "assistant", "Result": "user", "Note": "user"}
 
 
@@ -55,13 +55,13 @@ class AcpScriptPlayer(ScriptPlayer):
         self._running_tools = 0
         self._changed = asyncio.Condition()
 
-    def run_check(self, whole: Coroutine[Any, Any, None]) -> None:
-        self._runner.run(whole)
+    def run_check(self, run_with_timeout: Coroutine[Any, Any, None]) -> None:
+        self._runner.run(run_with_timeout)
 
     def prepare(self, turn: InMemoryTurn) -> None:
         session = turn.session
-        about = {"agent": SCRIPTED_PROGRAM.name, "engine": AcpEngine.name, "model": f"{PREFIX}{session.id}"}
-        turn.session = session.model_copy(update={**about, "instructions": turn.instructions})
+        changes = {"agent": SCRIPTED_PROGRAM.name, "engine": AcpEngine.name, "model": f"{PREFIX}{session.id}"}
+        turn.session = session.model_copy(update={**changes, "instructions": turn.instructions})
         turn.asked_about = tuple(map(_program_tool_pattern, turn.asked_about))
         turn.denied = tuple(map(_program_tool_pattern, turn.denied))
 
@@ -80,37 +80,37 @@ class AcpScriptPlayer(ScriptPlayer):
         body = await request.json()
         turn = self._turns[body["model"].removeprefix(PREFIX)]
         if body.get("user") == "tool":
-            return _completion(await self._perform(turn, body["messages"][0]["content"]))
+            return _completion(await self._run_tool(turn, body["messages"][0]["content"]))
         try:
-            answer = turn.next_reply(spoken_messages(body["messages"]))
+            reply = turn.next_reply(question_messages(body["messages"]))
         except PaddockError as error:
             return web.json_response({"error": {"message": error.message, "type": "invalid"}}, status=400)
-        calls = [self._call(turn, number, wanted) for number, wanted in enumerate(answer.calls, 1)]
-        return _completion({"text": answer.text, "thought": answer.thought, "hangs": answer.never_ends, "calls": calls})
+        calls = [self._create_call(turn, number, scripted_call) for number, scripted_call in enumerate(reply.calls, 1)]
+        return _completion({"text": reply.text, "thought": reply.thought, "hangs": reply.never_ends, "calls": calls})
 
-    def _call(self, turn: InMemoryTurn, number: int, wanted: ScriptedCall) -> Mapping[str, Any]:
-        known = self._calls[turn.session.id, turn.number]
+    def _create_call(self, turn: InMemoryTurn, number: int, scripted_call: ScriptedCall) -> Mapping[str, Any]:
+        calls = self._calls[turn.session.id, turn.number]
         # The program repeats its own ids in every reply; the session derives unique ids from them.
-        mine = f"{wanted.name}.{number}"
-        identifier = f"{mine}-{turn.number}.{len(known) + 1}"
-        if isinstance(wanted.arguments, str):
-            call = ToolCall(id=identifier, name=wanted.name, malformed=wanted.arguments)
+        program_call_id = f"{scripted_call.name}.{number}"
+        call_id = f"{program_call_id}-{turn.number}.{len(calls) + 1}"
+        if isinstance(scripted_call.arguments, str):
+            call = ToolCall(id=call_id, name=scripted_call.name, malformed=scripted_call.arguments)
         else:
-            call = ToolCall(id=identifier, name=wanted.name, arguments=wanted.arguments)
-        known[identifier] = call
-        unfit = turn.argument_problem(call)
+            call = ToolCall(id=call_id, name=scripted_call.name, arguments=scripted_call.arguments)
+        calls[call_id] = call
+        problem = turn.argument_problem(call)
         return {
-            "id": identifier,
-            "tool_call": mine,
-            "name": wanted.name,
-            "kind": KINDS.get(wanted.name, "other"),
+            "id": call_id,
+            "tool_call": program_call_id,
+            "name": scripted_call.name,
+            "kind": KINDS.get(scripted_call.name, "other"),
             "input": dict(call.arguments),
-            "asks": unfit is None and turn.tools_by_name[wanted.name].spec.effect != "none",
-            "unfit": unfit,
+            "asks": problem is None and turn.tools_by_name[scripted_call.name].spec.effect != "none",
+            "unfit": problem,
         }
 
-    async def _perform(self, turn: InMemoryTurn, identifier: str) -> Mapping[str, Any]:
-        call = self._calls[turn.session.id, turn.number][identifier]
+    async def _run_tool(self, turn: InMemoryTurn, call_id: str) -> Mapping[str, Any]:
+        call = self._calls[turn.session.id, turn.number][call_id]
         self._running_tools += 1
         try:
             result = await turn.run_function(call.name, call.arguments)
@@ -121,14 +121,18 @@ class AcpScriptPlayer(ScriptPlayer):
         return {"text": result.text, "failed": result.failed}
 
 
-def spoken_messages(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def question_messages(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Convert a question of the program to the form of other engines; its first prompt holds prompt and history."""
     system, introduction, *rest = messages
-    instructions, _, past = introduction["content"].partition("<transcript>\n")
-    spoken = filter(None, map(SPOKEN.fullmatch, past.partition("\n</transcript>")[0].split("\n\n")))
+    instructions, _, transcript = introduction["content"].partition("<transcript>\n")
+    transcript_lines = filter(
+        None, map(TRANSCRIPT_LINE.fullmatch, transcript.partition("\n</transcript>")[0].split("\n\n"))
+    )
     # Results are plain text in the transcript, without their calls.
-    said = [{"role": ROLES[each[1]], "content": each[2]} for each in spoken if not each[2].startswith("[uses ")]
-    return [{"role": "system", "content": f"{system['content']}\n{instructions}"}, *said, *rest]
+    history = [
+        {"role": ROLES[each[1]], "content": each[2]} for each in transcript_lines if not each[2].startswith("[uses ")
+    ]
+    return [{"role": "system", "content": f"{system['content']}\n{instructions}"}, *history, *rest]
 
 
 def _program_tool_pattern(pattern: str) -> str:
@@ -158,8 +162,8 @@ async def open_script_player(data: Path, runner: asyncio.Runner) -> AsyncIterato
         host, port = server.addresses[0]
         provider = {"kind": "openai", "base_url": f"http://{host}:{port}/v1", "key": "none", "retries": 0}
         llm = {"providers": {"stage": provider}, "models": {f"{PREFIX}*": "stage"}}
-        async with open_acp_harness(data, llm=llm, program=SCRIPTED_PROGRAM) as running:
-            player.engine = running.engine
+        async with open_acp_harness(data, llm=llm, program=SCRIPTED_PROGRAM) as harness:
+            player.engine = harness.engine
             yield player
     finally:
         await server.cleanup()

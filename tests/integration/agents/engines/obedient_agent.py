@@ -9,17 +9,17 @@ import time
 from typing import Any
 
 HOME = pathlib.Path(os.environ["HOME"])
-NOTES = HOME / "sessions.json"
+SESSIONS_FILE = HOME / "sessions.json"
 LOG = HOME / "log.jsonl"
 answers: dict[str, Any] = {}
-arrived = threading.Condition()
+answer_arrived = threading.Condition()
 cancelled = threading.Event()
-writing = threading.Lock()
-asked = 0
+write_lock = threading.Lock()
+permission_count = 0
 
 
 def write(**message: Any) -> None:
-    with writing:
+    with write_lock:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
         sys.stdout.flush()
 
@@ -29,8 +29,8 @@ def log(**entry: Any) -> None:
         file.write(json.dumps(entry) + "\n")
 
 
-def update(session: str, sort: str, /, **more: Any) -> None:
-    write(method="session/update", params={"sessionId": session, "update": {"sessionUpdate": sort, **more}})
+def update(session: str, update_type: str, /, **fields: Any) -> None:
+    write(method="session/update", params={"sessionId": session, "update": {"sessionUpdate": update_type, **fields}})
 
 
 def say(session: str, text: str, kind: str = "agent_message_chunk") -> None:
@@ -44,11 +44,11 @@ OPTIONS = [
 ]
 
 
-def ask(session: str, name: str) -> str:
+def request_permission(session: str, name: str) -> str:
     """Ask for a permission, without waiting for it."""
-    global asked
-    asked += 1
-    number = f"ask-{asked}"
+    global permission_count
+    permission_count += 1
+    number = f"ask-{permission_count}"
     call = {"toolCallId": name, "title": f"Run {name}", "kind": "execute", "rawInput": {"command": name}}
     write(
         id=number,
@@ -58,9 +58,9 @@ def ask(session: str, name: str) -> str:
     return number
 
 
-def outcome(number: str) -> Any:
-    with arrived:
-        arrived.wait_for(lambda: number in answers)
+def wait_for_outcome(number: str) -> Any:
+    with answer_arrived:
+        answer_arrived.wait_for(lambda: number in answers)
     return answers[number].get("result", {}).get("outcome", {})
 
 
@@ -75,63 +75,69 @@ def finish(session: str, name: str, allowed: bool, text: str = "ran") -> None:
     )
 
 
-def obey(session: str, line: str) -> None:
-    verb, _, rest = line.partition(" ")
-    if verb == "say":
+def run_command_line(session: str, line: str) -> None:
+    command, _, rest = line.partition(" ")
+    if command == "say":
         for word in rest.split(" "):
             say(session, word + " ")
-    elif verb == "think":
+    elif command == "think":
         say(session, rest, "agent_thought_chunk")
-    elif verb == "run":
+    elif command == "run":
         update(session, "tool_call", toolCallId=rest, title="Terminal", kind="execute", status="pending", rawInput={})
         update(session, "tool_call_update", toolCallId=rest, rawInput={"command": rest}, title=f"Run {rest}")
-        given = outcome(ask(session, rest))
-        log(answer=given)
-        finish(session, rest, given.get("optionId") in ("yes", "always"))
-    elif verb == "both":
+        outcome = wait_for_outcome(request_permission(session, rest))
+        log(answer=outcome)
+        finish(session, rest, outcome.get("optionId") in ("yes", "always"))
+    elif command == "both":
         names = rest.split(" ")
-        for name, number in [(name, ask(session, name)) for name in names]:
-            given = outcome(number)
-            log(answer=given)
-            finish(session, name, given.get("optionId") in ("yes", "always"))
-    elif verb == "quiet":
+        for name, number in [(name, request_permission(session, name)) for name in names]:
+            outcome = wait_for_outcome(number)
+            log(answer=outcome)
+            finish(session, name, outcome.get("optionId") in ("yes", "always"))
+    elif command == "quiet":
         update(session, "tool_call", toolCallId=rest, title=f"Read {rest}", kind="read", status="in_progress")
         finish(session, rest, True)
-    elif verb == "plan":
+    elif command == "plan":
         entries = [{"content": each, "priority": "low", "status": "in_progress"} for each in rest.split(" ")]
         update(session, "plan", entries=entries)
-    elif verb == "wait":
+    elif command == "wait":
         log(waiting=rest)
         while not pathlib.Path("/workspace", rest).exists() and not cancelled.is_set():
             time.sleep(0.01)
-    elif verb == "files":
+    elif command == "files":
         write(id="read-1", method="fs/read_text_file", params={"sessionId": session, "path": "/etc/passwd"})
-        with arrived:
-            arrived.wait_for(lambda: "read-1" in answers)
+        with answer_arrived:
+            answer_arrived.wait_for(lambda: "read-1" in answers)
         say(session, str(answers["read-1"].get("error", {}).get("code")))
-    elif verb == "odd":
+    elif command == "odd":
         deep = json.loads('{"a":' * 300 + "1" + "}" * 300)
         odd = {"half": "\ud800", "number": float("nan")}
-        for name, given in (("deep", deep), ("odd", odd)):
+        for name, outcome in (("deep", deep), ("odd", odd)):
             update(
-                session, "tool_call", toolCallId=name, title="\ud800", kind="read", status="in_progress", rawInput=given
+                session,
+                "tool_call",
+                toolCallId=name,
+                title="\ud800",
+                kind="read",
+                status="in_progress",
+                rawInput=outcome,
             )
             finish(session, name, True, "\ud800")
         call = {"toolCallId": "deeper", "title": "Run", "kind": "execute", "rawInput": deep}
         params = {"sessionId": session, "toolCall": call, "options": OPTIONS}
         write(id="odd-1", method="session/request_permission", params=params)
-        with arrived:
-            arrived.wait_for(lambda: "odd-1" in answers)
+        with answer_arrived:
+            answer_arrived.wait_for(lambda: "odd-1" in answers)
         log(refused=answers["odd-1"].get("error", {}).get("code"))
-    elif verb == "error":
+    elif command == "error":
         raise ValueError(rest)
-    elif verb == "die":
+    elif command == "die":
         sys.stderr.write("I have had enough\n")
         sys.stderr.flush()
         os._exit(3)
-    elif verb == "deaf":
+    elif command == "deaf":
         time.sleep(60)
-    elif verb == "child":
+    elif command == "child":
         os.spawnlp(os.P_NOWAIT, "sleep", "sleep", rest)
 
 
@@ -142,7 +148,7 @@ def prompt(number: Any, params: Any) -> None:
     log(prompt=text, images=[block["mimeType"] for block in blocks if block["type"] == "image"])
     try:
         for line in text.splitlines():
-            obey(session, line)
+            run_command_line(session, line)
             if cancelled.is_set():
                 break
     except ValueError as error:
@@ -155,16 +161,16 @@ def request(message: Any) -> None:
     method, params, number = message["method"], message.get("params", {}), message.get("id")
     if method == "initialize":
         log(started=os.getpid())
-        able = {"loadSession": True, "promptCapabilities": {"image": True}}
-        write(id=number, result={"protocolVersion": 1, "agentCapabilities": able})
+        capabilities = {"loadSession": True, "promptCapabilities": {"image": True}}
+        write(id=number, result={"protocolVersion": 1, "agentCapabilities": capabilities})
     elif method == "session/new":
-        sessions = json.loads(NOTES.read_text()) if NOTES.exists() else []
+        sessions = json.loads(SESSIONS_FILE.read_text()) if SESSIONS_FILE.exists() else []
         name = f"session-{len(sessions) + 1}"
-        NOTES.write_text(json.dumps([*sessions, name]))
+        SESSIONS_FILE.write_text(json.dumps([*sessions, name]))
         log(new=name)
         write(id=number, result={"sessionId": name})
     elif method == "session/load":
-        if params["sessionId"] in (json.loads(NOTES.read_text()) if NOTES.exists() else []):
+        if params["sessionId"] in (json.loads(SESSIONS_FILE.read_text()) if SESSIONS_FILE.exists() else []):
             log(loaded=params["sessionId"])
             say(params["sessionId"], "this was said before")
             write(id=number, result={})
@@ -185,6 +191,6 @@ for line in sys.stdin:
     if "method" in message:
         request(message)
     else:
-        with arrived:
+        with answer_arrived:
             answers[message["id"]] = message
-            arrived.notify_all()
+            answer_arrived.notify_all()

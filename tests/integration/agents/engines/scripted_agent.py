@@ -21,16 +21,16 @@ OPTIONS = [
 ]
 SYSTEM = {"role": "system", "content": "You are a program."}
 answers: dict[str, Any] = {}
-arrived = threading.Condition()
-writing = threading.Lock()
+answer_arrived = threading.Condition()
+write_lock = threading.Lock()
 
 
-class Failed(Exception):
+class ModelRequestFailed(Exception):
     """The model did not answer."""
 
 
-class Errand:
-    """One prompt; all that it has open is closed when it is cancelled."""
+class PromptRun:
+    """One prompt; its open connections are closed on cancellation."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
@@ -38,28 +38,28 @@ class Errand:
         self._lock = threading.Lock()
 
     def post(self, **body: Any) -> Any:
-        """Ask the proxy, and give what was answered."""
+        """Send a request to the proxy, and return the content of its response."""
         host = os.environ["PADDOCK_LLM_URL"].partition("://")[2]
         connection = http.client.HTTPConnection(host)
         connection.connect()
         with self._lock:
             if self.cancelled.is_set():
-                raise Failed("cancelled")
+                raise ModelRequestFailed("cancelled")
             self._open.add(connection)
         headers = {"Authorization": f"Bearer {os.environ['PADDOCK_LLM_KEY']}", "Content-Type": "application/json"}
         try:
             connection.request("POST", "/v1/chat/completions", json.dumps({"model": MODEL, **body}), headers)
             response = connection.getresponse()
-            told = json.loads(response.read())
+            document = json.loads(response.read())
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise Failed(str(error)) from None
+            raise ModelRequestFailed(str(error)) from None
         finally:
             with self._lock:
                 self._open.discard(connection)
             connection.close()
         if response.status != 200:
-            raise Failed(told["error"]["message"])
-        return json.loads(told["choices"][0]["message"]["content"])
+            raise ModelRequestFailed(document["error"]["message"])
+        return json.loads(document["choices"][0]["message"]["content"])
 
     def cancel(self) -> None:
         with self._lock:
@@ -79,72 +79,79 @@ class Conversation:
 
     def add(self, *messages: Any) -> None:
         self.messages += messages
-        beside = self._path.with_suffix(".new")
-        beside.write_text(json.dumps(self.messages))
-        beside.replace(self._path)
+        temporary_path = self._path.with_suffix(".new")
+        temporary_path.write_text(json.dumps(self.messages))
+        temporary_path.replace(self._path)
 
-    def update(self, sort: str, **more: Any) -> None:
-        write(method="session/update", params={"sessionId": self.session, "update": {"sessionUpdate": sort, **more}})
+    def update(self, update_type: str, **fields: Any) -> None:
+        write(
+            method="session/update",
+            params={"sessionId": self.session, "update": {"sessionUpdate": update_type, **fields}},
+        )
 
     def say(self, text: str, sort: str = "agent_message_chunk") -> None:
         self.update(sort, content={"type": "text", "text": text})
 
 
 def write(**message: Any) -> None:
-    with writing:
+    with write_lock:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
         sys.stdout.flush()
 
 
-def work(number: Any, talk: Conversation, errand: Errand, blocks: list[Any]) -> None:
-    talk.add(*({"role": "user", "content": block["text"]} for block in blocks if block["type"] == "text"))
+def run_prompt(number: Any, conversation: Conversation, prompt_run: PromptRun, blocks: list[Any]) -> None:
+    conversation.add(*({"role": "user", "content": block["text"]} for block in blocks if block["type"] == "text"))
     try:
-        while not errand.cancelled.is_set() and step(number, talk, errand):
+        while not prompt_run.cancelled.is_set() and run_step(number, conversation, prompt_run):
             pass
-    except Failed as error:
-        if not errand.cancelled.is_set():
+    except ModelRequestFailed as error:
+        if not prompt_run.cancelled.is_set():
             write(id=number, error={"code": -32603, "message": "Internal error", "data": {"details": str(error)}})
             return
-    write(id=number, result={"stopReason": "cancelled" if errand.cancelled.is_set() else "end_turn"})
+    write(id=number, result={"stopReason": "cancelled" if prompt_run.cancelled.is_set() else "end_turn"})
 
 
-def step(number: Any, talk: Conversation, errand: Errand) -> bool:
-    """Ask the model, say what it says, do what it wants; whether there was something to do."""
-    answer = errand.post(messages=talk.messages)
-    if answer["thought"]:
-        talk.say(answer["thought"], "agent_thought_chunk")
-    text, calls = answer["text"], answer["calls"]
+def run_step(number: Any, conversation: Conversation, prompt_run: PromptRun) -> bool:
+    """Ask the model, send its reply and run its calls; return whether there were calls."""
+    reply = prompt_run.post(messages=conversation.messages)
+    if reply["thought"]:
+        conversation.say(reply["thought"], "agent_thought_chunk")
+    text, calls = reply["text"], reply["calls"]
     middle = (len(text) + 1) // 2
     for piece in filter(None, (text[:middle], text[middle:])):
-        talk.say(piece)
-    if answer["hangs"]:
-        errand.cancelled.wait()
-    said = {"role": "assistant", "content": text or None}
+        conversation.say(piece)
+    if reply["hangs"]:
+        prompt_run.cancelled.wait()
+    assistant_message = {"role": "assistant", "content": text or None}
     if not calls:
-        talk.add(said)
+        conversation.add(assistant_message)
         return False
     for call in calls:
-        talk.update(
+        conversation.update(
             "tool_call", toolCallId=call["tool_call"], title=f"Do {call['name']}", kind=call["kind"], status="pending",
             rawInput=call["input"],
         )  # fmt: skip
     results: dict[str, str] = {}
-    # The numbers of permissions must not come again while the process lives.
-    requests = {call["id"]: ask(f"ask-{number}-{call['id']}", talk, call) for call in calls if call["asks"]}
+    # Ids of permission requests must be unique within the process.
+    requests = {
+        call["id"]: request_permission(f"ask-{number}-{call['id']}", conversation, call)
+        for call in calls
+        if call["asks"]
+    }
     running = [
-        threading.Thread(target=carry_out, args=(talk, errand, call, requests.get(call["id"]), results))
+        threading.Thread(target=run_call, args=(conversation, prompt_run, call, requests.get(call["id"]), results))
         for call in calls
         if call["unfit"] is None
     ]
     for call in calls:
         if call["unfit"] is not None:
             results[call["id"]] = call["unfit"]
-            finish(talk, call, "failed", call["unfit"])
+            finish(conversation, call, "failed", call["unfit"])
     for thread in running:
         thread.start()
     for thread in running:
         thread.join()
-    wanted = [
+    tool_calls = [
         {
             "id": call["id"],
             "type": "function",
@@ -152,75 +159,81 @@ def step(number: Any, talk: Conversation, errand: Errand) -> bool:
         }
         for call in calls
     ]
-    told = [
+    tool_messages = [
         {"role": "tool", "tool_call_id": call["id"], "content": results.get(call["id"], "It was cancelled.")}
         for call in calls
     ]
-    talk.add({**said, "tool_calls": wanted}, *told)
+    conversation.add({**assistant_message, "tool_calls": tool_calls}, *tool_messages)
     return True
 
 
-def ask(request: str, talk: Conversation, call: Any) -> str:
-    about = {"toolCallId": call["tool_call"], "title": f"Do {call['name']}", "kind": call["kind"]}
-    params = {"sessionId": talk.session, "toolCall": {**about, "rawInput": call["input"]}, "options": OPTIONS}
+def request_permission(request: str, conversation: Conversation, call: Any) -> str:
+    tool_call = {"toolCallId": call["tool_call"], "title": f"Do {call['name']}", "kind": call["kind"]}
+    params = {
+        "sessionId": conversation.session,
+        "toolCall": {**tool_call, "rawInput": call["input"]},
+        "options": OPTIONS,
+    }
     write(id=request, method="session/request_permission", params=params)
     return request
 
 
-def carry_out(talk: Conversation, errand: Errand, call: Any, request: str | None, results: dict[str, str]) -> None:
+def run_call(
+    conversation: Conversation, prompt_run: PromptRun, call: Any, request: str | None, results: dict[str, str]
+) -> None:
     if request is not None:
-        with arrived:
-            arrived.wait_for(lambda: request in answers)
+        with answer_arrived:
+            answer_arrived.wait_for(lambda: request in answers)
         outcome = answers[request].get("result", {}).get("outcome", {})
         if outcome.get("outcome") != "selected":
             return
         if outcome.get("optionId") != "yes":
             results[call["id"]] = "It was not allowed."
-            finish(talk, call, "failed", results[call["id"]])
+            finish(conversation, call, "failed", results[call["id"]])
             return
-    talk.update("tool_call_update", toolCallId=call["tool_call"], status="in_progress")
+    conversation.update("tool_call_update", toolCallId=call["tool_call"], status="in_progress")
     try:
-        done = errand.post(messages=[{"role": "user", "content": call["id"]}], user="tool")
-    except Failed:
+        result = prompt_run.post(messages=[{"role": "user", "content": call["id"]}], user="tool")
+    except ModelRequestFailed:
         return
-    results[call["id"]] = done["text"]
-    finish(talk, call, "failed" if done["failed"] else "completed", done["text"])
+    results[call["id"]] = result["text"]
+    finish(conversation, call, "failed" if result["failed"] else "completed", result["text"])
 
 
-def finish(talk: Conversation, call: Any, status: str, text: str) -> None:
+def finish(conversation: Conversation, call: Any, status: str, text: str) -> None:
     content = [{"type": "content", "content": {"type": "text", "text": text}}]
-    talk.update("tool_call_update", toolCallId=call["tool_call"], status=status, content=content)
+    conversation.update("tool_call_update", toolCallId=call["tool_call"], status=status, content=content)
 
 
 def main() -> None:
-    talks: dict[str, Conversation] = {}
-    errand = Errand()
+    conversations: dict[str, Conversation] = {}
+    prompt_run = PromptRun()
     for line in sys.stdin:
         message = json.loads(line)
         method, params, number = message.get("method"), message.get("params", {}), message.get("id")
         if method is None:
-            with arrived:
+            with answer_arrived:
                 answers[number] = message
-                arrived.notify_all()
+                answer_arrived.notify_all()
         elif method == "initialize":
             write(id=number, result={"protocolVersion": 1, "agentCapabilities": {"loadSession": True}})
         elif method == "session/new":
-            talk = Conversation(f"session-{len(list(HOME.glob('session-*.json'))) + 1}")
-            talk.add()
-            talks[talk.session] = talk
-            write(id=number, result={"sessionId": talk.session})
+            conversation = Conversation(f"session-{len(list(HOME.glob('session-*.json'))) + 1}")
+            conversation.add()
+            conversations[conversation.session] = conversation
+            write(id=number, result={"sessionId": conversation.session})
         elif method == "session/load":
-            talk = talks[params["sessionId"]] = Conversation(params["sessionId"])
-            for said in talk.messages:
-                if said["role"] == "assistant" and said["content"]:
-                    talk.say(said["content"])
+            conversation = conversations[params["sessionId"]] = Conversation(params["sessionId"])
+            for stored_message in conversation.messages:
+                if stored_message["role"] == "assistant" and stored_message["content"]:
+                    conversation.say(stored_message["content"])
             write(id=number, result={})
         elif method == "session/prompt":
-            errand = Errand()
-            given = (number, talks[params["sessionId"]], errand, params["prompt"])
-            threading.Thread(target=work, args=given, daemon=True).start()
+            prompt_run = PromptRun()
+            arguments = (number, conversations[params["sessionId"]], prompt_run, params["prompt"])
+            threading.Thread(target=run_prompt, args=arguments, daemon=True).start()
         elif method == "session/cancel":
-            errand.cancel()
+            prompt_run.cancel()
 
 
 main()

@@ -20,24 +20,24 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AcpScriptPlayer
     """One harness for all checks, each with its own sessions."""
     data = tmp_path_factory.mktemp("acp")
     with asyncio.Runner() as runner:
-        held = AsyncExitStack()
-        yield runner.run(held.enter_async_context(open_script_player(data, runner)))
-        runner.run(held.aclose())
-        runner.run(_nothing_is_left(data))
+        exit_stack = AsyncExitStack()
+        yield runner.run(exit_stack.enter_async_context(open_script_player(data, runner)))
+        runner.run(exit_stack.aclose())
+        runner.run(_check_nothing_is_left(data))
 
 
 class TestAcp(EngineConformance):
     """All checks, except the skipped ones."""
 
 
-async def _nothing_is_left(data: Path) -> None:
-    """The checks have released their sessions, so that no sandbox is left to end, nor anything of one."""
-    async with running(data) as machine:
-        listed, _ = await machine.fleet.sandboxes.list(page_size=1000)
-        left = [sandbox for sandbox in listed if sandbox.state.alive]
+async def _check_nothing_is_left(data: Path) -> None:
+    """Check that the released sessions left no sandboxes and no other resources."""
+    async with running(data) as opened:
+        sandboxes, _ = await opened.fleet.sandboxes.list(page_size=1000)
+        left = [sandbox for sandbox in sandboxes if sandbox.state.alive]
         for sandbox in left:
-            await machine.fleet.end_sandbox(sandbox, "test over", keep=False)
+            await opened.fleet.end_sandbox(sandbox, "test over", keep=False)
         async with asyncio.timeout(20):
-            while await machine.backend.leftovers():
+            while await opened.backend.leftovers():
                 await asyncio.sleep(0.01)
     assert not left, f"sessions were released, but have sandboxes: {left}"

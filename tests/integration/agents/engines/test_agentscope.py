@@ -31,7 +31,7 @@ from paddock.testing.in_memory_turn import (
 )
 
 ABSENT: Any = sentinel.not_needed
-MEANS = EngineDependencies(Config(), ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT)
+DEPENDENCIES = EngineDependencies(Config(), ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT)
 PICTURE = FileContent(type="image", file="cd" * 32, mime="image/png")
 
 pytestmark = pytest.mark.anyio
@@ -43,21 +43,21 @@ async def echo(arguments: Mapping[str, Any]) -> str:
 
 @pytest.fixture
 def engine() -> AgentScopeEngine:
-    return AgentScopeEngine(MEANS)
+    return AgentScopeEngine(DEPENDENCIES)
 
 
 class TestAgentScope(EngineConformance):
-    """Keeps the contract of engines."""
+    """All conformance checks."""
 
 
-async def test_it_is_found_by_its_name() -> None:
-    engines = EngineRegistry.load(MEANS)
+async def test_engine_is_found_by_name() -> None:
+    engines = EngineRegistry.load(DEPENDENCIES)
     assert isinstance(engines.get("agentscope"), AgentScopeEngine)
     await engines.close()
 
 
-async def test_the_next_turn_asks_as_the_one_before_and_goes_on(engine: AgentScopeEngine) -> None:
-    """So that providers find the beginning of the conversation in their caches."""
+async def test_next_question_extends_the_previous_one(engine: AgentScopeEngine) -> None:
+    """A stable prefix keeps prompt caches of providers valid."""
 
     async def look(arguments: Mapping[str, Any]) -> CallResult:
         return CallResult(content=(TextContent(text="the screen"), PICTURE))
@@ -68,9 +68,9 @@ async def test_the_next_turn_asks_as_the_one_before_and_goes_on(engine: AgentSco
     )
     await engine.run(turn, turn.receive_message([TextContent(text="What is there?"), PICTURE]))
     turn.write_message("Written while nobody listened.", role="note")
-    again = turn.next_turn()
-    await engine.run(again, again.receive_message("What colour?"))
-    _, before, after = (question.messages for question in again.records.questions)
+    next_turn = turn.next_turn()
+    await engine.run(next_turn, next_turn.receive_message("What colour?"))
+    _, before, after = (question.messages for question in next_turn.records.questions)
     assert after[: len(before)] == before
     assert [message_text(message) for message in after[len(before) :]] == [
         "A cat.",
@@ -79,14 +79,14 @@ async def test_the_next_turn_asks_as_the_one_before_and_goes_on(engine: AgentSco
     ]
 
 
-async def test_thoughts_without_words_end_the_turn(engine: AgentScopeEngine) -> None:
-    """The library would ask the same again, and be given the same answer for ever."""
+async def test_reply_with_thoughts_only_ends_the_turn(engine: AgentScopeEngine) -> None:
+    """The library would repeat the question forever."""
     turn = InMemoryTurn([ScriptedReply(thought="Nothing to say.")])
     assert await engine.run(turn, turn.receive_message("Hi!")) == TurnDone()
     assert len(turn.records.questions) == 1
 
 
-async def test_an_answer_of_nothing_is_not_repeated_to_the_model(engine: AgentScopeEngine) -> None:
+async def test_empty_reply_is_not_sent_back_to_the_model(engine: AgentScopeEngine) -> None:
     turn = InMemoryTurn([ScriptedReply(), "Yes?"])
     await engine.run(turn, turn.receive_message("Hi!"))
     turn = turn.next_turn()
@@ -94,8 +94,8 @@ async def test_an_answer_of_nothing_is_not_repeated_to_the_model(engine: AgentSc
     assert [message["role"] for message in turn.records.questions[-1].messages] == ["system", "user", "user"]
 
 
-async def test_results_are_given_to_the_model_as_they_are(engine: AgentScopeEngine) -> None:
-    """The library would cut them, and repair the arguments of calls."""
+async def test_results_reach_the_model_unchanged(engine: AgentScopeEngine) -> None:
+    """The library would cut results and repair arguments."""
     long = "x" * 300_000
 
     async def write(arguments: Mapping[str, Any]) -> str:
@@ -110,8 +110,8 @@ async def test_results_are_given_to_the_model_as_they_are(engine: AgentScopeEngi
     assert turn.runs_of("write") == [{"n": "1", "also": None}]
 
 
-async def test_a_long_turn_is_not_cut_short(engine: AgentScopeEngine) -> None:
-    """The library has a limit of its own, and hints that it puts in."""
+async def test_long_turn_is_not_cut_short(engine: AgentScopeEngine) -> None:
+    """The library has its own step limit and adds hints."""
     script: list[ScriptedReply | str] = [ScriptedReply(calls=[ScriptedCall("add", {"n": n})]) for n in range(60)]
     turn = InMemoryTurn([*script, "Done."], tools=[make_tool("add", echo)])
     await engine.run(turn, turn.receive_message("Count."))
@@ -121,21 +121,21 @@ async def test_a_long_turn_is_not_cut_short(engine: AgentScopeEngine) -> None:
     assert roles == ["system", "user", *["assistant", "tool"] * 60]
 
 
-async def test_an_older_place_is_not_gone_back_to(engine: AgentScopeEngine) -> None:
-    """A turn that was cancelled within a question, and a message after it: the question is not asked again."""
+async def test_question_of_cancelled_turn_is_not_repeated(engine: AgentScopeEngine) -> None:
+    """The next message is answered without repeating the question of the cancelled turn."""
     turn = InMemoryTurn([ScriptedReply("Half", never_ends=True)])
-    working = asyncio.create_task(engine.run(turn, turn.receive_message("A story!")))
+    run_task = asyncio.create_task(engine.run(turn, turn.receive_message("A story!")))
     async with asyncio.timeout(10):
         await turn.wait_until(lambda: bool(turn.records.state) and bool(turn.records.questions))
-        working.cancel()
-        await asyncio.wait([working])
+        run_task.cancel()
+        await asyncio.wait([run_task])
     turn = turn.next_turn(["Paris."])
     await engine.run(turn, turn.receive_message("The capital of France?"))
     assert [question.text for question in turn.records.questions] == ["A story!", "The capital of France?"]
     assert json.loads(turn.records.state or b"")["turn"] == 2
 
 
-async def test_another_prompt_and_other_tools_after_a_restart(engine: AgentScopeEngine) -> None:
+async def test_prompt_and_tools_may_change_at_restart(engine: AgentScopeEngine) -> None:
     """Answered questions are repeated unchanged; later questions use the new prompt and tools."""
     script: list[ScriptedReply | str] = [ScriptedReply(calls=[ScriptedCall("add", {"n": 1})]), "Done."]
     for crash_after in range(1, 7):
@@ -154,65 +154,67 @@ async def test_another_prompt_and_other_tools_after_a_restart(engine: AgentScope
         assert (message_text(last.messages[0]), last.tools) in [("New.", ["add"]), ("Old.", ["add", "gone"])]
 
 
-async def test_a_place_that_cannot_be_read(engine: AgentScopeEngine) -> None:
-    """Ends the turn it belongs to, and is no harm to the next; nor is what another engine has saved."""
+async def test_unreadable_state_ends_only_its_turn(engine: AgentScopeEngine) -> None:
+    """State of a newer version or of another engine does not affect the next turn."""
     turn = InMemoryTurn(["Hello.", "Hello again."])
     turn.receive_message("Hi!")
     turn.records.state = json.dumps({"turn": 1, "state": {"context": "?"}}).encode()
     with pytest.raises(Unavailable, match="send a message"):
         await engine.run(turn, ContinueTurn(cause="restart"))
-    for strange in (turn.records.state, b"\x80 not JSON", b"[]"):
+    for invalid_state in (turn.records.state, b"\x80 not JSON", b"[]"):
         turn = turn.next_turn(["Hello."])
-        turn.records.state = strange
+        turn.records.state = invalid_state
         await engine.run(turn, turn.receive_message("Hi!"))
         assert turn.records.messages[-1].text == "Hello."
 
 
-async def test_a_turn_that_is_over_goes_on_only_when_somebody_asks_for_it(engine: AgentScopeEngine) -> None:
+async def test_finished_turn_continues_only_on_request(engine: AgentScopeEngine) -> None:
     turn = InMemoryTurn(["One.", "Two."])
     await engine.run(turn, turn.receive_message("Count!"))
     restarted = turn.after_restart()
     assert await engine.run(restarted, ContinueTurn(cause="restart")) == TurnDone()
     assert restarted.changes == 0
     assert await engine.run(turn.after_restart(), ContinueTurn()) == TurnDone()
-    said = [message_text(message) for message in turn.records.questions[-1].messages[1:]]
-    assert said == ["Count!", "One.", "[note] Go on from where you were."]
+    texts = [message_text(message) for message in turn.records.questions[-1].messages[1:]]
+    assert texts == ["Count!", "One.", "[note] Go on from where you were."]
     assert turn.records.messages[-1].text == "Two."
 
 
-async def test_it_is_quiet(engine: AgentScopeEngine, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+async def test_engine_writes_no_output_or_files(
+    engine: AgentScopeEngine, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """Nothing on the terminal, no files, no tracing."""
-    here = Path.cwd()
+    working_directory = Path.cwd()
     os.chdir(tmp_path)
     try:
         turn = InMemoryTurn([ScriptedReply(calls=[ScriptedCall("nowhere")]), Unavailable("the model is away")])
         with pytest.raises(Unavailable):
             await engine.run(turn, turn.receive_message("Hi!"))
     finally:
-        os.chdir(here)
+        os.chdir(working_directory)
     assert capfd.readouterr() == ("", "")
     assert list(tmp_path.iterdir()) == []
     assert not hasattr(trace.get_tracer_provider(), "add_span_processor")
 
 
-async def test_cancelled_between_an_answer_and_its_calls(
+async def test_turn_cancelled_between_reply_and_calls(
     engine: AgentScopeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library takes a cancellation back that meets it there, and would run the calls."""
-    asked = asyncio.Event()
-    allowed = agentscope_engine._ExternalTool.check_permissions
+    """The library swallows a cancellation at this point, and would run the calls."""
+    check_started = asyncio.Event()
+    check_permissions = agentscope_engine._ExternalTool.check_permissions
 
-    async def slowly(*arguments: Any) -> Any:
-        asked.set()
+    async def check_slowly(*arguments: Any) -> Any:
+        check_started.set()
         await asyncio.sleep(0.05)
-        return await allowed(*arguments)
+        return await check_permissions(*arguments)
 
-    monkeypatch.setattr(agentscope_engine._ExternalTool, "check_permissions", slowly)
+    monkeypatch.setattr(agentscope_engine._ExternalTool, "check_permissions", check_slowly)
     calls = [ScriptedCall("do", {"n": number}) for number in range(2)]
     turn = InMemoryTurn([ScriptedReply(calls=calls), "Done."], tools=[make_tool("do", echo)])
-    working = asyncio.create_task(engine.run(turn, turn.receive_message("Do both.")))
+    run_task = asyncio.create_task(engine.run(turn, turn.receive_message("Do both.")))
     async with asyncio.timeout(10):
-        await asked.wait()
-        working.cancel()
-        await asyncio.wait([working])
-    assert working.cancelled() and turn.runs_of("do") == [] and len(turn.records.questions) == 1
+        await check_started.wait()
+        run_task.cancel()
+        await asyncio.wait([run_task])
+    assert run_task.cancelled() and turn.runs_of("do") == [] and len(turn.records.questions) == 1

@@ -30,7 +30,7 @@ from paddock.testing.in_memory_turn import (
     message_text,
 )
 
-SOON = 20.0
+TEST_TIMEOUT = 20.0
 
 
 async def echo(arguments: Mapping[str, Any]) -> str:
@@ -58,7 +58,7 @@ def engine(tmp_path: Path) -> Callable[[], AbstractAsyncContextManager[LangGraph
 
 
 @pytest.mark.anyio
-async def test_only_our_tools_and_helpers_are_offered(tmp_path: Path) -> None:
+async def test_only_own_tools_and_helpers_are_offered(tmp_path: Path) -> None:
     turn = InMemoryTurn(["Hello."], tools=[make_tool("look", echo)], prompt="You are kind.")
     async with engine_in(tmp_path) as engine:
         await engine.run(turn, turn.receive_message("Hi!"))
@@ -71,10 +71,10 @@ async def test_only_our_tools_and_helpers_are_offered(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_it_stops_while_persons_decide_and_goes_on_with_each_decision(tmp_path: Path) -> None:
+async def test_turn_pauses_and_continues_with_each_decision(tmp_path: Path) -> None:
     both = ScriptedReply(calls=[ScriptedCall("write", {"n": 1}), ScriptedCall("write", {"n": 2}), ScriptedCall("look")])
     turn = InMemoryTurn([both, "Done."], tools=[make_tool("write", echo), make_tool("look", echo)], ask=["write"])
-    async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
+    async with engine_in(tmp_path) as engine, asyncio.timeout(TEST_TIMEOUT):
         assert await engine.run(turn, turn.receive_message("Write!")) == TurnPaused()
         assert (len(turn.pending_approvals), turn.runs_of("look"), turn.runs_of("write")) == (2, [{}], [])
         second = await turn.decide(turn.pending_approvals[1])
@@ -88,11 +88,11 @@ async def test_it_stops_while_persons_decide_and_goes_on_with_each_decision(tmp_
 
 
 @pytest.mark.anyio
-async def test_what_is_written_while_persons_decide_is_read_afterwards(tmp_path: Path) -> None:
+async def test_message_during_pending_approval_is_read_afterwards(tmp_path: Path) -> None:
     turn = InMemoryTurn(
         [ScriptedReply(calls=[ScriptedCall("write")]), "Done."], tools=[make_tool("write", echo)], ask=["write"]
     )
-    async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
+    async with engine_in(tmp_path) as engine, asyncio.timeout(TEST_TIMEOUT):
         await engine.run(turn, turn.receive_message("Write!"))
         turn.write_message("In English.")
         assert await engine.run(turn, ContinueTurn()) == TurnPaused()
@@ -101,42 +101,42 @@ async def test_what_is_written_while_persons_decide_is_read_afterwards(tmp_path:
 
 
 @pytest.mark.anyio
-async def test_a_turn_that_is_done_goes_on_when_somebody_asks_for_it(tmp_path: Path) -> None:
+async def test_finished_turn_can_be_continued(tmp_path: Path) -> None:
     turn = InMemoryTurn(["One.", "Two."])
-    async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
+    async with engine_in(tmp_path) as engine, asyncio.timeout(TEST_TIMEOUT):
         await engine.run(turn, turn.receive_message("Count!"))
         assert await engine.run(turn.after_restart(), ContinueTurn()) == TurnDone()
-    said = [message_text(message) for message in turn.records.questions[-1].messages[1:]]
-    assert said[:2] == ["Count!", "One."]
-    assert said[2].startswith("[note] ")
+    texts = [message_text(message) for message in turn.records.questions[-1].messages[1:]]
+    assert texts[:2] == ["Count!", "One."]
+    assert texts[2].startswith("[note] ")
     assert turn.records.messages[-1].text == "Two."
 
 
 @pytest.mark.anyio
-async def test_turns_of_another_engine_are_caught_up_with(tmp_path: Path) -> None:
+async def test_turns_of_another_engine_are_read(tmp_path: Path) -> None:
     turn = InMemoryTurn(["One."])
-    async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
+    async with engine_in(tmp_path) as engine, asyncio.timeout(TEST_TIMEOUT):
         await engine.run(turn, turn.receive_message("Count!"))
         other = turn.next_turn(["Two."])
         other.receive_message("And then?")
-        async with other.start_message() as speech:
-            await speech.write_text("Two, says another.")
-            await speech.finish()
+        async with other.start_message() as writer:
+            await writer.write_text("Two, says another.")
+            await writer.finish()
         third = other.next_turn(["Three."])
         await engine.run(third, third.receive_message("And then?"))
-    said = [message_text(message) for message in third.records.questions[-1].messages[1:]]
-    assert said == ["Count!", "One.", "And then?", "Two, says another.", "And then?"]
+    texts = [message_text(message) for message in third.records.questions[-1].messages[1:]]
+    assert texts == ["Count!", "One.", "And then?", "Two, says another.", "And then?"]
 
 
 @pytest.mark.anyio
-async def test_what_helpers_said_is_not_in_a_fork(tmp_path: Path) -> None:
+async def test_messages_of_helpers_are_not_in_a_fork(tmp_path: Path) -> None:
     turn = InMemoryTurn(["One."])
     first = turn.receive_message("Count!")
     helper = SessionMessage(
         **{**first.message.model_dump(), "id": "msg_h", "role": "assistant", "by": "general-purpose"}
     )
     turn.records.messages.append(helper)
-    async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
+    async with engine_in(tmp_path) as engine, asyncio.timeout(TEST_TIMEOUT):
         await engine.run(turn, first)
         fork = turn.forked_turn(["Two."])
         await engine.run(fork, fork.receive_message("And then?"))
@@ -148,21 +148,21 @@ async def test_what_helpers_said_is_not_in_a_fork(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_arguments_that_checkpoints_cannot_hold(tmp_path: Path) -> None:
-    odd = {"large": 2**80, "half": "\ud83d", "deep": [{"a": [1.5, None, True]}], "wide": "ü€😀"}
-    script: list[str | ScriptedReply] = [ScriptedReply(calls=[ScriptedCall("write", odd)]), "Done.", "Again."]
+async def test_unusual_arguments_survive_checkpoints(tmp_path: Path) -> None:
+    unusual = {"large": 2**80, "half": "\ud83d", "deep": [{"a": [1.5, None, True]}], "wide": "ü€😀"}
+    script: list[str | ScriptedReply] = [ScriptedReply(calls=[ScriptedCall("write", unusual)]), "Done.", "Again."]
     turn = InMemoryTurn(script, tools=[make_tool("write", echo)], ask=["write"])
-    async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
+    async with engine_in(tmp_path) as engine, asyncio.timeout(TEST_TIMEOUT):
         await engine.run(turn, turn.receive_message("Write!"))
         await turn.decide(turn.pending_approvals[0])
         assert await engine.run(turn.after_restart(), ContinueTurn(cause="restart")) == TurnDone()
-        again = turn.next_turn()
-        assert await engine.run(again, again.receive_message("Again!")) == TurnDone()
-    assert turn.runs_of("write") == [odd]
+        next_turn = turn.next_turn()
+        assert await engine.run(next_turn, next_turn.receive_message("Again!")) == TurnDone()
+    assert turn.runs_of("write") == [unusual]
 
 
 @pytest.mark.anyio
-async def test_nothing_is_left_behind_when_it_is_cancelled(tmp_path: Path) -> None:
+async def test_cancelled_turn_leaves_no_tasks(tmp_path: Path) -> None:
     async def wait(arguments: Mapping[str, Any]) -> str:
         await asyncio.Event().wait()
         raise AssertionError
@@ -170,31 +170,33 @@ async def test_nothing_is_left_behind_when_it_is_cancelled(tmp_path: Path) -> No
     script = [ScriptedReply(calls=[ScriptedCall("wait"), ScriptedCall("look"), ScriptedCall("write")])]
     tools = [make_tool("wait", wait), make_tool("look", echo), make_tool("write", echo)]
     turn = InMemoryTurn(script, tools=tools, ask=["write"])
-    async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
+    async with engine_in(tmp_path) as engine, asyncio.timeout(TEST_TIMEOUT):
         before = asyncio.all_tasks()
-        working = asyncio.create_task(engine.run(turn, turn.receive_message("Wait!")))
+        run_task = asyncio.create_task(engine.run(turn, turn.receive_message("Wait!")))
         await turn.wait_until(
             lambda: bool(turn.runs_of("wait")) and bool(turn.runs_of("look")) and bool(turn.pending_approvals)
         )
-        working.cancel()
-        await asyncio.wait([working])
-        assert working.cancelled()
-        left = asyncio.all_tasks() - before
-        if left:
-            await asyncio.wait(left, timeout=1)
+        run_task.cancel()
+        await asyncio.wait([run_task])
+        assert run_task.cancelled()
+        remaining = asyncio.all_tasks() - before
+        if remaining:
+            await asyncio.wait(remaining, timeout=1)
         assert not asyncio.all_tasks() - before
         turn.abandon_calls()
-        again = turn.next_turn(["Here."])
-        assert await engine.run(again, again.receive_message("Are you there?")) == TurnDone()
-    told = {
-        message["name"]: message_text(message) for message in again.records.questions[-1].messages if "name" in message
+        next_turn = turn.next_turn(["Here."])
+        assert await engine.run(next_turn, next_turn.receive_message("Are you there?")) == TurnDone()
+    results_by_tool = {
+        message["name"]: message_text(message)
+        for message in next_turn.records.questions[-1].messages
+        if "name" in message
     }
-    assert told == {"wait": "The call was cancelled.", "look": "ran {}", "write": "The call was cancelled."}
+    assert results_by_tool == {"wait": "The call was cancelled.", "look": "ran {}", "write": "The call was cancelled."}
     assert len(turn.runs_of("wait")) == len(turn.runs_of("look")) == 1
 
 
 @pytest.mark.anyio
-async def test_nothing_is_told_to_langsmith(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_langsmith_tracing_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANGSMITH_TRACING", "true")
     traced: list[object] = []
 
@@ -213,8 +215,8 @@ async def test_nothing_is_told_to_langsmith(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.anyio
-async def test_many_sessions_at_a_time(tmp_path: Path) -> None:
-    async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
+async def test_concurrent_sessions(tmp_path: Path) -> None:
+    async with engine_in(tmp_path) as engine, asyncio.timeout(TEST_TIMEOUT):
 
         async def chat(name: str) -> list[str]:
             turn = InMemoryTurn(
@@ -231,7 +233,7 @@ async def test_many_sessions_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_checkpoints_grow_with_the_conversation_and_no_faster(tmp_path: Path) -> None:
+async def test_checkpoints_grow_linearly_with_the_conversation(tmp_path: Path) -> None:
     """A conversation of any length is stored once, plus additions."""
 
     async def page(arguments: Mapping[str, Any]) -> str:
@@ -247,23 +249,26 @@ async def test_checkpoints_grow_with_the_conversation_and_no_faster(tmp_path: Pa
         engine, checkpoints = engine_of(store), LangGraphCheckpointStore(store)
         while len(turn.records.messages) < 400:
             await engine.run(turn, turn.receive_message("Read on!"))
-            places = await checkpoints.list_checkpoints(turn.session.id)
-            assert len(places) < 100
-            kept = sum(len(place.checkpoint.body) + sum(len(write.body) for write in place.writes) for place in places)
-            sizes[len(turn.records.messages)] = kept
+            checkpoints_stored = await checkpoints.list_checkpoints(turn.session.id)
+            assert len(checkpoints_stored) < 100
+            size = sum(
+                len(stored.checkpoint.body) + sum(len(write.body) for write in stored.writes)
+                for stored in checkpoints_stored
+            )
+            sizes[len(turn.records.messages)] = size
             turn = turn.next_turn()
         assert sizes[400] < 2.5 * sizes[200] < 7 * sizes[100], sizes
-        said = len(turn.records.messages) * 1000
-        assert sizes[400] < 2 * said, f"{sizes[400]} bytes of checkpoints for {said} bytes that were said"
+        text_size = len(turn.records.messages) * 1000
+        assert sizes[400] < 2 * text_size, f"{sizes[400]} bytes of checkpoints for {text_size} bytes of messages"
         await engine.release(turn.session)
         assert await checkpoints.list_checkpoints(turn.session.id) == []
 
 
 @pytest.mark.anyio
-async def test_an_answer_that_was_gone_on_with_is_not_the_last_look(tmp_path: Path) -> None:
-    """The turn failed at the question, so it is asked again without another look; what came meanwhile is read after."""
+async def test_resumed_question_is_followed_by_reading_messages(tmp_path: Path) -> None:
+    """The failed question is repeated first; messages that arrived meanwhile are read after it."""
     turn = InMemoryTurn([Unavailable("the model is away"), "One.", "Two."])
-    async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
+    async with engine_in(tmp_path) as engine, asyncio.timeout(TEST_TIMEOUT):
         with pytest.raises(Unavailable):
             await engine.run(turn, turn.receive_message("Count!"))
         turn.write_message("To two.")
@@ -276,12 +281,12 @@ async def test_an_answer_that_was_gone_on_with_is_not_the_last_look(tmp_path: Pa
 
 
 @pytest.mark.anyio
-async def test_turns_side_by_side_share_a_graph_and_nothing_else(tmp_path: Path) -> None:
+async def test_concurrent_turns_share_only_the_graph(tmp_path: Path) -> None:
     """They have the same tools. Each asks with its own prompt, and calls through its own turn."""
-    both = asyncio.Barrier(2)
+    barrier = asyncio.Barrier(2)
 
     async def meet(arguments: Mapping[str, Any]) -> str:
-        await both.wait()
+        await barrier.wait()
         return f"met {arguments['who']}"
 
     def agent(name: str) -> InMemoryTurn:
@@ -292,9 +297,9 @@ async def test_turns_side_by_side_share_a_graph_and_nothing_else(tmp_path: Path)
         return InMemoryTurn(script, tools=[make_tool("meet", meet)], prompt=f"You are {name}.")
 
     turns = [agent("Ann"), agent("Ben")]
-    async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
-        done = await asyncio.gather(*(engine.run(turn, turn.receive_message("Go!")) for turn in turns))
-    assert done == [TurnDone(), TurnDone()]
+    async with engine_in(tmp_path) as engine, asyncio.timeout(TEST_TIMEOUT):
+        outcomes = await asyncio.gather(*(engine.run(turn, turn.receive_message("Go!")) for turn in turns))
+    assert outcomes == [TurnDone(), TurnDone()]
     for turn, name in zip(turns, ("Ann", "Ben"), strict=True):
         assert [message_text(each.messages[0]) for each in turn.records.questions] == [f"You are {name}."] * 2
         assert message_text(turn.records.questions[1].messages[-1]) == f"met {name}"

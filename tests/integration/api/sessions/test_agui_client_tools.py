@@ -192,7 +192,7 @@ def test_tool_name_conflict_ends_the_run_with_an_error(server: Server, name: str
         end = events[-1]
         assert isinstance(end, RunErrorEvent) and end.code == "TOOL_NAME_TAKEN" and name in end.message
         chat = open_chat(client, events)
-        assert chat.now()["state"] == "idle" and not client.get(f"{chat.path}/messages").json()["items"]
+        assert chat.load_session()["state"] == "idle" and not client.get(f"{chat.path}/messages").json()["items"]
 
 
 @pytest.mark.parametrize(

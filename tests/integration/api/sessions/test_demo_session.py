@@ -33,7 +33,7 @@ def decide_approval(chat: Chat, action: str) -> None:
     decision = {"approval": approval["id"], "digest": approval["digest"], "action": action}
     response = chat.client.post(f"{chat.path}/resume", json={"decisions": [decision]})
     assert response.status_code == 200, response.text
-    eventually(lambda: chat.now()["state"] == "idle", 60)
+    eventually(lambda: chat.load_session()["state"] == "idle", 60)
 
 
 def last_reply(chat: Chat) -> str:
@@ -49,7 +49,7 @@ def session_file_names(chat: Chat) -> set[str]:
 
 
 def read_workspace_file(client: httpx.Client, chat: Chat, name: str) -> str:
-    (sandbox,) = chat.now()["sandboxes"].values()
+    (sandbox,) = chat.load_session()["sandboxes"].values()
     path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/files/download"
     response = client.get(path, params={"path": f"/workspace/{name}"})
     assert response.status_code == 200, response.text
@@ -85,14 +85,14 @@ def test_demo_runs_from_plan_to_report(client: httpx.Client, language: str, done
     decide_approval(chat, "approve")
     assert done in last_reply(chat) and "](/workspace/chart.svg)" in last_reply(chat)
     assert "chart.svg" in session_file_names(chat)
-    assert {step["state"] for step in chat.now()["plan"]} == {"done"}
+    assert {step["state"] for step in chat.load_session()["plan"]} == {"done"}
     assert "Dunmore,460,640,980" in read_workspace_file(client, chat, "visitors.csv")
     assert "+113 %" in read_workspace_file(client, chat, "chart.svg")
     assert "| **Dunmore** | **+113 %** |" in read_workspace_file(client, chat, "report.md")
     again = client.post("/v1/demo", json={"language": language}).json()
-    assert again["session"] == chat.id and chat.now()["turn"] == 1
-    chat.say("Thanks, great!" if language == "en" else "谢谢!")
-    eventually(lambda: chat.now()["turn"] == 2 and chat.now()["state"] == "idle")
+    assert again["session"] == chat.id and chat.load_session()["turn"] == 1
+    chat.send_message("Thanks, great!" if language == "en" else "谢谢!")
+    eventually(lambda: chat.load_session()["turn"] == 2 and chat.load_session()["state"] == "idle")
     assert last_reply(chat).startswith("You are welcome." if language == "en" else "不客气")
     client.delete(chat.path)
     assert client.post("/v1/demo", json={"language": language, "begin": False}).json()["session"] != chat.id
@@ -104,18 +104,18 @@ def test_demo_accepts_a_rejection_and_further_questions(client: httpx.Client) ->
     reply = last_reply(chat)
     assert "I did not run the script" in reply and "Say **demonstration**" in reply
     assert "rejected this call" not in reply and "Do not" not in reply
-    assert [step["state"] for step in chat.now()["plan"]] == ["done", "dropped", "dropped", "dropped"]
-    chat.say("Show me the report.")
-    eventually(lambda: chat.now()["turn"] == 2 and chat.now()["state"] == "idle")
+    assert [step["state"] for step in chat.load_session()["plan"]] == ["done", "dropped", "dropped", "dropped"]
+    chat.send_message("Show me the report.")
+    eventually(lambda: chat.load_session()["turn"] == 2 and chat.load_session()["state"] == "idle")
     assert "I could not read a report" in last_reply(chat)
-    chat.say("What is the meaning of life?")
-    eventually(lambda: chat.now()["turn"] == 3 and chat.now()["state"] == "idle")
+    chat.send_message("What is the meaning of life?")
+    eventually(lambda: chat.load_session()["turn"] == 3 and chat.load_session()["state"] == "idle")
     assert "I am a **script**" in last_reply(chat) and "meaning of life" in last_reply(chat)
-    chat.say("Then the demonstration, please.")
+    chat.send_message("Then the demonstration, please.")
     decide_approval(chat, "approve")
     assert "more than doubled" in last_reply(chat)
-    chat.say("Show me the report.")
-    eventually(lambda: chat.now()["turn"] == 5 and chat.now()["state"] == "idle")
+    chat.send_message("Show me the report.")
+    eventually(lambda: chat.load_session()["turn"] == 5 and chat.load_session()["state"] == "idle")
     assert "Visitors, 2023 to 2025" in last_reply(chat)
     client.delete(chat.path)
 
@@ -124,14 +124,14 @@ def test_demo_accepts_a_rejection_and_further_questions(client: httpx.Client) ->
 def test_demo_continues_after_a_takeover(client: httpx.Client, language: str, done: str) -> None:
     chat = Chat(client, client.post("/v1/demo", json={"language": language, "again": True}).json()["session"])
     approval = wait_for_approval(chat)
-    (sandbox,) = chat.now()["sandboxes"].values()
+    (sandbox,) = chat.load_session()["sandboxes"].values()
     taken = client.post(f"/v1/sandboxes/{sandbox}/input", json={"viewer": "ada", "name": "Ada"})
     assert taken.status_code == 200, taken.text
     decision = {"approval": approval["id"], "digest": approval["digest"], "action": "approve"}
     assert client.post(f"{chat.path}/resume", json={"decisions": [decision]}).status_code == 200
-    eventually(lambda: chat.now()["state"] == "parked")
+    eventually(lambda: chat.load_session()["state"] == "parked")
     client.delete(f"/v1/sandboxes/{sandbox}/input", params={"viewer": "ada"})
-    eventually(lambda: chat.now()["state"] == "idle", 60)
+    eventually(lambda: chat.load_session()["state"] == "idle", 60)
     messages = client.get(f"{chat.path}/messages", params={"pageSize": 100}).json()["items"]
     assert [message["role"] for message in messages].count("note") == 1
     assert done in last_reply(chat) and "chart.svg" in session_file_names(chat)
@@ -165,7 +165,7 @@ def test_demo_opens_its_report_on_a_desktop(desktop_server: Server) -> None:
         chat = Chat(client, demo["session"])
         decide_approval(chat, "approve")
         assert "more than doubled" in last_reply(chat)
-        (sandbox,) = chat.now()["sandboxes"].values()
+        (sandbox,) = chat.load_session()["sandboxes"].values()
         windows = client.post(f"/v1/sandboxes/{sandbox}/tools/list_windows", json={}).text
         assert "report.md" in windows
         client.delete(chat.path)
@@ -185,14 +185,14 @@ def test_demo_chat_lists_models_once_one_is_connected(tmp_path: Path) -> None:
     providers = {"own": {"kind": "script", "file": str(tmp_path / "s.yaml")}}
     with run_server(tmp_path) as server:
         with server.client() as client:
-            chat = Chat.begin(client, model="demo", kinds=[])
+            chat = Chat.create(client, model="demo", kinds=[])
         server.stop()
         connected = Server(server.data, {"llm": {"providers": providers, "models": {"own": "own"}}}).start()
         try:
             with connected.client() as client:
-                chat = chat.at(client)
-                chat.say("Hello")
-                error = chat.until(lambda event: event["type"] == "turn.error")["data"]
+                chat = chat.on_server(client)
+                chat.send_message("Hello")
+                error = chat.wait_for_event(lambda event: event["type"] == "turn.error")["data"]
         finally:
             connected.stop()
     assert error["code"] == "MODEL_NOT_FOUND"
