@@ -22,7 +22,7 @@ T = TypeVar("T")
 DeltaEvent: TypeAlias = type[MessageDelta | ThoughtDelta | CallDelta | CallOutput]
 
 
-class EventBatcher:
+class SessionEventBatcher:
     """Writes events of a session in order, without making the caller wait for the disk."""
 
     def __init__(self, events: EventLog, session: Session) -> None:

@@ -42,12 +42,12 @@ _LENGTHS: Sequence[tuple[str, type | tuple[type, ...], bool, str]] = (
 )
 
 
-def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
+def is_nested_at_most(value: Any, levels: int = MAX_DEPTH) -> bool:
     """Return whether a value is nested at most `levels` deep, so that it can be stored and shown."""
     if not isinstance(value, Mapping | list | tuple):
         return True
     children = value.values() if isinstance(value, Mapping) else value
-    return levels > 0 and all(is_shallow(each, levels - 1) for each in children)
+    return levels > 0 and all(is_nested_at_most(each, levels - 1) for each in children)
 
 
 def find_schema_problems(schema: Mapping[str, Any], value: Any) -> list[str]:

@@ -123,7 +123,7 @@ def create_private_file(path: Path) -> BinaryIO:
     return open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
-def commit_file(partial: Path, target: Path) -> None:
+def rename_file_durably(partial: Path, target: Path) -> None:
     """Rename a written file to its final name, durably."""
     os.replace(partial, target)
     directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -145,7 +145,7 @@ def _write_file(directory: Path, data: bytes) -> str:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        commit_file(partial, target)
+        rename_file_durably(partial, target)
     finally:
         partial.unlink(missing_ok=True)
     return sha
@@ -175,7 +175,7 @@ def _copy_files(source: Path, target: Path) -> None:
             try:
                 with (source / name).open("rb") as old, create_private_file(partial) as new:
                     shutil.copyfileobj(old, new, _CHUNK_SIZE)
-                commit_file(partial, target / name)
+                rename_file_durably(partial, target / name)
             finally:
                 partial.unlink(missing_ok=True)
 

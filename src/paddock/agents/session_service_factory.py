@@ -10,9 +10,9 @@ from paddock.agents.model.model_requests import SessionModelClient
 from paddock.agents.session_files import SessionFiles
 from paddock.agents.sessions.agent_choice import AvailableModels
 from paddock.agents.sessions.session_service import SessionService
-from paddock.agents.tools.toolbox import Toolbox
+from paddock.agents.tools.toolbox import SessionToolbox
 from paddock.agents.turns.live_turn import TurnFactory
-from paddock.agents.turns.message_cache import MessageCache
+from paddock.agents.turns.message_cache import SessionMessageCache
 from paddock.agents.turns.takeover_pause import TakeoverPause
 from paddock.llm.gateway.gateway import ModelGateway
 from paddock.llm.wire.http_server import HttpServer
@@ -31,7 +31,7 @@ async def open_session_service(
     takeover_pause = TakeoverPause(dependencies.live, events, store, files, session_store)
     takeover_pause.open()
     exit_stack.push_async_callback(takeover_pause.close)
-    toolbox = Toolbox(config, dependencies.fleet, dependencies.live, events, store, files)
+    toolbox = SessionToolbox(config, dependencies.fleet, dependencies.live, events, store, files)
     exit_stack.push_async_callback(toolbox.close)
     session_model = SessionModelClient(
         store, events, config, dependencies.keys, http_server, files, takeover_pause.pause_if_held, gateway.compute_cost
@@ -45,7 +45,7 @@ async def open_session_service(
     engine_registry = EngineRegistry.load(dependencies)
     exit_stack.push_async_callback(engine_registry.close)
     turn_factory = TurnFactory(
-        session_store, events, tool_calls, session_model, toolbox, takeover_pause, MessageCache(session_store)
+        session_store, events, tool_calls, session_model, toolbox, takeover_pause, SessionMessageCache(session_store)
     )
     sessions = SessionService(
         config,

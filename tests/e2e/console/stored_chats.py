@@ -24,7 +24,7 @@ from paddock.model.session_events import (
 )
 from paddock.model.sessions import CallResult, Session, SessionMessage, TextContent, ToolCall
 from paddock.store.chat_sessions.session_log_entries import session_log_entries
-from paddock.store.chat_sessions.session_store import SessionStore, session_row
+from paddock.store.chat_sessions.session_store import SessionStore, session_model_to_row
 from paddock.store.database import Store
 from paddock.store.tables import events, session_messages
 
@@ -128,7 +128,9 @@ async def _write_chats(data: Path, chats: Sequence[StoredChat]) -> None:
                 SessionStore.insert_session(connection, chat.session)
                 # In bulk: single inserts of thousands of rows would take too long.
                 if chat.messages:
-                    connection.execute(insert(session_messages), [session_row(message) for message in chat.messages])
+                    connection.execute(
+                        insert(session_messages), [session_model_to_row(message) for message in chat.messages]
+                    )
                 rows = [each._asdict() for each in session_log_entries(chat.session, *chat.events, at=STARTED_AT)]
                 connection.execute(insert(events), [{**each, "number": number} for number, each in enumerate(rows, 1)])
 

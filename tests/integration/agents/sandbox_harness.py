@@ -13,7 +13,7 @@ from typing import Any
 
 from paddock.agents.engines.base import ToolSpec
 from paddock.agents.session_files import SessionFiles
-from paddock.agents.tools.toolbox import Toolbox
+from paddock.agents.tools.toolbox import SessionToolbox
 from paddock.agents.turns.takeover_pause import TakeoverPause
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
@@ -44,7 +44,7 @@ class SandboxHarness:
     live: LiveServices
     files: SessionFiles
     session_store: SessionStore
-    toolbox: Toolbox
+    toolbox: SessionToolbox
     takeover_pause: TakeoverPause
 
     async def create_session(self, *kinds: str, session_id: str = "ses-1", **changes: Any) -> Session:
@@ -116,7 +116,7 @@ async def open_sandbox_harness(data: Path, **settings: Any) -> AsyncIterator[San
     reconciler = Reconciler(fleet)
     await reconciler.open()
     files, session_store = SessionFiles(data / "sessions", config.chat.file_size), SessionStore(store)
-    toolbox = Toolbox(config, fleet, live, events, store, files)
+    toolbox = SessionToolbox(config, fleet, live, events, store, files)
     takeover_pause = TakeoverPause(live, events, store, files, session_store)
     takeover_pause.open()
     try:

@@ -14,7 +14,7 @@ from paddock.agents.engines.base import FILE_SCHEME
 from paddock.agents.model.compaction import estimate_tokens, find_file_paths, shorten_messages
 from paddock.agents.model.model_requests import ModelError
 from paddock.model.sessions import PlanStep
-from paddock.store.chat_sessions.reply_store import ReplyStore
+from paddock.store.chat_sessions.reply_store import ModelReplyStore
 from tests.integration.agents.model_harness import SHELL_TOOL, ModelHarness, open_model_harness, user_message
 from tests.support.fake_provider import (
     FakeProvider,
@@ -161,7 +161,7 @@ async def test_new_summary_extends_the_previous_one(tmp_path: Path, model: Summa
         assert f"A summary of what came before:\nSummary {model.summaries - 1}." in model.summary_request
         assert "result 0 " not in model.summary_request
         assert "/srv/file-0.txt" in model.last_request[2]["content"], "paths are never forgotten"
-        assert len(await ReplyStore(harness.store).list_summaries(session.id)) == model.summaries
+        assert len(await ModelReplyStore(harness.store).list_summaries(session.id)) == model.summaries
 
 
 async def test_older_part_is_left_out_if_summary_fails(tmp_path: Path, model: SummarizingModel) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from paddock.agents.engines.base import stream_reply_after_save
 from paddock.errors import SessionNotFound, Unavailable
-from paddock.store.chat_sessions.reply_store import ReplyStore
+from paddock.store.chat_sessions.reply_store import ModelReplyStore
 from paddock.store.chat_sessions.session_store import SessionStore
 from tests.integration.agents.model_harness import ModelHarness, open_model_harness, user_message
 
@@ -170,7 +170,7 @@ async def test_message_that_cannot_be_stored_is_ended(
         def refuse(*_: Any) -> None:
             raise problem
 
-        monkeypatch.setattr(ReplyStore, "record_reply", refuse)
+        monkeypatch.setattr(ModelReplyStore, "record_reply", refuse)
         with pytest.raises(type(problem)):
             await harness.ask_model(session, [user_message("Hi.")])
         event_types = await harness.event_types(session)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.agents.tools.tool_names import build_tool_specs, default_tools
+from paddock.agents.tools.tool_names import build_sandbox_tool_specs, default_sandbox_tools
 from paddock.fleet.kinds import LINUX
 from paddock.model.sessions import FileContent, Session, SessionState
 from tests.integration.agents.sandbox_harness import (
@@ -50,7 +50,9 @@ def frame(payload: bytes) -> bytes:
 
 async def test_screenshot_is_stored_and_emitted(harness: SandboxHarness, session: Session) -> None:
     tools = await harness.toolbox.list_tools(session)
-    assert [spec for spec in tools if spec.kind == "linux"] == build_tool_specs("linux", default_tools(LINUX))
+    assert [spec for spec in tools if spec.kind == "linux"] == build_sandbox_tool_specs(
+        "linux", default_sandbox_tools(LINUX)
+    )
     result = await harness.call_tool(session, "linux_screenshot", format="png")
     (image,) = [part for part in result.content if isinstance(part, FileContent)]
     assert image.type == "image" and image.mime == "image/png"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.agents.tools.tool_names import build_tool_specs, default_tools
+from paddock.agents.tools.tool_names import build_sandbox_tool_specs, default_sandbox_tools
 from paddock.errors import SandboxNotFound
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.kinds import CODE
@@ -96,7 +96,7 @@ async def test_tools_are_the_same_before_and_after_creation(harness: SandboxHarn
     await harness.toolbox.get_sandbox(session, "code")
     assert await harness.toolbox.list_tools(session) == before
     session_tools = [spec for spec in before if spec.kind is None]
-    assert list(before) == [*session_tools, *build_tool_specs("code", default_tools(CODE))]
+    assert list(before) == [*session_tools, *build_sandbox_tool_specs("code", default_sandbox_tools(CODE))]
 
 
 async def test_written_file_is_emitted(harness: SandboxHarness) -> None:

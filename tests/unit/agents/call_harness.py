@@ -26,7 +26,7 @@ from paddock.model.sessions import (
     TextContent,
     ToolCall,
 )
-from paddock.store.chat_sessions.session_store import SessionStore, session_row
+from paddock.store.chat_sessions.session_store import SessionStore, session_model_to_row
 from paddock.store.database import Store
 from paddock.store.tables import sessions
 
@@ -123,7 +123,7 @@ class CallHarness:
         return type(self)(self.store, await EventLog.open(self.store), self.tools, self.chat | chat)
 
     async def insert_session(self, session: Session) -> None:
-        await self.store.write(lambda connection: connection.execute(insert(sessions), session_row(session)))
+        await self.store.write(lambda connection: connection.execute(insert(sessions), session_model_to_row(session)))
 
     async def store_calls(self, *calls: ToolCall) -> SessionMessage:
         message = SessionMessage(

@@ -16,7 +16,7 @@ from paddock.agents.session_files import SessionFiles
 from paddock.agents.sessions.agent_choice import AvailableModels
 from paddock.agents.sessions.session_service import CreateSessionRequest, MessageRequest, SessionService
 from paddock.agents.turns.live_turn import LiveTurn, TurnFactory
-from paddock.agents.turns.message_cache import MessageCache
+from paddock.agents.turns.message_cache import SessionMessageCache
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
 from paddock.llm.archive.archive import ExchangeArchive
@@ -145,7 +145,7 @@ class SessionHarness:
             cast(Any, self.session_model),
             cast(Any, self.toolbox),
             cast(Any, NeverPaused()),
-            MessageCache(self.session_store),
+            SessionMessageCache(self.session_store),
         )
         self.sessions = SessionService(
             config,

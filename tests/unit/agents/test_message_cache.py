@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.agents.turns.message_cache import MessageCache
+from paddock.agents.turns.message_cache import SessionMessageCache
 from paddock.model.sessions import Session, SessionMessage, TextContent
 from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.database import Store
@@ -49,7 +49,7 @@ async def store_text(session_store: CountingSessionStore, session: str, text: st
 
 
 async def test_only_new_messages_are_read(book: CountingSessionStore) -> None:
-    cache = MessageCache(book)
+    cache = SessionMessageCache(book)
     await create_session(book, "ses-1")
     for number in range(5):
         await store_text(book, "ses-1", str(number))
@@ -60,7 +60,7 @@ async def test_only_new_messages_are_read(book: CountingSessionStore) -> None:
 
 
 async def test_least_recently_used_sessions_are_evicted(book: CountingSessionStore) -> None:
-    cache = MessageCache(book, max_messages=3)
+    cache = SessionMessageCache(book, max_messages=3)
     for session in ("ses-1", "ses-2"):
         await create_session(book, session)
         await store_text(book, session, "a")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paddock.agents.approvals.policy_rules import (
     PolicySubject,
     add_always_rule,
-    escape_pattern,
+    escape_policy_pattern,
     evaluate_policy,
     is_denied_by_policy,
 )
@@ -217,7 +217,7 @@ VALUES = st.text(st.sampled_from("ab*?[]!-;&|$(){}./\\\n`<> "), max_size=12)
 
 @given(VALUES, VALUES)
 def test_escaped_pattern_matches_one_text_only(value: str, other: str) -> None:
-    policy = Policy(rules=(PolicyRule(arguments={"command": escape_pattern(value)}, action=ALLOW),))
+    policy = Policy(rules=(PolicyRule(arguments={"command": escape_policy_pattern(value)}, action=ALLOW),))
     assert evaluate_policy(policy, shell(value)) is ALLOW
     assume(other != value)
     assert evaluate_policy(policy, shell(other)) is ASK

@@ -9,10 +9,10 @@ import pytest
 from paddock.agents.tools.session_tools import session_tool_specs
 from paddock.agents.tools.tool_names import (
     MAX_NAME_LENGTH,
-    build_tool_specs,
-    default_tools,
+    build_sandbox_tool_specs,
+    default_sandbox_tools,
     qualified_tool_name,
-    tool_effect,
+    sandbox_tool_effect,
 )
 from paddock.fleet.kinds import BROWSER, CODE, LINUX, MOBILE, WINDOWS
 from paddock.model.screens import SandboxTool
@@ -42,7 +42,7 @@ def test_long_tool_names_are_cut_and_stay_unique() -> None:
 @pytest.mark.parametrize("kind", [CODE, LINUX, BROWSER, WINDOWS, MOBILE], ids=lambda kind: kind.name)
 def test_tools_of_every_kind_are_known_without_sandbox(kind: object) -> None:
     assert isinstance(kind, type(CODE))
-    names = [spec.name for spec in build_tool_specs(kind.name, default_tools(kind))]
+    names = [spec.name for spec in build_sandbox_tool_specs(kind.name, default_sandbox_tools(kind))]
     assert len(names) == len(set(names))
     assert {f"{kind.name}_{tool}" for tool in ("read_file", "write_file", "run_shell_command")} <= set(names)
     assert all(name.startswith(f"{kind.name}_") for name in names)
@@ -50,7 +50,9 @@ def test_tools_of_every_kind_are_known_without_sandbox(kind: object) -> None:
 
 def test_effects_of_builtin_tools() -> None:
     effects = {
-        spec.tool: spec.effect for kind in (LINUX, BROWSER) for spec in build_tool_specs(kind.name, default_tools(kind))
+        spec.tool: spec.effect
+        for kind in (LINUX, BROWSER)
+        for spec in build_sandbox_tool_specs(kind.name, default_sandbox_tools(kind))
     }
     for tool in ("run_shell_command", "run_ipython_cell"):
         assert effects[tool] == "command", tool
@@ -73,12 +75,12 @@ def test_effects_of_builtin_tools() -> None:
     ],
 )
 def test_effect_of_tool_without_hints_follows_its_name(name: str, effect: str) -> None:
-    assert tool_effect(SandboxTool(name=name)) == effect
+    assert sandbox_tool_effect(SandboxTool(name=name)) == effect
 
 
 def test_hints_of_tool_take_precedence_over_its_name() -> None:
-    assert tool_effect(SandboxTool(name="run_report", read_only=True)) == "none"
-    assert tool_effect(SandboxTool(name="get_focus", input=True)) == "other"
+    assert sandbox_tool_effect(SandboxTool(name="run_report", read_only=True)) == "none"
+    assert sandbox_tool_effect(SandboxTool(name="get_focus", input=True)) == "other"
 
 
 def test_session_without_sandboxes_has_tools_that_need_none() -> None:

@@ -31,7 +31,7 @@ from paddock.model.sessions import (
     TextContent,
     ToolCall,
 )
-from paddock.store.chat_sessions.call_store import ApprovalResolution, LedgerEntry
+from paddock.store.chat_sessions.call_store import ApprovalResolution, CallWithApproval
 
 _MAX_CHOICES = 20
 _MAX_QUESTION_CHARACTERS = 20_000
@@ -189,7 +189,7 @@ def expired_call_result(approval: Approval) -> CallResult:
     )
 
 
-def verdict_for_call(entry: LedgerEntry) -> CallVerdict:
+def external_call_verdict(entry: CallWithApproval) -> CallVerdict:
     """Return the verdict on a call that an agent program runs itself."""
     approval, result = entry.approval, entry.record.result
     if approval is None:

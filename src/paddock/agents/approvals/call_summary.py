@@ -19,9 +19,9 @@ from paddock.agents.approvals.call_effects import (
     analyze_shell_command,
     command_summary_rank,
     has_inline_script,
-    program_name,
-    resolve_path,
-    script_language,
+    interpreter_language,
+    resolve_script_path,
+    shell_program_name,
 )
 from paddock.agents.approvals.shell_script import ShellCommand, parse_shell_script
 from paddock.model.sessions import Approval, CallEffect, CallSummary
@@ -51,7 +51,7 @@ def summarize_call(name: str, kind: str | None, arguments: Mapping[str, Any], *,
     """Summarize a call; `agent_words` is the agent's own description."""
     tool = _tool_without_kind(name, kind)
     findings = CallFindings()
-    params: dict[str, str | int] = {"tool": visible_text(tool), "kind": visible_text(kind or "")}
+    params: dict[str, str | int] = {"tool": one_line_visible_text(tool), "kind": one_line_visible_text(kind or "")}
     describe = _DESCRIBERS.get(tool) or (_describe_command if _SHELL.search(tool) else _describe_other)
     code = describe(arguments, findings, params)
     agent_description = next(
@@ -62,17 +62,17 @@ def summarize_call(name: str, kind: str | None, arguments: Mapping[str, Any], *,
         code=code,
         params=params,
         effects=tuple(effect for effect in order if effect in findings.effects),
-        writes=tuple(map(visible_text, findings.writes))[:MAX_NAMED],
-        deletes=tuple(map(visible_text, findings.deletes))[:MAX_NAMED],
-        hosts=tuple(map(visible_text, findings.hosts))[:MAX_NAMED],
+        writes=tuple(map(one_line_visible_text, findings.writes))[:MAX_NAMED],
+        deletes=tuple(map(one_line_visible_text, findings.deletes))[:MAX_NAMED],
+        hosts=tuple(map(one_line_visible_text, findings.hosts))[:MAX_NAMED],
         unnamed=sum(max(0, len(each) - MAX_NAMED) for each in (findings.writes, findings.deletes, findings.hosts)),
         opaque=findings.opaque,
-        agent_words=visible_text(agent_description, _MAX_AGENT_WORDS) or None,
+        agent_words=one_line_visible_text(agent_description, _MAX_AGENT_WORDS) or None,
     )
     return summary.model_copy(update={"text": _english_sentence(summary)})
 
 
-def visible_text(text: str, max_length: int = _MAX_LENGTH) -> str:
+def one_line_visible_text(text: str, max_length: int = _MAX_LENGTH) -> str:
     """Return a text on one line, bounded, with invisible characters shown as escapes."""
     shown = "".join(map(_visible_character, " ".join(text[: 2 * max_length].split(" "))))
     return shown if len(shown) <= max_length and len(text) <= 2 * max_length else shown[: max_length - 1] + "…"
@@ -111,7 +111,9 @@ def _describe_command(arguments: Mapping[str, Any], findings: CallFindings, para
     directories: dict[int, str | None] = {}
     for command in script.commands:
         if command.program == "cd" and len(command.words) <= 2:
-            current_directory = resolve_path(current_directory, command.words[1]) if len(command.words) == 2 else None
+            current_directory = (
+                resolve_script_path(current_directory, command.words[1]) if len(command.words) == 2 else None
+            )
             continue
         analyze_shell_command(command, current_directory, findings)
         main_commands.append(command)
@@ -123,16 +125,16 @@ def _describe_command(arguments: Mapping[str, Any], findings: CallFindings, para
         findings.effects.discard("reads")
     first = max(main_commands, key=command_summary_rank, default=ShellCommand(("cd",)))
     params["more"] = max(0, len(main_commands) - 1)
-    others = [program_name(each) for each in main_commands if each is not first]
-    names = [visible_text(each, 40) for each in dict.fromkeys(others)]
+    others = [shell_program_name(each) for each in main_commands if each is not first]
+    names = [one_line_visible_text(each, 40) for each in dict.fromkeys(others)]
     params["others"] = ", ".join(names[:MAX_NAMED] + ["…"] * (len(names) > MAX_NAMED))
-    language = script_language(first)
-    params["program"] = visible_text(language or program_name(first))
+    language = interpreter_language(first)
+    params["program"] = one_line_visible_text(language or shell_program_name(first))
     if language and has_inline_script(first):
         return "run_script"
     file = next((word for word in first.words[1:] if not word.startswith("-")), "")
     if language and file and "-m" not in first.words:
-        params["path"] = visible_text(resolve_path(directories[id(first)], file))
+        params["path"] = one_line_visible_text(resolve_script_path(directories[id(first)], file))
         return "run_file"
     return "run_program"
 
@@ -152,7 +154,7 @@ def _describe_python(arguments: Mapping[str, Any], findings: CallFindings, param
 def _describe_write(code: str) -> ToolDescriber:
     def describe(arguments: Mapping[str, Any], findings: CallFindings, params: dict[str, str | int]) -> str:
         findings.effects.add("writes")
-        params["path"] = visible_text(_path_argument(arguments))
+        params["path"] = one_line_visible_text(_path_argument(arguments))
         if not params["path"]:
             return "use_tool"
         if code == "write_file" and arguments.get("append") is True:
@@ -163,7 +165,7 @@ def _describe_write(code: str) -> ToolDescriber:
 
 
 def _describe_read(arguments: Mapping[str, Any], findings: CallFindings, params: dict[str, str | int]) -> str:
-    params["path"] = visible_text(_path_argument(arguments))
+    params["path"] = one_line_visible_text(_path_argument(arguments))
     findings.effects.add("reads")
     return "read" if params["path"] else "look"
 
@@ -177,8 +179,8 @@ def _describe_move(arguments: Mapping[str, Any], findings: CallFindings, params:
     source = arguments.get("source", arguments.get("from_path", ""))
     target = arguments.get("destination", arguments.get("to_path", ""))
     params["path"], params["to"] = (
-        visible_text(resolve_path(WORKSPACE, str(source))),
-        visible_text(resolve_path(WORKSPACE, str(target))),
+        one_line_visible_text(resolve_script_path(WORKSPACE, str(source))),
+        one_line_visible_text(resolve_script_path(WORKSPACE, str(target))),
     )
     findings.effects.add("writes")
     if arguments.get("overwrite") is True:
@@ -187,7 +189,7 @@ def _describe_move(arguments: Mapping[str, Any], findings: CallFindings, params:
 
 
 def _describe_delete(arguments: Mapping[str, Any], findings: CallFindings, params: dict[str, str | int]) -> str:
-    params["path"] = visible_text(_path_argument(arguments))
+    params["path"] = one_line_visible_text(_path_argument(arguments))
     findings.effects.add("deletes")
     if not params["path"]:
         return "use_tool"
@@ -195,21 +197,21 @@ def _describe_delete(arguments: Mapping[str, Any], findings: CallFindings, param
 
 
 def _describe_transfer(arguments: Mapping[str, Any], findings: CallFindings, params: dict[str, str | int]) -> str:
-    params["to"] = visible_text(str(arguments.get("to_kind", "")))
-    params["path"] = visible_text(str(arguments.get("to_path", "")))
+    params["to"] = one_line_visible_text(str(arguments.get("to_kind", "")))
+    params["path"] = one_line_visible_text(str(arguments.get("to_path", "")))
     findings.effects.add("writes")
     return "copy_to_sandbox"
 
 
 def _describe_start(arguments: Mapping[str, Any], findings: CallFindings, params: dict[str, str | int]) -> str:
     app = arguments.get("app", arguments.get("name", ""))
-    params["program"] = visible_text(str(app))
+    params["program"] = one_line_visible_text(str(app))
     findings.effects.add("runs")
     return "start_app"
 
 
 def _describe_visit(arguments: Mapping[str, Any], findings: CallFindings, params: dict[str, str | int]) -> str:
-    params["url"] = visible_text(str(arguments.get("url", "")))
+    params["url"] = one_line_visible_text(str(arguments.get("url", "")))
     findings.add_hosts(str(arguments.get("url", "")))
     findings.effects.add("network")
     return "open_page"
@@ -225,7 +227,7 @@ def _describe_other(arguments: Mapping[str, Any], findings: CallFindings, params
     findings.add_hosts(" ".join(str(each) for each in arguments.values()))
     path = _path_argument(arguments)
     if path:
-        params["path"] = visible_text(path)
+        params["path"] = one_line_visible_text(path)
         return "use_tool_on"
     return "use_tool"
 
@@ -299,4 +301,4 @@ def _english_sentence(summary: CallSummary) -> str:
 
 def _path_argument(arguments: Mapping[str, Any]) -> str:
     path = next((arguments[each] for each in _PATHS if isinstance(arguments.get(each), str)), "")
-    return resolve_path(WORKSPACE, str(path)) if path else ""
+    return resolve_script_path(WORKSPACE, str(path)) if path else ""

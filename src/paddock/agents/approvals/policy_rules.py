@@ -70,7 +70,9 @@ def add_always_rule(policy: Policy, subject: PolicySubject, scope: Literal["call
     rules = list(policy.rules)
     try:
         if scope == "call":
-            patterns = {name: escape_pattern(argument_text(value)) for name, value in subject.arguments.items()}
+            patterns = {
+                name: escape_policy_pattern(argument_as_text(value)) for name, value in subject.arguments.items()
+            }
             index = _first_matching_rule(policy, subject, include_ask=True)
             rules.insert(len(rules) if index is None else index, _allow_rule(subject, patterns, exact=True))
         else:
@@ -85,12 +87,12 @@ def add_always_rule(policy: Policy, subject: PolicySubject, scope: Literal["call
         ) from None
 
 
-def escape_pattern(text: str) -> str:
+def escape_policy_pattern(text: str) -> str:
     """Return a pattern that matches only this text."""
     return re.sub(r"[*?\[]", r"[\g<0>]", text)
 
 
-def argument_text(value: Any) -> str:
+def argument_as_text(value: Any) -> str:
     """Return an argument as the text that patterns are matched against."""
     if isinstance(value, str):
         return value
@@ -98,9 +100,9 @@ def argument_text(value: Any) -> str:
 
 
 def _allow_rule(subject: PolicySubject, arguments: Mapping[str, str], *, exact: bool = False) -> PolicyRule:
-    kind = _ANYTHING if subject.kind is None else escape_pattern(subject.kind)
+    kind = _ANYTHING if subject.kind is None else escape_policy_pattern(subject.kind)
     return PolicyRule(
-        tool=escape_pattern(subject.name), kind=kind, arguments=arguments, exact=exact, action=PolicyAction.ALLOW
+        tool=escape_policy_pattern(subject.name), kind=kind, arguments=arguments, exact=exact, action=PolicyAction.ALLOW
     )
 
 
@@ -144,7 +146,7 @@ def _allow_pattern_matches(argument: Any, pattern: str) -> bool:
     """
     if pattern == _ANYTHING:
         return True
-    value = argument_text(argument)
+    value = argument_as_text(argument)
     continuations = _PATTERN_CONTINUATIONS.findall(_SET.sub(_literal_part_of_set, pattern))
     return _CONTINUATIONS.findall(value) == continuations and fnmatchcase(value, pattern)
 
@@ -159,7 +161,7 @@ def _literal_part_of_set(match: re.Match[str]) -> str:
 
 def _deny_pattern_matches(argument: Any, pattern: str) -> bool:
     """Match for deny and ask rules: the value itself, its normalized path, or an item of a list."""
-    if fnmatchcase(argument_text(argument), pattern):
+    if fnmatchcase(argument_as_text(argument), pattern):
         return True
     if isinstance(argument, list | tuple):
         return any(_deny_pattern_matches(each, pattern) for each in argument)

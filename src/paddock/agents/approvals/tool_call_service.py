@@ -21,9 +21,9 @@ import structlog
 from paddock.agents.approvals.approval_decisions import (
     apply_approval_decision,
     expired_call_result,
+    external_call_verdict,
     failed_call_result,
     refused_call_result,
-    verdict_for_call,
 )
 from paddock.agents.approvals.call_policy import CallPolicy
 from paddock.agents.approvals.call_summary import add_call_summary
@@ -145,7 +145,7 @@ class ToolCallService:
             while True:
                 ledger_call = await self._write(work)
                 if ledger_call.approval is None or ledger_call.approval.state is not ApprovalState.PENDING:
-                    return verdict_for_call(ledger_call)
+                    return external_call_verdict(ledger_call)
                 self._approval_created.set()
                 async with self.yield_slot(session.id):
                     await _wait_for_event(notification)

@@ -17,12 +17,18 @@ import structlog
 
 from paddock.agents.model.message_images import ChatMessage, count_images, is_image_part, message_content_parts
 from paddock.agents.model.model_client import ModelError
-from paddock.agents.model.reply_journal import QuestionKey, ReplyJournal, RequestUsage, json_digest, usage_changed_event
+from paddock.agents.model.reply_journal import (
+    ModelQuestionKey,
+    ModelReplyJournal,
+    RequestUsage,
+    json_digest,
+    usage_changed_event,
+)
 from paddock.agents.session_files import SessionFiles
 from paddock.errors import NotFound, PaddockError
 from paddock.model.session_events import SessionCompacted
 from paddock.model.sessions import PlanStep, Session
-from paddock.store.chat_sessions.reply_store import SUMMARIES_TURN, ReplyStore
+from paddock.store.chat_sessions.reply_store import SUMMARIES_TURN, ModelReplyStore
 from paddock.store.chat_sessions.session_log_entries import session_log_entries
 
 IMAGE_TOKENS = 1000
@@ -54,7 +60,7 @@ class _Summary:
 class ConversationCompactor:
     """Shortens conversations to the context of a model."""
 
-    def __init__(self, journal: ReplyJournal, files: SessionFiles) -> None:
+    def __init__(self, journal: ModelReplyJournal, files: SessionFiles) -> None:
         self._journal = journal
         self._files = files
 
@@ -140,11 +146,11 @@ class ConversationCompactor:
         except PaddockError as error:
             log.warning("could not store summary", session=session.id, error=str(error))
             return
-        question = QuestionKey(SUMMARIES_TURN, digest)
+        question = ModelQuestionKey(SUMMARIES_TURN, digest)
 
         def record(connection: Any) -> None:
             token_counts = spent.input_tokens, spent.output_tokens
-            ReplyStore.record_reply(
+            ModelReplyStore.record_reply(
                 connection, session.id, question.turn, question.digest, file.file, "summary", *token_counts
             )
 

@@ -20,7 +20,7 @@ def is_image_part(part: Any) -> bool:
     return isinstance(part, Mapping) and part.get("type") == "image_url"
 
 
-def image_url(part: Mapping[str, Any]) -> str:
+def image_part_url(part: Mapping[str, Any]) -> str:
     """Return the URL of an image part; also accepts a bare string."""
     image = part.get("image_url")
     url = image.get("url") if isinstance(image, Mapping) else image
@@ -108,7 +108,7 @@ async def inline_session_images(
 
 
 async def _inline_image(part: Mapping[str, Any], read_image: Callable[[str], Awaitable[bytes]]) -> Mapping[str, Any]:
-    url = image_url(part)
+    url = image_part_url(part)
     if not url.startswith(FILE_SCHEME):
         return part
     sha = url.removeprefix(FILE_SCHEME)
@@ -129,6 +129,6 @@ async def _inline_image(part: Mapping[str, Any], read_image: Callable[[str], Awa
 
 
 def _image_note(part: Mapping[str, Any], reason: str) -> ChatMessage:
-    url = image_url(part)
+    url = image_part_url(part)
     name = f" {url.removeprefix(FILE_SCHEME)[:12]}" if url.startswith(FILE_SCHEME) else ""
     return {"type": "text", "text": f"[picture{name} {reason}]"}

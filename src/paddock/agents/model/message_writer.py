@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import structlog
 
-from paddock.agents.event_batcher import EventBatcher
-from paddock.agents.model.reply_journal import QuestionKey, ReplyJournal, RequestUsage, usage_changed_event
+from paddock.agents.event_batcher import SessionEventBatcher
+from paddock.agents.model.reply_journal import ModelQuestionKey, ModelReplyJournal, RequestUsage, usage_changed_event
 from paddock.errors import PaddockError
 from paddock.model.session_events import (
     CallDelta,
@@ -32,10 +32,12 @@ from paddock.model.sessions import Session, SessionMessage, SessionUsage, TextCo
 log = structlog.get_logger()
 
 
-class StreamedMessage:
+class StreamedAgentMessage:
     """One message of an agent, from its first piece until it is stored."""
 
-    def __init__(self, journal: ReplyJournal, session: Session, turn: int, step: int, by: str | None = None) -> None:
+    def __init__(
+        self, journal: ModelReplyJournal, session: Session, turn: int, step: int, by: str | None = None
+    ) -> None:
         self.message_id = f"msg_{secrets.token_hex(12)}"
         self.started = False
         self._journal = journal
@@ -43,7 +45,7 @@ class StreamedMessage:
         self._turn = turn
         self._step = step
         self._author = by
-        self._batcher = EventBatcher(journal.events, session)
+        self._batcher = SessionEventBatcher(journal.events, session)
         self._text_pieces: list[str] = []
         self._thought_pieces: list[str] = []
         self._thinking = False
@@ -86,7 +88,11 @@ class StreamedMessage:
         await self._batcher.wait_for_space()
 
     async def finish(
-        self, calls: Sequence[ToolCall], spent: RequestUsage, question: QuestionKey | None = None, finish: str = "stop"
+        self,
+        calls: Sequence[ToolCall],
+        spent: RequestUsage,
+        question: ModelQuestionKey | None = None,
+        finish: str = "stop",
     ) -> SessionMessage:
         """Store the message, its usage and the question it answers, in one transaction."""
         self._emit_start()
@@ -172,18 +178,18 @@ NO_USAGE = RequestUsage(requests=0)
 class ExternalMessageWriter:
     """`MessageWriter` for replies that do not come from the session's own model requests."""
 
-    def __init__(self, journal: ReplyJournal, session: Session, turn: int) -> None:
+    def __init__(self, journal: ModelReplyJournal, session: Session, turn: int) -> None:
         self.message_id = ""
         self._journal = journal
         self._session = session
         self._turn = turn
-        self._message: StreamedMessage | None = None
+        self._message: StreamedAgentMessage | None = None
         self._finished = False
 
     async def __aenter__(self) -> Self:
         await self._journal.end_interrupted_messages(self._session)
         step = await self._journal.count_step(self._session, self._turn)
-        self._message = StreamedMessage(self._journal, self._session, self._turn, step)
+        self._message = StreamedAgentMessage(self._journal, self._session, self._turn, step)
         self.message_id = self._message.message_id
         self._message.begin_step()
         return self
@@ -216,7 +222,7 @@ class ExternalMessageWriter:
         return message
 
     @property
-    def _open(self) -> StreamedMessage:
+    def _open(self) -> StreamedAgentMessage:
         if self._message is None or self._finished:
             raise RuntimeError("a message writer is used within `async with`, until it is finished")
         return self._message

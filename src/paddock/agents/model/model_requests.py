@@ -21,12 +21,12 @@ from paddock.agents.engines.base import (
     ThoughtPiece,
     ToolSpec,
 )
-from paddock.agents.json_schema_validation import is_shallow
+from paddock.agents.json_schema_validation import is_nested_at_most
 from paddock.agents.model import message_images
 from paddock.agents.model.compaction import ConversationCompactor, estimate_tokens
-from paddock.agents.model.message_writer import NO_USAGE, ExternalMessageWriter, StreamedMessage
+from paddock.agents.model.message_writer import NO_USAGE, ExternalMessageWriter, StreamedAgentMessage
 from paddock.agents.model.model_client import LlmProxyClient, ModelError
-from paddock.agents.model.reply_journal import QuestionKey, ReplyJournal, RequestUsage, question_digest
+from paddock.agents.model.reply_journal import ModelQuestionKey, ModelReplyJournal, RequestUsage, model_question_digest
 from paddock.agents.model.sandbox_spending import check_session_budget
 from paddock.agents.session_files import SessionFiles
 from paddock.auth.api_keys import ApiKeys
@@ -47,7 +47,7 @@ from paddock.llm.formats.openai_chat.answer import write_chat_finish_reason
 from paddock.llm.wire.http_server import HttpListener, HttpServer
 from paddock.model.keys import SESSION_KEY, ApiKeyTerms, Scope
 from paddock.model.sessions import Session, ToolCall
-from paddock.store.chat_sessions.reply_store import RecordedReply
+from paddock.store.chat_sessions.reply_store import RecordedModelReply
 from paddock.store.database import Store
 
 __all__ = ["ModelError", "SessionModelClient"]
@@ -80,7 +80,7 @@ class SessionModelClient:
         self._http_server = http_server
         self._files = files
         self._wait_while_paused = wait_while_paused
-        self._journal = ReplyJournal(store, events, config.chat.steps)
+        self._journal = ModelReplyJournal(store, events, config.chat.steps)
         self._compactor = ConversationCompactor(self._journal, files)
         self._keys_by_session: dict[str, tuple[str, str]] = {}
         self._key_lock = asyncio.Lock()
@@ -152,7 +152,7 @@ class SessionModelClient:
         reply; a `is_new_turn` turn has no recorded replies. Raises `TurnLimitReached`, `BudgetSpent`, `ModelError`.
         """
         await self._journal.end_interrupted_messages(session)
-        question = QuestionKey(turn, question_digest(by, messages, tools))
+        question = ModelQuestionKey(turn, model_question_digest(by, messages, tools))
         current, recorded = await self._journal.find_reply(session, question, is_new_turn=is_new_turn)
         await self._wait_while_paused(current)
         await self._journal.check_step_limit(session, question, is_repeated=recorded is not None)
@@ -163,7 +163,7 @@ class SessionModelClient:
         check_session_budget(current, self._config.chat.budget)
         key = await self._session_key(session)
         builder = _ReplyBuilder(
-            StreamedMessage(self._journal, session, turn, await self._journal.count_step(session, turn), by)
+            StreamedAgentMessage(self._journal, session, turn, await self._journal.count_step(session, turn), by)
         )
         builder.message.begin_step()
         question_tokens = 0
@@ -314,7 +314,7 @@ class SessionModelClient:
 class _ReplyBuilder:
     """Builds a reply from stream events, and writes its message."""
 
-    message: StreamedMessage
+    message: StreamedAgentMessage
     finish: str = "stop"
     token_usage: TokenUsage | None = None
     _kinds: dict[int, type] = field(default_factory=dict)
@@ -390,12 +390,12 @@ def parse_tool_call(call_id: str, name: str, arguments_json: str) -> ToolCall:
         arguments = json.loads(clean_json.encode(errors="replace"))
     except (ValueError, RecursionError):
         return ToolCall(id=call_id, name=name, malformed=arguments_json)
-    if not isinstance(arguments, dict) or not is_shallow(arguments):
+    if not isinstance(arguments, dict) or not is_nested_at_most(arguments):
         return ToolCall(id=call_id, name=name, malformed=arguments_json)
     return ToolCall(id=call_id, name=name, arguments=arguments)
 
 
-def _recorded_pieces(recorded: RecordedReply) -> list[ReplyPiece]:
+def _recorded_pieces(recorded: RecordedModelReply) -> list[ReplyPiece]:
     message = recorded.message
     pieces: list[ReplyPiece] = []
     if message.thought:

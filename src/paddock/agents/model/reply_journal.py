@@ -23,7 +23,7 @@ from paddock.model.session_events import (
     UsageChanged,
 )
 from paddock.model.sessions import Session, SessionMessage, SessionUsage
-from paddock.store.chat_sessions.reply_store import RecordedReply, ReplyStore
+from paddock.store.chat_sessions.reply_store import ModelReplyStore, RecordedModelReply
 from paddock.store.chat_sessions.session_log_entries import session_log_entries
 from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.database import Store, Work
@@ -44,7 +44,7 @@ class RequestUsage:
 
 
 @dataclass(frozen=True)
-class QuestionKey:
+class ModelQuestionKey:
     """Identifies a question of a turn, to find its recorded reply."""
 
     turn: int
@@ -60,13 +60,13 @@ class _TurnSteps:
     question_counts: Counter[str] = field(default_factory=Counter)
 
 
-class ReplyJournal:
+class ModelReplyJournal:
     """Recorded model replies of all sessions."""
 
     def __init__(self, store: Store, events: EventLog, steps: int) -> None:
         self.events = events
         self.session_store = SessionStore(store)
-        self.replies = ReplyStore(store)
+        self.replies = ModelReplyStore(store)
         self._max_steps = steps
         self._steps: dict[str, _TurnSteps] = {}
         self._recovered_sessions: set[str] = set()
@@ -74,8 +74,8 @@ class ReplyJournal:
         self._endings: set[asyncio.Task[None]] = set()
 
     async def find_reply(
-        self, session: Session, question: QuestionKey, *, is_new_turn: bool = False
-    ) -> tuple[Session, RecordedReply | None]:
+        self, session: Session, question: ModelQuestionKey, *, is_new_turn: bool = False
+    ) -> tuple[Session, RecordedModelReply | None]:
         """Return the current session and the reply recorded for the question; a fresh turn has none."""
         if is_new_turn:
             self._remember_steps(session, question.turn, 0)
@@ -90,7 +90,7 @@ class ReplyJournal:
         steps.count += 1
         return steps.count
 
-    async def check_step_limit(self, session: Session, question: QuestionKey, *, is_repeated: bool) -> None:
+    async def check_step_limit(self, session: Session, question: ModelQuestionKey, *, is_repeated: bool) -> None:
         """Raise `TurnLimitReached` once a turn has used up its steps.
 
         Repeated questions are not counted as steps, because a restarted engine repeats all of them. Each question may
@@ -135,19 +135,19 @@ class ReplyJournal:
             stored = SessionStore.store_message(connection, message) if message is not None else None
             if record is not None:
                 record(connection)
-            usage = add_usage(SessionStore.load_session(connection, session.id).usage, spent)
+            usage = add_request_usage(SessionStore.load_session(connection, session.id).usage, spent)
             SessionStore.update_session(connection, session.id, {"usage": usage}, datetime.now(UTC))
             return stored, usage
 
         return work
 
     def reply_work(
-        self, session: Session, question: QuestionKey, message: SessionMessage, finish: str, spent: RequestUsage
+        self, session: Session, question: ModelQuestionKey, message: SessionMessage, finish: str, spent: RequestUsage
     ) -> Any:
         """Return the part of a transaction that records the reply to a question."""
 
         def record(connection: Any) -> None:
-            ReplyStore.record_reply(
+            ModelReplyStore.record_reply(
                 connection,
                 session.id,
                 question.turn,
@@ -193,7 +193,7 @@ class ReplyJournal:
         return steps
 
 
-def add_usage(usage: SessionUsage, spent: RequestUsage) -> SessionUsage:
+def add_request_usage(usage: SessionUsage, spent: RequestUsage) -> SessionUsage:
     """Add the usage of a request to the usage of a session."""
     costs = [cost for cost in (usage.cost, spent.cost) if cost is not None]
     return SessionUsage(
@@ -208,7 +208,7 @@ def usage_changed_event(usage: SessionUsage) -> UsageChanged:
     return UsageChanged(usage=usage)
 
 
-def question_digest(by: str | None, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec]) -> str:
+def model_question_digest(by: str | None, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec]) -> str:
     """Digest of a question: its author, its messages and the tool names."""
     return json_digest([by, messages, sorted(tool.name for tool in tools)])
 

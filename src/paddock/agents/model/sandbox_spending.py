@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from paddock.agents.model.reply_journal import RequestUsage, add_usage, usage_changed_event
+from paddock.agents.model.reply_journal import RequestUsage, add_request_usage, usage_changed_event
 from paddock.errors import SessionNotFound
 from paddock.events.event_log import EventLog
 from paddock.llm.exchange import MAX_TOKENS, Exchange, ModelCaller
@@ -59,7 +59,7 @@ class SandboxSpending:
         key, usage = _spending_key(exchange.caller), exchange.usage
         if key is not None and usage is not None and usage.input + usage.output <= MAX_TOKENS:
             spent = RequestUsage(usage.input, usage.output, exchange.cost)
-            self._pending[key] = add_usage(self._pending.get(key, SessionUsage()), spent)
+            self._pending[key] = add_request_usage(self._pending.get(key, SessionUsage()), spent)
             if self._write_task is None or self._write_task.done():
                 self._write_task = asyncio.create_task(self._write_pending(), name="session usage of sandboxes")
 
@@ -87,7 +87,7 @@ class SandboxSpending:
             except Exception as error:
                 # Still counted in memory, and written with the next batch.
                 log.warning("could not write usage of sandbox; will retry", session=key.session, error=str(error))
-                self._pending[key] = add_usage(self._pending.get(key, SessionUsage()), _to_request_usage(used))
+                self._pending[key] = add_request_usage(self._pending.get(key, SessionUsage()), _to_request_usage(used))
                 return
             finally:
                 self._writing_usage.pop(key, None)
@@ -97,7 +97,7 @@ class SandboxSpending:
             session = SessionStore.load_session(connection, key.session)
             if session.tenant != key.tenant or key.sandbox not in session.sandboxes.values():
                 raise SessionNotFound(f"session {key.session} has no sandbox {key.sandbox}")
-            usage = add_usage(session.usage, _to_request_usage(used))
+            usage = add_request_usage(session.usage, _to_request_usage(used))
             # `changed_at` stays, because usage does not make a session active.
             SessionStore.update_session(connection, session.id, {"usage": usage}, session.changed_at)
             return session, usage

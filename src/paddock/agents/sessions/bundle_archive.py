@@ -29,7 +29,7 @@ _EXPORT_AGAIN = "export the session again"
 
 
 @dataclass(frozen=True)
-class BundleArchiveLimits:
+class SessionArchiveLimits:
     """Limits of the content of an archive."""
 
     part_names: Collection[str]
@@ -42,7 +42,7 @@ class BundleArchiveLimits:
     total_size: int
 
 
-class BundleArchiveWriter:
+class SessionArchiveWriter:
     """Writes an archive in chunks."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class BundleArchiveWriter:
         return self._compressor.compress(bytes(2 * BLOCK_SIZE)) + self._compressor.flush()
 
 
-def unpack_bundle_archive(archive: Path, directory: Path, limits: BundleArchiveLimits) -> None:
+def unpack_session_archive(archive: Path, directory: Path, limits: SessionArchiveLimits) -> None:
     """Unpack an archive below a directory; on error, written files stay. Raises `InvalidInput`, `TooLarge`."""
     try:
         with gzip.open(archive, "rb") as opened:
@@ -78,7 +78,7 @@ def unpack_bundle_archive(archive: Path, directory: Path, limits: BundleArchiveL
 
 
 class _ArchiveReader:
-    def __init__(self, opened: BinaryIO, directory: Path, limits: BundleArchiveLimits) -> None:
+    def __init__(self, opened: BinaryIO, directory: Path, limits: SessionArchiveLimits) -> None:
         self._opened = opened
         self._directory = directory
         self._limits = limits

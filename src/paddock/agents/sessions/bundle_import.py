@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from paddock.agents.json_schema_validation import is_shallow
+from paddock.agents.json_schema_validation import is_nested_at_most
 from paddock.agents.sessions.agent_choice import AvailableModels, engine_for_agent, list_agent_names
 from paddock.agents.sessions.unfinished_events import RESULT_UNKNOWN, WITHDRAWN_REASON, UnfinishedEventTracker
 from paddock.config.schema import Config
@@ -55,7 +55,7 @@ _MAX_DEPTH = 128
 """Maximum nesting of event data; deeper data could be stored but not serialized."""
 
 
-class BundleImporter:
+class SessionBundleImporter:
     """One import: call `read_session`, then exhaust `read_records`, then `complete_session`."""
 
     def __init__(
@@ -195,7 +195,7 @@ class BundleImporter:
             data = document["data"]
             if kind not in EVENTS or kind.ends_stream or at.tzinfo is None or not _EARLIEST <= at <= _LATEST:
                 raise ValueError(f"{kind} is not an event of an existing session")
-            if not is_shallow(data, _MAX_DEPTH):
+            if not is_nested_at_most(data, _MAX_DEPTH):
                 raise ValueError("the event is nested too deeply")
             event = EVENTS[kind].model_validate(data)
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:

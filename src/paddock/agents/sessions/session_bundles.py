@@ -21,8 +21,8 @@ from pydantic import BaseModel
 
 from paddock.agents.session_files import SessionFiles, create_private_file, run_disk_io
 from paddock.agents.sessions.agent_choice import AvailableModels
-from paddock.agents.sessions.bundle_archive import BundleArchiveLimits, BundleArchiveWriter, unpack_bundle_archive
-from paddock.agents.sessions.bundle_import import BundleImporter
+from paddock.agents.sessions.bundle_archive import SessionArchiveLimits, SessionArchiveWriter, unpack_session_archive
+from paddock.agents.sessions.bundle_import import SessionBundleImporter
 from paddock.config.schema import Config
 from paddock.config.units import format_size
 from paddock.errors import PaddockError, TooLarge
@@ -30,7 +30,7 @@ from paddock.events.event_log import EventLog
 from paddock.fleet.fleet_requests import new_id
 from paddock.model.exchanges import ExchangeFilters
 from paddock.model.sessions import Session, SessionMessage
-from paddock.store.chat_sessions.bundle_store import BundleStore
+from paddock.store.chat_sessions.bundle_store import SessionBundleStore
 from paddock.store.chat_sessions.session_log_entries import session_stream_name
 from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.database import Store
@@ -81,11 +81,11 @@ class SessionBundles:
         self._files = files
         self._archive = archive
         self._session_store = SessionStore(store)
-        self._bundle_store = BundleStore(store)
+        self._bundle_store = SessionBundleStore(store)
 
     async def export_session(self, session: Session) -> AsyncGenerator[bytes, None]:
         """Yield a session as a bundle, in chunks."""
-        writer = BundleArchiveWriter()
+        writer = SessionArchiveWriter()
         with suppress(PaddockError, TimeoutError):
             async with asyncio.timeout(_FLUSH_TIMEOUT):
                 await self._archive.flush()
@@ -130,17 +130,19 @@ class SessionBundles:
         async with self.staging_directory(session_id) as staging:
             upload = staging / "upload"
             await _save_upload(upload, chunks)
-            limits = BundleArchiveLimits(
+            limits = SessionArchiveLimits(
                 part_names=PART_NAMES,
                 part_size=MAX_PART_BYTES,
                 file_size=self._files.max_size,
                 file_count=MAX_FILES,
                 total_size=MAX_BUNDLE_BYTES,
             )
-            await run_disk_io(unpack_bundle_archive, upload, staging, limits)
+            await run_disk_io(unpack_session_archive, upload, staging, limits)
             await run_disk_io(upload.unlink)
             default = await self._models.default()
-            importer = BundleImporter(self._config, self._engines.names, self._models, session_id, tenant, by, default)
+            importer = SessionBundleImporter(
+                self._config, self._engines.names, self._models, session_id, tenant, by, default
+            )
             return await self._store_session(importer, staging)
 
     @asynccontextmanager
@@ -171,7 +173,7 @@ class SessionBundles:
             log.info("removing unfinished copy of session", session=name)
             await self._clean_up(name, keep=False)
 
-    async def _store_session(self, importer: BundleImporter, staging: Path) -> Session:
+    async def _store_session(self, importer: SessionBundleImporter, staging: Path) -> Session:
         session = await run_disk_io(importer.read_session, staging / SESSION_PART)
         records = importer.read_records(staging)
         while batch := await run_disk_io(_take_batch, records):
@@ -200,7 +202,7 @@ class SessionBundles:
 
     async def _clean_up(self, session_id: str, *, keep: bool) -> None:
         if not keep:
-            await self._store.write(lambda connection: BundleStore.delete_import(connection, session_id))
+            await self._store.write(lambda connection: SessionBundleStore.delete_import(connection, session_id))
             await self._files.remove_files(session_id)
         await run_disk_io(shutil.rmtree, self._files.root / f"{_STAGING_PREFIX}{session_id}", True)
 
@@ -247,7 +249,7 @@ class SessionBundles:
             yield line
 
 
-async def _compress_file(writer: BundleArchiveWriter, name: str, path: Path) -> AsyncGenerator[bytes, None]:
+async def _compress_file(writer: SessionArchiveWriter, name: str, path: Path) -> AsyncGenerator[bytes, None]:
     with await run_disk_io(open, path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         yield writer.begin_file(name, size)

@@ -20,7 +20,7 @@ from paddock.store.event_store import NewEvent
 
 if TYPE_CHECKING:
     from paddock.agents.model.model_requests import SessionModelClient
-    from paddock.agents.tools.toolbox import Toolbox
+    from paddock.agents.tools.toolbox import SessionToolbox
 
 CHECK_INTERVAL = 60.0
 WAITING_IDLE_FACTOR = 24
@@ -36,7 +36,7 @@ class SessionMaintenance:
         session_store: SessionStore,
         events: EventLog,
         turn_runner: TurnRunner,
-        toolbox: Toolbox,
+        toolbox: SessionToolbox,
         session_model: SessionModelClient,
         lock: Callable[[str], asyncio.Lock],
         idle_time: float,

@@ -45,12 +45,12 @@ class UpdateSessionRequest(FrozenModel):
     visibility: Visibility | None = None
 
 
-class TextPart(FrozenModel):
+class MessageTextPart(FrozenModel):
     type: Literal["text"] = "text"
     text: str
 
 
-class DataPart(FrozenModel):
+class MessageDataPart(FrozenModel):
     """An image or another file, in Base64; the type is detected from the bytes."""
 
     type: Literal["file", "image"] = "file"
@@ -63,17 +63,17 @@ class MessageRequest(FrozenModel):
     """A message: a text, or several parts."""
 
     text: str | None = None
-    content: tuple[Annotated[TextPart | DataPart, Field(discriminator="type")], ...] = ()
+    content: tuple[Annotated[MessageTextPart | MessageDataPart, Field(discriminator="type")], ...] = ()
 
 
-def parse_message_parts(request: MessageRequest, max_file_size: int) -> list[str | tuple[DataPart, bytes]]:
+def parse_message_parts(request: MessageRequest, max_file_size: int) -> list[str | tuple[MessageDataPart, bytes]]:
     """Return the parts of a message with decoded files. Raises `InvalidInput`."""
-    parts: list[str | tuple[DataPart, bytes]] = [] if request.text is None else [request.text]
-    files = sum(isinstance(part, DataPart) for part in request.content)
+    parts: list[str | tuple[MessageDataPart, bytes]] = [] if request.text is None else [request.text]
+    files = sum(isinstance(part, MessageDataPart) for part in request.content)
     if files > MAX_FILES:
         raise InvalidInput(f"a message may have {MAX_FILES} files; this one has {files}")
     for part in request.content:
-        parts.append(part.text if isinstance(part, TextPart) else (part, _decode_part(part, max_file_size)))
+        parts.append(part.text if isinstance(part, MessageTextPart) else (part, _decode_part(part, max_file_size)))
     texts = [part for part in parts if isinstance(part, str)]
     characters = sum(map(len, texts))
     if characters > LARGEST_MESSAGE:
@@ -98,7 +98,7 @@ def _decode_base64(text: str) -> bytes:
     return b"".join([base64.b64decode(each, validate=True) for each in slices])
 
 
-def _decode_part(part: DataPart, max_file_size: int) -> bytes:
+def _decode_part(part: MessageDataPart, max_file_size: int) -> bytes:
     name = part.name or "a file"
     if len(part.data) > max_file_size // 3 * 4 + 8:
         raise InvalidInput(f"{name} is too large; a file may have {format_size(max_file_size)}")

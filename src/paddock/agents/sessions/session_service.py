@@ -21,9 +21,9 @@ from paddock.agents.sessions.session_forks import build_forked_session, messages
 from paddock.agents.sessions.session_maintenance import SessionMaintenance
 from paddock.agents.sessions.session_requests import (
     CreateSessionRequest,
-    DataPart,
+    MessageDataPart,
     MessageRequest,
-    TextPart,
+    MessageTextPart,
     UpdateSessionRequest,
     derive_title,
     parse_message_parts,
@@ -75,17 +75,17 @@ if TYPE_CHECKING:
     from paddock.agents.approvals.tool_call_service import ToolCallService
     from paddock.agents.engines.registry import EngineRegistry
     from paddock.agents.model.model_requests import SessionModelClient
-    from paddock.agents.tools.toolbox import Toolbox
+    from paddock.agents.tools.toolbox import SessionToolbox
     from paddock.llm.archive.archive import ExchangeArchive
 
 __all__ = [
     "CreateSessionRequest",
-    "DataPart",
+    "MessageDataPart",
     "MessageHit",
     "MessageRequest",
+    "MessageTextPart",
     "SentMessage",
     "SessionService",
-    "TextPart",
     "UpdateSessionRequest",
     "session_cursor",
 ]
@@ -116,7 +116,7 @@ class SessionService:
         events: EventLog,
         engines: EngineRegistry,
         calls: ToolCallService,
-        toolbox: Toolbox,
+        toolbox: SessionToolbox,
         session_model: SessionModelClient,
         files: SessionFiles,
         make_turn: Callable[[Session, int, SessionMessage | None], Turn],
@@ -366,7 +366,7 @@ class SessionService:
         tenant: str,
         session_id: str,
         message_id: str,
-        parts: Sequence[str | tuple[DataPart, bytes]],
+        parts: Sequence[str | tuple[MessageDataPart, bytes]],
         by: str | None,
         client_tools: Sequence[ClientTool] | None,
     ) -> SentMessage:

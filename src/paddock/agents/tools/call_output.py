@@ -7,7 +7,7 @@ from typing import Self
 
 import structlog
 
-from paddock.agents.event_batcher import EventBatcher
+from paddock.agents.event_batcher import SessionEventBatcher
 from paddock.errors import PaddockError
 from paddock.events.event_log import EventLog
 from paddock.model.session_events import CallOutput
@@ -24,7 +24,7 @@ class CallOutputStream:
     """Async context manager that emits the output of one call; on exit, pending output is flushed."""
 
     def __init__(self, events: EventLog, session: Session, call: ToolCall) -> None:
-        self._batcher = EventBatcher(events, session)
+        self._batcher = SessionEventBatcher(events, session)
         self._session = session
         self._call = call
         self._remaining = MAX_OUTPUT_BYTES

@@ -125,7 +125,9 @@ class SessionSandboxes:
                 session.tenant, metadata={SESSION_KEY: session.id}, page_size=PAGE_SIZE
             )
             created_ids = [
-                each.id for each in sandboxes if (each.request_key or "").startswith(sandbox_request_key(session))
+                each.id
+                for each in sandboxes
+                if (each.request_key or "").startswith(session_sandbox_request_key(session))
             ]
             for sandbox_id in dict.fromkeys([*current.sandboxes.values(), *created_ids]):
                 await self._delete_sandbox(session.tenant, sandbox_id)
@@ -281,7 +283,7 @@ class SessionSandboxes:
                     volumes=(
                         VolumeRequest(name="workspace", claim=workspace_volume_name(session, kind), target=WORKSPACE),
                     ),
-                    request_key=sandbox_request_key(session, kind, generation),
+                    request_key=session_sandbox_request_key(session, kind, generation),
                 ),
             )
             if sandbox.state is SandboxState.RUNNING:
@@ -367,7 +369,7 @@ def workspace_volume_name(session: Session, kind: str) -> str:
     return f"{re.sub('[^a-z0-9]+', '-', session.id.lower()).strip('-')}-{kind}"
 
 
-def sandbox_request_key(session: Session, *parts: object) -> str:
+def session_sandbox_request_key(session: Session, *parts: object) -> str:
     """Return the fleet's request key of a sandbox of the session.
 
     The key contains a tab, which keys from outside cannot contain: otherwise a client could set up a sandbox under this

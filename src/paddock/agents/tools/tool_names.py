@@ -35,7 +35,7 @@ def qualified_tool_name(kind: str, tool: str) -> str:
     return f"{name[: MAX_NAME_LENGTH - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def tool_effect(tool: SandboxTool) -> ToolEffect:
+def sandbox_tool_effect(tool: SandboxTool) -> ToolEffect:
     """Return the effect of a tool; its own `read_only` hint takes precedence over its name."""
     if tool.read_only:
         return "none"
@@ -46,7 +46,7 @@ def tool_effect(tool: SandboxTool) -> ToolEffect:
     return "none" if not tool.input and _READ.fullmatch(tool.name) else "other"
 
 
-def build_tool_specs(kind: str, tools: Sequence[SandboxTool]) -> list[ToolSpec]:
+def build_sandbox_tool_specs(kind: str, tools: Sequence[SandboxTool]) -> list[ToolSpec]:
     """Describe the tools of one sandbox kind for the model."""
     return [
         ToolSpec(
@@ -55,13 +55,13 @@ def build_tool_specs(kind: str, tools: Sequence[SandboxTool]) -> list[ToolSpec]:
             input_schema=tool.input_schema,
             kind=kind,
             tool=tool.name,
-            effect=tool_effect(tool),
+            effect=sandbox_tool_effect(tool),
         )
         for tool in tools
     ]
 
 
-def default_tools(kind: SandboxKind) -> tuple[SandboxTool, ...]:
+def default_sandbox_tools(kind: SandboxKind) -> tuple[SandboxTool, ...]:
     """Return the tools that every sandbox of a kind offers, without starting one."""
     return tuple(
         SandboxTool(

@@ -13,7 +13,7 @@ from paddock.agents.tools.client_tools import client_tool_spec
 from paddock.agents.tools.session_sandboxes import AcquiredSandbox, SessionSandboxes
 from paddock.agents.tools.session_tools import SessionToolRunner, session_tool_specs
 from paddock.agents.tools.system_prompt import build_system_prompt
-from paddock.agents.tools.tool_names import build_tool_specs, default_tools
+from paddock.agents.tools.tool_names import build_sandbox_tool_specs, default_sandbox_tools
 from paddock.agents.tools.tool_results import ToolResultFormatter, failed_tool_result
 from paddock.config.schema import Config
 from paddock.errors import Conflict, PaddockError, SandboxError, SandboxNotFound, SandboxTimeout, SessionNotFound
@@ -36,7 +36,7 @@ MAX_FILES = 50
 log = structlog.get_logger()
 
 
-class Toolbox:
+class SessionToolbox:
     """Route tool calls to the session's sandboxes, which are created on first use."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Toolbox:
         if cached is None or cached[:2] != (kinds, kind_tools):
             specs = {spec.name: spec for spec in session_tool_specs(kinds)}
             for kind, tools in zip(kinds, kind_tools, strict=True):
-                for spec in build_tool_specs(kind.name, tools):
+                for spec in build_sandbox_tool_specs(kind.name, tools):
                     specs.setdefault(spec.name, spec)
             cached = self._spec_cache[session.kinds] = kinds, kind_tools, tuple(specs.values())
         return cached[2]
@@ -171,7 +171,7 @@ class Toolbox:
             if reported_tools:
                 return reported_tools
         if kind.name not in self._default_tools:
-            self._default_tools[kind.name] = await asyncio.to_thread(default_tools, kind)
+            self._default_tools[kind.name] = await asyncio.to_thread(default_sandbox_tools, kind)
         return self._default_tools[kind.name]
 
     async def _run_in_sandbox(

@@ -10,8 +10,8 @@ from typing import Any
 from paddock.agents.approvals.tool_call_service import ToolCallService
 from paddock.agents.engines.base import CallVerdict, MessageWriter, ReplyPiece, ToolSpec
 from paddock.agents.model.model_requests import SessionModelClient
-from paddock.agents.tools.toolbox import Toolbox
-from paddock.agents.turns.message_cache import MessageCache
+from paddock.agents.tools.toolbox import SessionToolbox
+from paddock.agents.turns.message_cache import SessionMessageCache
 from paddock.agents.turns.takeover_pause import TakeoverPause
 from paddock.events.event_log import EventLog
 from paddock.model.session_events import SessionEvent
@@ -28,9 +28,9 @@ class TurnFactory:
     events: EventLog
     tool_calls: ToolCallService
     model: SessionModelClient
-    toolbox: Toolbox
+    toolbox: SessionToolbox
     takeover_pause: TakeoverPause
-    message_cache: MessageCache
+    message_cache: SessionMessageCache
 
     def create_turn(self, session: Session, number: int, first_message: SessionMessage | None = None) -> LiveTurn:
         return LiveTurn(self, session, number, first_message)

@@ -12,7 +12,7 @@ MAX_CACHED_MESSAGES = 20_000
 """Messages cached over all sessions; the least recently used sessions are evicted first."""
 
 
-class MessageCache:
+class SessionMessageCache:
     """Least-recently-used cache of session messages."""
 
     def __init__(self, session_store: SessionStore, max_messages: int = MAX_CACHED_MESSAGES) -> None:

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from paddock.agents.approvals.approval_decisions import is_client_call
-from paddock.agents.json_schema_validation import is_shallow
-from paddock.agents.sessions.session_requests import MessageRequest, TextPart
+from paddock.agents.json_schema_validation import is_nested_at_most
+from paddock.agents.sessions.session_requests import MessageRequest, MessageTextPart
 from paddock.api.sessions.session_bodies import MAX_DECISIONS, DecisionRequest, SendMessageRequest, validate_document
 from paddock.errors import InvalidInput
 from paddock.model.sessions import Approval, ApprovalDecision, ClientTool
@@ -100,7 +100,7 @@ def parse_client_tools(body: RunAgentInput) -> Sequence[ClientTool]:
         schema = input_tool.parameters or EMPTY_SCHEMA
         if not isinstance(schema, dict) or schema.get("type", "object") != "object":
             raise InvalidInput(f"tools: the parameters of {input_tool.name} must be a JSON Schema of an object")
-        if not is_shallow(schema, MAX_SCHEMA_DEPTH):
+        if not is_nested_at_most(schema, MAX_SCHEMA_DEPTH):
             raise InvalidInput(
                 f"tools: the parameters of {input_tool.name} may be nested {MAX_SCHEMA_DEPTH} levels deep"
             )
@@ -157,7 +157,7 @@ def build_message_request(message: InputMessage, context: str) -> MessageRequest
         raise InvalidInput("messages: the content of a user's message is text, or a list of parts")
     if not context:
         return request
-    return request.model_copy(update={"content": (*request.content, TextPart(text=context))})
+    return request.model_copy(update={"content": (*request.content, MessageTextPart(text=context))})
 
 
 def list_result_call_ids(body: RunAgentInput) -> frozenset[str]:

@@ -37,7 +37,7 @@ from paddock.api.sessions.agui_input import (
     tool_result_decisions,
 )
 from paddock.api.sessions.session_bodies import StartSessionRequest, dump_set_fields, validate_document
-from paddock.api.sessions.session_event_stream import SessionEventStream, ends_turn
+from paddock.api.sessions.session_event_stream import SessionEventStream, is_turn_end
 from paddock.errors import Conflict, InvalidInput, PaddockError, SessionNotFound
 from paddock.model.events import EventRecord, EventType
 from paddock.model.keys import Principal
@@ -176,7 +176,7 @@ class _RunStream:
                         return
                     continue
                 yield _encode_frames(self._translator.translate(event))
-                if ends_turn(event, turn) and (end := await self._end_of_run(event)):
+                if is_turn_end(event, turn) and (end := await self._end_of_run(event)):
                     yield end
                     return
         yield _encode_frames(

@@ -10,7 +10,7 @@ from fastapi import Header, Query, Response
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticSerializationError
 
-from paddock.agents.json_schema_validation import MAX_DEPTH, is_shallow
+from paddock.agents.json_schema_validation import MAX_DEPTH, is_nested_at_most
 from paddock.api.http.body_models import RequestBody, ResponseBody
 from paddock.api.http.error_responses import describe_validation_errors
 from paddock.api.http.event_log_responses import encode_non_json_value
@@ -109,7 +109,7 @@ class DecisionRequest(RequestBody):
     @field_validator("arguments")
     @classmethod
     def _limit_depth(cls, arguments: dict[str, Any] | None) -> dict[str, Any] | None:
-        if not is_shallow(arguments):
+        if not is_nested_at_most(arguments):
             raise ValueError(f"may be nested {MAX_DEPTH} levels deep")
         return arguments
 
@@ -194,10 +194,10 @@ def dump_set_fields(body: BaseModel) -> dict[str, Any]:
 
 def json_response(model: BaseModel, status: int = 200) -> Response:
     """Respond with a model as JSON, without null fields."""
-    return Response(dump_json(model), status, media_type="application/json")
+    return Response(dump_response_json(model), status, media_type="application/json")
 
 
-def dump_json(model: BaseModel) -> str:
+def dump_response_json(model: BaseModel) -> str:
     try:
         return model.model_dump_json(exclude_none=True, by_alias=True)
     except PydanticSerializationError:

@@ -77,10 +77,10 @@ class SessionEventStream:
                     yield HEARTBEAT_COMMENT
                     continue
                 yield event_to_sse(event, self.name)
-                if ends_turn(event, turn):
+                if is_turn_end(event, turn):
                     return
 
 
-def ends_turn(event: EventRecord, turn: int) -> bool:
+def is_turn_end(event: EventRecord, turn: int) -> bool:
     """Return whether this event ends the turn or the session."""
     return event.type.ends_stream or (event.type is EventType.TURN_ENDED and int(event.data["turn"]) >= turn)

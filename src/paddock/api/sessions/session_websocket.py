@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
-from paddock.agents.json_schema_validation import MAX_DEPTH, is_shallow
+from paddock.agents.json_schema_validation import MAX_DEPTH, is_nested_at_most
 from paddock.agents.sessions.session_requests import MessageRequest
 from paddock.api.http.authorization import parse_query_parameters, require_principal
 from paddock.api.http.body_limits import SERVER_MAX_BODY_LIMIT
@@ -178,7 +178,7 @@ class _InvalidFrame(InvalidInput):
 def _check_document(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise _InvalidFrame("a frame is a JSON object")
-    if not is_shallow(document, 2 * MAX_DEPTH):
+    if not is_nested_at_most(document, 2 * MAX_DEPTH):
         raise _InvalidFrame("the frame is nested too deeply")
     return document
 

@@ -58,7 +58,7 @@ async def run_chat_command(
     exits, and `--resume last` continues later. The agent reads lines typed while it works before its next step. In a
     pipe the command prints one answer; the exit code is then 0 on success, 3 if an approval is pending, 1 on failure.
     """
-    from paddock.cli.chat.chat_conversation import run_conversation
+    from paddock.cli.chat.chat_conversation import run_chat_conversation
 
     if resume and (kinds or agent or instructions):
         raise UsageError(
@@ -74,6 +74,6 @@ async def run_chat_command(
     settings = {name: value for name, value in options.items() if value}
     if allow:
         settings["policy"] = {"allow_all": allow}
-    return await run_conversation(
+    return await run_chat_conversation(
         cli, message, settings, resume=resume, attach=attach or [], once=once, interactive=interactive
     )

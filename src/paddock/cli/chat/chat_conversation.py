@@ -18,7 +18,7 @@ from typing import Any
 
 from paddock.cli.chat.approval_prompt import ask_for_approval_decision
 from paddock.cli.chat.chat_views import ChatView, JsonChatView, PlainChatView, TerminalChatView, print_message_history
-from paddock.cli.chat.line_editor import LineEditor
+from paddock.cli.chat.line_editor import TerminalLineEditor
 from paddock.cli.chat.session_commands import SESSIONS_PATH, find_session_id, session_api_path
 from paddock.cli.chat.slash_commands import SLASH_COMMAND_HELP, run_slash_command
 from paddock.cli.connection.reconnecting_client import ReconnectingClient, follow_server_events
@@ -35,7 +35,7 @@ _PAGE = 1000
 _END_STATES = ("done", "cancelled", "failed")
 
 
-async def run_conversation(
+async def run_chat_conversation(
     cli: CliContext,
     message: str | None,
     settings: Mapping[str, Any],
@@ -66,7 +66,7 @@ async def run_conversation(
                 print_message_history(
                     cli.out, (await client.list_all(session_api_path(session, "/messages")))[-_SHOWN_HISTORY:]
                 )
-            return await conversation.chat_until_quit(content, LineEditor(cli.data_directory / "chat-history"))
+            return await conversation.chat_until_quit(content, TerminalLineEditor(cli.data_directory / "chat-history"))
 
 
 class ChatConversation:
@@ -113,7 +113,7 @@ class ChatConversation:
             return WAITING_EXIT_CODE
         return 0 if state == "done" else EXIT_INTERRUPTED if state == "left" else EXIT_FAILED
 
-    async def chat_until_quit(self, content: Sequence[Mapping[str, Any]], line_editor: LineEditor) -> int:
+    async def chat_until_quit(self, content: Sequence[Mapping[str, Any]], line_editor: TerminalLineEditor) -> int:
         """Chat until the user exits."""
         self._view.print_note(f"session {self._session}; /help lists the commands", "dim")
         try:
@@ -175,7 +175,7 @@ class ChatConversation:
             self._view.print_note(str(error), "red")
         return True
 
-    async def _show_turn(self, line_editor: LineEditor) -> bool:
+    async def _show_turn(self, line_editor: TerminalLineEditor) -> bool:
         """Show the turn until it ends and ask for approvals; return False if the user exits."""
         self._stopping = False
         while True:
@@ -189,7 +189,7 @@ class ChatConversation:
             if state != "approval":
                 return True
 
-    async def _decide_approval(self, line_editor: LineEditor) -> bool:
+    async def _decide_approval(self, line_editor: TerminalLineEditor) -> bool:
         approval = self._pending_approvals.pop(next(iter(self._pending_approvals)))
         if isinstance(self._view, TerminalChatView):
             self._view.remember_call(approval)

@@ -9,7 +9,7 @@ PROMPT = "\001\x1b[1;32m\002you>\001\x1b[0m\002 "
 _MAX_HISTORY_LINES = 1000
 
 
-class LineEditor:
+class TerminalLineEditor:
     """Reads lines, with editing and a history file if `readline` is available."""
 
     def __init__(self, history_path: Path) -> None:

@@ -21,7 +21,7 @@ _TIME_FIELDS = ("created_at", "changed_at", "expires_at", "decided_at")
 _CALL_FIELDS = ("id", "name", "arguments", "malformed")
 
 
-class BundleStore:
+class SessionBundleStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 

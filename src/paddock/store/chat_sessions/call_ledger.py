@@ -149,13 +149,13 @@ class CallLedger:
     def find_approval_of_call(self, call_id: str) -> Approval | None:
         statement = select(approvals).where(approvals.c.session == self.session.id, approvals.c.call_id == call_id)
         row = self._connection.execute(statement).mappings().first()
-        return None if row is None else to_approval(row)
+        return None if row is None else approval_from_row(row)
 
     def find_approval_with_schema(self, approval_id: str) -> tuple[Approval, Mapping[str, Any] | None] | None:
         """Return an approval with the schema of its edited arguments."""
         statement = select(approvals).where(approvals.c.session == self.session.id, approvals.c.id == approval_id)
         row = self._connection.execute(statement).mappings().first()
-        return None if row is None else (to_approval(row), row["schema"])
+        return None if row is None else (approval_from_row(row), row["schema"])
 
     def insert_approval(self, approval: Approval, schema: Mapping[str, Any] | None) -> None:
         row = model_to_row(approval.model_copy(update={"summary": None}))
@@ -183,7 +183,7 @@ class CallLedger:
         """Return pending approvals, oldest first."""
         pending = (approvals.c.session == session_id, approvals.c.state == ApprovalState.PENDING)
         rows = connection.execute(select(approvals).where(*pending).order_by(approvals.c.created_at, approvals.c.id))
-        return [to_approval(row) for row in rows.mappings()]
+        return [approval_from_row(row) for row in rows.mappings()]
 
     # The session
 
@@ -214,7 +214,7 @@ class CallLedger:
         return session_calls.c.session == self.session.id, session_calls.c.id == call_id
 
 
-def to_approval(row: RowMapping) -> Approval:
+def approval_from_row(row: RowMapping) -> Approval:
     return row_to_model(Approval, {name: value for name, value in row.items() if name != "schema"})
 
 

@@ -27,8 +27,8 @@ from paddock.model.sessions import (
     SessionState,
     ToolCall,
 )
-from paddock.store.chat_sessions.call_ledger import CallLedger, to_approval
-from paddock.store.chat_sessions.session_store import require_session
+from paddock.store.chat_sessions.call_ledger import CallLedger, approval_from_row
+from paddock.store.chat_sessions.session_store import load_visible_session
 from paddock.store.database import Store, Work
 from paddock.store.event_store import NewEvent
 from paddock.store.row_mapping import row_to_model
@@ -65,7 +65,7 @@ CallJudge: TypeAlias = Callable[[Session, int, datetime], AllowCall | AskApprova
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class CallWithApproval:
     """A call in the ledger."""
 
     record: LedgerCall
@@ -105,13 +105,13 @@ class CallStore:
         tool: str,
         judge: CallJudge,
         max_repeats: int,
-    ) -> Work[WithEvents[LedgerEntry]]:
+    ) -> Work[WithEvents[CallWithApproval]]:
         """Find a call in the ledger or insert it with the verdict of `judge`; the caller runs allowed new calls.
 
         `max_repeats` bounds the preceding calls that are compared with it.
         """
 
-        def work(connection: Connection) -> WithEvents[LedgerEntry]:
+        def work(connection: Connection) -> WithEvents[CallWithApproval]:
             ledger = CallLedger(connection, session_id)
             record = ledger.find_call(call.id)
             if record is not None:
@@ -120,14 +120,14 @@ class CallStore:
             record = ledger.insert_call(turn, call, kind, tool)
             match judgement:
                 case AllowCall():
-                    return LedgerEntry(ledger.start_call(record), must_run=True), ledger.events
+                    return CallWithApproval(ledger.start_call(record), must_run=True), ledger.events
                 case RefuseCall(result):
-                    return LedgerEntry(ledger.finish_call(record, result)), ledger.events
+                    return CallWithApproval(ledger.finish_call(record, result)), ledger.events
                 case AskApproval(approval, schema):
                     ledger.insert_approval(approval, schema)
                     ledger.emit(ApprovalRequired(approval=approval))
                     ledger.change_state(SessionState.WAITING)
-                    return LedgerEntry(record, approval), ledger.events
+                    return CallWithApproval(record, approval), ledger.events
 
         return work
 
@@ -174,7 +174,7 @@ class CallStore:
         """
 
         def work(connection: Connection) -> WithEvents[list[Approval]]:
-            require_session(connection, session_id, tenant)
+            load_visible_session(connection, session_id, tenant)
             ledger = CallLedger(connection, session_id)
             resolutions = [_decide(ledger, decision, resolve) for decision in decisions]
             others = [each for resolution in resolutions for each in _decide_others(ledger, resolution)]
@@ -197,7 +197,7 @@ class CallStore:
             ledgers = {
                 session_id: CallLedger(connection, session_id) for session_id in {row["session"] for row in rows}
             }
-            for approval in map(to_approval, rows):
+            for approval in map(approval_from_row, rows):
                 ledger = ledgers[approval.session]
                 expired_approval = approval.model_copy(
                     update={"state": ApprovalState.EXPIRED, "decided_at": ledger.now}
@@ -292,16 +292,16 @@ class CallStore:
             page_conditions = [] if before is None else [_before_approval(connection, before, tenant)]
             statement = select(approvals).where(*conditions, *page_conditions)
             statement = statement.order_by(approvals.c.created_at.desc(), approvals.c.id.desc()).limit(limit)
-            return [to_approval(row) for row in connection.execute(statement).mappings()]
+            return [approval_from_row(row) for row in connection.execute(statement).mappings()]
 
         return await self._store.read(work)
 
 
-def _existing_entry(ledger: CallLedger, record: LedgerCall) -> LedgerEntry:
+def _existing_entry(ledger: CallLedger, record: LedgerCall) -> CallWithApproval:
     approval = ledger.find_approval_of_call(record.call.id)
     if record.state is CallState.ASKED and approval is not None and approval.state in GRANTED_STATES:
-        return LedgerEntry(ledger.start_call(record, approval.edited), approval, must_run=True)
-    return LedgerEntry(record, approval)
+        return CallWithApproval(ledger.start_call(record, approval.edited), approval, must_run=True)
+    return CallWithApproval(record, approval)
 
 
 def _decide(ledger: CallLedger, decision: ApprovalDecision, resolve: DecisionResolver) -> ApprovalResolution:

@@ -44,7 +44,7 @@ class MessageHit(FrozenModel):
     excerpt: str
 
 
-def index_message(
+def index_session_message(
     connection: Connection, position: int, tenant: str, session: str, content: Sequence[MessageContent]
 ) -> None:
     """Index a message by its text and file names."""

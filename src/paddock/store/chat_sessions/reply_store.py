@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, bindparam, func, insert, select
 from paddock.model.events import EventType
 from paddock.model.sessions import Session, SessionMessage
 from paddock.store.chat_sessions.session_log_entries import session_stream_name
-from paddock.store.chat_sessions.session_store import require_session
+from paddock.store.chat_sessions.session_store import load_visible_session
 from paddock.store.database import Store
 from paddock.store.row_mapping import row_to_model
 from paddock.store.tables import events, session_messages, session_replies
@@ -56,7 +56,7 @@ _step_count = (
 )
 
 
-class RecordedReply(NamedTuple):
+class RecordedModelReply(NamedTuple):
     """Recorded reply to a model request."""
 
     message: SessionMessage
@@ -76,27 +76,32 @@ class UnfinishedMessage(NamedTuple):
     """Whether a thought was open."""
 
 
-class ReplyStore:
+class ModelReplyStore:
     """Replies to model requests, by the digest of the request."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def find_reply(self, session_id: str, turn: int, digest: str) -> tuple[Session, RecordedReply | None, int]:
+    async def find_reply(
+        self, session_id: str, turn: int, digest: str
+    ) -> tuple[Session, RecordedModelReply | None, int]:
         """Return a session, the recorded reply to a request of a turn, if any, and the turn's number of steps.
 
         Raises `SessionNotFound`.
         """
         values = {"session": session_id, "turn": turn, "digest": digest}
 
-        def work(connection: Connection) -> tuple[Session, RecordedReply | None, int]:
-            session, steps = require_session(connection, session_id, None), _count_steps(connection, session_id, turn)
+        def work(connection: Connection) -> tuple[Session, RecordedModelReply | None, int]:
+            session, steps = (
+                load_visible_session(connection, session_id, None),
+                _count_steps(connection, session_id, turn),
+            )
             row = connection.execute(_recorded_reply, values).mappings().first()
             if row is None:
                 return session, None, steps
             message = dict(row)
             reply_values = [message.pop(column.name) for column in _reply_columns]
-            return session, RecordedReply(row_to_model(SessionMessage, message), *reply_values), steps
+            return session, RecordedModelReply(row_to_model(SessionMessage, message), *reply_values), steps
 
         return await self._store.read(work)
 

@@ -19,7 +19,7 @@ from paddock.model.sessions import Approval, ApprovalState, ClientTool, Session,
 from paddock.store.chat_sessions.message_search import (
     MessageHit,
     escape_like_wildcards,
-    index_message,
+    index_session_message,
     parse_search_terms,
     remove_session_from_index,
     search_indexed_messages,
@@ -105,7 +105,9 @@ class SessionStore:
         """
         if existing := _find_message(connection, message.session, message.id):
             return existing
-        return _insert_message(connection, message, tenant or require_session(connection, message.session, None).tenant)
+        return _insert_message(
+            connection, message, tenant or load_visible_session(connection, message.session, None).tenant
+        )
 
     @staticmethod
     def update_session(connection: Connection, session_id: str, changes: Mapping[str, Any], now: datetime) -> Session:
@@ -115,7 +117,7 @@ class SessionStore:
     @staticmethod
     def load_session(connection: Connection, session_id: str) -> Session:
         """Raises `SessionNotFound`."""
-        return require_session(connection, session_id, None)
+        return load_visible_session(connection, session_id, None)
 
     @staticmethod
     def has_pending_approvals(connection: Connection, session_id: str) -> bool:
@@ -142,7 +144,7 @@ class SessionStore:
         `tools` replace the session's client tools; without `tools`, a new turn has none.
         Raises `SessionNotFound`, also for another tenant's.
         """
-        current = require_session(connection, message.session, tenant)
+        current = load_visible_session(connection, message.session, tenant)
         if existing := _find_message(connection, message.session, message.id):
             return ReceivedMessage(current, existing, is_new=False)
         starts_turn = current.state is SessionState.IDLE
@@ -239,7 +241,7 @@ class SessionStore:
         count = select(func.count()).select_from(sessions).where(sessions.c.tenant == session.tenant)
         if max_sessions is not None and connection.execute(count).scalar_one() >= max_sessions:
             raise QuotaExceeded(f"the tenant has {max_sessions} sessions, which is the maximum; delete some")
-        connection.execute(insert(sessions), session_row(session) | {"request_key": request_key})
+        connection.execute(insert(sessions), session_model_to_row(session) | {"request_key": request_key})
         return session, True
 
     @staticmethod
@@ -256,7 +258,7 @@ class SessionStore:
 
     async def get(self, session_id: str, tenant: str | None = None) -> Session:
         """Return a session. Raises `SessionNotFound`, also for another tenant's."""
-        return await self._store.read(lambda connection: require_session(connection, session_id, tenant))
+        return await self._store.read(lambda connection: load_visible_session(connection, session_id, tenant))
 
     async def list(
         self, tenant: str, *, limit: int = 50, before: str | None = None, query: str | None = None
@@ -389,15 +391,15 @@ def _insert_message(connection: Connection, message: SessionMessage, tenant: str
     """Insert a message; return it with its number."""
     newest_number = connection.execute(_newest_number, {"session": message.session}).scalar_one()
     stored = message.model_copy(update={"number": newest_number + 1})
-    key = connection.execute(insert(session_messages), session_row(stored)).inserted_primary_key
+    key = connection.execute(insert(session_messages), session_model_to_row(stored)).inserted_primary_key
     assert key is not None
-    index_message(connection, key[0], tenant, message.session, stored.content)
+    index_session_message(connection, key[0], tenant, message.session, stored.content)
     return stored
 
 
 def _update_session(connection: Connection, current: Session, changes: Mapping[str, Any], now: datetime) -> Session:
     updated = Session.model_validate(dict(current) | dict(changes) | {"changed_at": now})
-    values = fields_to_columns(sessions, session_row(updated, {*changes, "changed_at"}))
+    values = fields_to_columns(sessions, session_model_to_row(updated, {*changes, "changed_at"}))
     connection.execute(_update_statement(tuple(values)), values | {"of": current.id})
     return updated
 
@@ -408,7 +410,7 @@ def _update_statement(names: tuple[str, ...]) -> Update:
     return update(sessions).where(sessions.c.id == bindparam("of")).values(values)
 
 
-def require_session(connection: Connection, session_id: str, tenant: str | None) -> Session:
+def load_visible_session(connection: Connection, session_id: str, tenant: str | None) -> Session:
     """Return a session. Raises `SessionNotFound`."""
     row = connection.execute(_session_by_id, {"session": session_id}).mappings().first()
     if row is None or not is_visible_to_view(tenant, row["tenant"], row["subject"], row["visibility"]):
@@ -421,7 +423,7 @@ def _find_message(connection: Connection, session_id: str, message_id: str) -> S
     return row_to_model(SessionMessage, row) if row else None
 
 
-def session_row(model: Session | SessionMessage, names: Collection[str] | None = None) -> dict[str, Any]:
+def session_model_to_row(model: Session | SessionMessage, names: Collection[str] | None = None) -> dict[str, Any]:
     """Return a model, or some fields, as column values; nested values become JSON."""
     dumped = model.model_dump(mode="json", include=None if names is None else set(names))
     return dumped | {name: getattr(model, name) for name in _TIME_FIELDS if name in dumped}
@@ -447,7 +449,7 @@ def _parse_cursor(connection: Connection, before: str, tenant: str) -> tuple[dat
         except ValueError:
             pass
         raise InvalidInput(f"{before[:80]!r} is not a cursor; use the `next` value of an earlier page")
-    return require_session(connection, before, tenant).changed_at, before
+    return load_visible_session(connection, before, tenant).changed_at, before
 
 
 __all__ = [
@@ -456,7 +458,7 @@ __all__ = [
     "Messages",
     "ReceivedMessage",
     "SessionStore",
-    "require_session",
+    "load_visible_session",
     "session_cursor",
-    "session_row",
+    "session_model_to_row",
 ]

@@ -12,7 +12,7 @@ from paddock.model.sessions import Approval
 from paddock.testing.engines.conformance_harness import (
     STEP_TIMEOUT,
     EngineConformanceHarness,
-    approve_all,
+    approve_all_pending,
     conformance_check,
     list_tool_results,
 )
@@ -51,7 +51,7 @@ class ApprovalChecks:
 
         async def decide(turn: InMemoryTurn) -> list[Approval]:
             assert turn.runs_of("write") == []
-            return await approve_all(turn)
+            return await approve_all_pending(turn)
 
         await harness.run_turn(turn, turn.receive_message("Write it."), decide)
         assert turn.runs_of("write") == [{"path": "a"}]
@@ -67,7 +67,7 @@ class ApprovalChecks:
 
         async def decide(turn: InMemoryTurn) -> list[Approval]:
             await turn.wait_until(lambda: bool(turn.runs_of("look")) and len(turn.events_of(ApprovalRequired)) == 2)
-            return await approve_all(turn)
+            return await approve_all_pending(turn)
 
         await harness.run_turn(turn, turn.receive_message("Write it."), decide)
         assert len(turn.runs_of("write")) == 2
@@ -149,7 +149,7 @@ class ApprovalChecks:
                 return [await turn.decide(turn.pending_approvals[1])]
             await turn.wait_until(lambda: bool(turn.runs_of("send")))
             assert turn.runs_of("write") == []
-            return await approve_all(turn)
+            return await approve_all_pending(turn)
 
         await harness.run_turn(turn, turn.receive_message("Write and send it."), decide)
         assert [name for name, _ in turn.records.tool_runs] == ["send", "write"]
@@ -171,7 +171,7 @@ class ApprovalChecks:
         harness.require_player()
         turn = await self._turn_killed_while_waiting(harness)
         restarted = turn.after_restart()
-        await harness.run_turn(restarted, restarted.decisions(*await approve_all(restarted)), refuse_to_decide)
+        await harness.run_turn(restarted, restarted.decisions(*await approve_all_pending(restarted)), refuse_to_decide)
         self._assert_all_done(restarted)
 
     @conformance_check

@@ -27,7 +27,7 @@ DecideApprovals: TypeAlias = Callable[[InMemoryTurn], Awaitable[list[Approval]]]
 """Called while approvals are pending; decides some of them and returns those."""
 
 
-async def approve_all(turn: InMemoryTurn) -> list[Approval]:
+async def approve_all_pending(turn: InMemoryTurn) -> list[Approval]:
     """Approve everything that is pending."""
     return [await turn.decide(approval) for approval in turn.pending_approvals]
 
@@ -108,7 +108,9 @@ class EngineConformanceHarness:
     async def discard(self, turn: InMemoryTurn) -> None:
         await self.player.discard(turn)
 
-    async def run_turn(self, turn: InMemoryTurn, turn_input: TurnInput, decide: DecideApprovals = approve_all) -> None:
+    async def run_turn(
+        self, turn: InMemoryTurn, turn_input: TurnInput, decide: DecideApprovals = approve_all_pending
+    ) -> None:
         """Run a turn to its end, and decide pending approvals meanwhile."""
         self.player.begin(turn)
         for _ in range(MAX_ROUNDS):
@@ -133,7 +135,7 @@ class EngineConformanceHarness:
         raise AssertionError(f"paused {MAX_ROUNDS} times")
 
     async def run_until_killed(
-        self, turn: InMemoryTurn, turn_input: TurnInput, decide: DecideApprovals = approve_all
+        self, turn: InMemoryTurn, turn_input: TurnInput, decide: DecideApprovals = approve_all_pending
     ) -> None:
         """Run a turn until its server crashes, or to its end."""
         try:

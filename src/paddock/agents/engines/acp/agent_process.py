@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.agents.json_schema_validation import is_shallow
+from paddock.agents.json_schema_validation import is_nested_at_most
 from paddock.errors import NotFound, PaddockError, SandboxError
 from paddock.sandbox.daemon.client import CommandEnded, CommandOutputChunk, DaemonClient, SandboxCommand
 
@@ -155,4 +155,4 @@ def _parse_message(line: bytes | bytearray) -> Any:
         return None
     if not isinstance(message, dict):
         return None
-    return {name: value for name, value in message.items() if is_shallow(value)}
+    return {name: value for name, value in message.items() if is_nested_at_most(value)}

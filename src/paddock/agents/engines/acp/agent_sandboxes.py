@@ -19,7 +19,11 @@ from paddock.agents.engines.acp.update_recorder import KIND
 from paddock.agents.engines.base import Turn
 from paddock.agents.engines.registry import EngineDependencies
 from paddock.agents.tools.image_builds import ensure_image_built
-from paddock.agents.tools.session_sandboxes import LLM_SESSION_EXTENSION, sandbox_request_key, workspace_volume_name
+from paddock.agents.tools.session_sandboxes import (
+    LLM_SESSION_EXTENSION,
+    session_sandbox_request_key,
+    workspace_volume_name,
+)
 from paddock.errors import Conflict, PaddockError, SandboxNotFound, SessionNotFound, Unavailable
 from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.model.sandbox import SESSION_KEY, Sandbox, SandboxState
@@ -91,7 +95,7 @@ class AgentProgramSandboxes:
         sandboxes, _ = await self._fleet.list(session.tenant, metadata={SESSION_KEY: session.id}, page_size=1000)
         for sandbox in sandboxes:
             if PROGRAM_METADATA in sandbox.metadata and (sandbox.request_key or "").startswith(
-                sandbox_request_key(session)
+                session_sandbox_request_key(session)
             ):
                 try:
                     await self._fleet.delete(session.tenant, sandbox.id)
@@ -153,7 +157,7 @@ class AgentProgramSandboxes:
                     name=HOME_VOLUME, claim=workspace_volume_name(session, f"{program.name}-{HOME_VOLUME}"), target=home
                 ),
             ),
-            request_key=sandbox_request_key(session, "agent", generation),
+            request_key=session_sandbox_request_key(session, "agent", generation),
         )
 
     async def _register_sandbox(self, turn: Turn, event: SessionSandbox, sandbox_id: str | None) -> None:

@@ -21,9 +21,9 @@ from paddock.agents.engines.acp.agent_sandboxes import AgentProgramSandboxes
 from paddock.agents.engines.acp.handshake import perform_acp_handshake
 from paddock.agents.engines.acp.prompt_blocks import (
     CONTINUE_PROMPT,
-    attachment_path,
     first_prompt_blocks,
     message_prompt_blocks,
+    sandbox_attachment_path,
     text_prompt_block,
 )
 from paddock.agents.engines.acp.prompt_loop import AcpPromptLoop
@@ -260,7 +260,7 @@ class _TurnRun:
                 if isinstance(part, FileContent) and part.type == "file":
                     data = await self._engine.read_file(session, part.file)
                     if data is not None:
-                        await self._daemon.write_file(attachment_path(part), data)
+                        await self._daemon.write_file(sandbox_attachment_path(part), data)
         blocks = await message_prompt_blocks(
             messages, lambda sha: self._engine.read_file(session, sha), images=self._state.images
         )

@@ -13,11 +13,11 @@ from paddock.model.sessions import QuestionChoice
 CANCELLED: Mapping[str, Any] = {"outcome": {"outcome": "cancelled"}}
 
 
-def permission_choices(request: schema.RequestPermissionRequest) -> list[QuestionChoice]:
+def acp_permission_choices(request: schema.RequestPermissionRequest) -> list[QuestionChoice]:
     return [QuestionChoice(id=option.option_id, label=option.name) for option in request.options]
 
 
-def permission_response(verdict: CallVerdict, options: Sequence[schema.PermissionOption]) -> Mapping[str, Any]:
+def acp_permission_response(verdict: CallVerdict, options: Sequence[schema.PermissionOption]) -> Mapping[str, Any]:
     """Return the response that selects the option matching the verdict."""
     chosen = next((option for option in options if option.option_id == verdict.choice), None)
     if chosen is None or not _matches_verdict(verdict, chosen):

@@ -34,14 +34,14 @@ async def message_prompt_blocks(
 async def _file_block(part: FileContent, read_file: ReadFile, *, images: bool) -> dict[str, Any]:
     name = part.name or part.file[:12]
     if part.type != "image":
-        return text_prompt_block(f"[the file {name} is at {attachment_path(part)}]")
+        return text_prompt_block(f"[the file {name} is at {sandbox_attachment_path(part)}]")
     data = await read_file(part.file) if images else None
     if data is None:
         return text_prompt_block(f"[the picture {name} cannot be shown]")
     return {"type": "image", "mimeType": part.mime, "data": base64.b64encode(data).decode()}
 
 
-def attachment_path(part: FileContent) -> str:
+def sandbox_attachment_path(part: FileContent) -> str:
     """Return the path of an attached file in the sandbox."""
     name = part.name.replace("/", "_").replace("\0", "_").strip(". ") or part.file[:12]
     return f"{WORKSPACE}/attachments/{part.file[:8]}-{name}"

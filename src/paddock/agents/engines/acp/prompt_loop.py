@@ -18,7 +18,7 @@ from paddock.agents.engines.acp.agent_process import (
     AgentProgramMessage,
     encode_rpc_message,
 )
-from paddock.agents.engines.acp.permissions import CANCELLED, permission_choices, permission_response
+from paddock.agents.engines.acp.permissions import CANCELLED, acp_permission_choices, acp_permission_response
 from paddock.agents.engines.acp.update_recorder import EFFECT_BY_KIND, KIND, AcpUpdateRecorder
 from paddock.agents.engines.base import CallVerdict, Turn
 from paddock.errors import PaddockError
@@ -212,7 +212,7 @@ class AcpPromptLoop:
             verdict = await self._turn.authorize_call(
                 call,
                 question=observed.title,
-                choices=permission_choices(request),
+                choices=acp_permission_choices(request),
                 effect=EFFECT_BY_KIND.get(observed.kind, "other"),
                 kind=KIND,
             )
@@ -230,7 +230,7 @@ class AcpPromptLoop:
                 if verdict.reason:
                     state.notes.append(f"I did not allow “{observed.title or call.name}”: {verdict.reason}")
                 await self.save_state()
-        result = permission_response(verdict, request.options)
+        result = acp_permission_response(verdict, request.options)
         await self._process.send_message(f"answer {permission.request}", {"id": permission.request, "result": result})
         state.pending_permissions = [each for each in state.pending_permissions if each.request != permission.request]
         await self.save_state()
