@@ -26,7 +26,7 @@ import styles from "./ChatsPage.module.css";
 import { RenameChatField } from "./list/SessionRow";
 import { SessionStateBadge } from "./list/SessionStateBadge";
 import { deleteSessionWithUndo, exportSession, forkSession, sessionTitle } from "./list/session-actions";
-import { SessionSettings } from "./start/SessionSettings";
+import { SessionSettingsDialog } from "./start/SessionSettingsDialog";
 
 interface Props {
   id: string;
@@ -127,7 +127,7 @@ export function ChatHeader({ id, view, mayWrite, onList, settings, onSettings, p
         ]}
       />
       {settings && (
-        <SessionSettings
+        <SessionSettingsDialog
           view={view}
           onClose={() => onSettings(false)}
           onChange={async (patch) => {

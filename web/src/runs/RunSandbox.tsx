@@ -5,9 +5,9 @@ import type { Schema } from "@/api/types";
 import { SandboxPanel, type View } from "@/sandbox-panel/SandboxPanel";
 import type { SandboxView } from "@/session/types";
 import { useServerFacts } from "@/shell/status/server-facts";
+import { agentCommandsOfRun } from "./agent-commands-of-run";
 import type { RunDetail } from "./api";
 import styles from "./run.module.css";
-import { agentCommandsOfRun } from "./run-commands";
 import type { RunFeed } from "./run-feed";
 
 /** The sandbox of a run while it exists. */

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { SessionEvent } from "@/api/session-events";
 import { buildLongEventLog } from "./fixtures/event-logs";
 import { applySessionEvents, emptySessionView } from "./reducer";
-import { sandboxViewForTool } from "./tool-view";
+import { sandboxViewForTool } from "./sandbox-view-for-tool";
 
 const viewOf = (log: readonly SessionEvent[]) => applySessionEvents(emptySessionView(), log);
 

@@ -17,7 +17,7 @@ import {
   applyTerminalEvent,
   setAgentAttention,
 } from "./sandbox-events";
-import { sandboxViewForTool } from "./tool-view";
+import { sandboxViewForTool } from "./sandbox-view-for-tool";
 import type { SessionView, TurnView } from "./types";
 import { nullPrototypeRecord, SessionViewDraft } from "./view-draft";
 

@@ -1,7 +1,7 @@
 /** Applies sandbox events to a view. */
 
 import type { SessionDesktop, SessionFile, SessionSandbox, SessionTerminal } from "@/api/session-events";
-import { sandboxViewForTool } from "./tool-view";
+import { sandboxViewForTool } from "./sandbox-view-for-tool";
 import type { AgentAttention, SandboxView } from "./types";
 import type { SessionViewDraft } from "./view-draft";
 

@@ -13,7 +13,7 @@ from paddock.agents.approvals.policy_rules import (
     ASK_USER_TOOL,
     PolicySubject,
     add_always_rule,
-    is_allowed_by_policy,
+    is_call_allowed_by_policy,
     is_denied_by_policy,
 )
 from paddock.agents.engines.base import CallVerdict, ToolSpec
@@ -160,8 +160,8 @@ def _approve_matching(
     if (
         approval.type != "call"
         or is_overdue
-        or is_allowed_by_policy(before, subject)
-        or not is_allowed_by_policy(after, subject)
+        or is_call_allowed_by_policy(before, subject)
+        or not is_call_allowed_by_policy(after, subject)
     ):
         return None
     changes = {"state": ApprovalState.APPROVED, "decided_by": by, "decided_at": now}

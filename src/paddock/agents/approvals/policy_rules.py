@@ -56,7 +56,7 @@ def is_denied_by_policy(policy: Policy, subject: PolicySubject) -> bool:
     return index is not None and policy.rules[index].action is PolicyAction.DENY
 
 
-def is_allowed_by_policy(policy: Policy, subject: PolicySubject) -> bool:
+def is_call_allowed_by_policy(policy: Policy, subject: PolicySubject) -> bool:
     """Return whether a rule allows the call without approval."""
     index = _first_matching_rule(policy, subject, include_ask=True)
     return index is not None and policy.rules[index].action is PolicyAction.ALLOW

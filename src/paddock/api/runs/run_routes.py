@@ -30,7 +30,7 @@ from paddock.api.http.event_log_responses import (
 from paddock.api.http.long_json_route import LongJsonRoute
 from paddock.api.http.pagination import PageNumber, PageSize, Pagination
 from paddock.api.http.server_sent_events import MAX_RESUME_POSITION, STREAM_HEADERS, parse_resume_position
-from paddock.api.http.sharing import ShareRequest
+from paddock.api.http.visibility_change import ShareRequest
 from paddock.api.runs.run_bodies import (
     RUN_GROUP_PATTERN,
     CancelRunRequest,

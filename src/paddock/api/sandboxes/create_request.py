@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from paddock.api.http.body_models import RequestBody
-from paddock.api.http.sharing import VisibilityField
+from paddock.api.http.visibility_change import VisibilityField
 from paddock.api.sandboxes.network_policy import NetworkPolicyRequest, reject_allowing_policy
 from paddock.config.units import parse_cpu, parse_size
 from paddock.errors import InvalidInput, Unsupported

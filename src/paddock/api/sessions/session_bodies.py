@@ -14,7 +14,7 @@ from paddock.agents.json_schema_validation import MAX_DEPTH, is_nested_at_most
 from paddock.api.http.body_models import RequestBody, ResponseBody
 from paddock.api.http.error_responses import describe_validation_errors
 from paddock.api.http.event_log_responses import encode_non_json_value
-from paddock.api.http.sharing import VisibilityField
+from paddock.api.http.visibility_change import VisibilityField
 from paddock.errors import InvalidInput
 from paddock.model.sessions import LARGEST_MESSAGE, Approval, ApprovalDecision, Policy, Session, SessionMessage
 from paddock.store.chat_sessions.session_store import MessageHit

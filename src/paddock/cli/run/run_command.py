@@ -64,14 +64,14 @@ async def run_tasks(
         format_skipped_script_files,
         parse_task_changes,
         plan_runs,
-        separate_script_files,
+        separate_model_scripts,
     )
 
     if detach and (parallel or output or show):
         raise UsageError("--detach returns at once; it cannot be combined with --parallel, --output or --show")
     presets = _agent_presets(cli)
     check_agent_preset(agent, presets)
-    tasks, scripts = separate_script_files(files)
+    tasks, scripts = separate_model_scripts(files)
     sys.stderr.write(format_skipped_script_files(scripts))
     planned_runs = plan_runs(tasks, parse_task_changes(settings or [], model, agent), presets)
     return (

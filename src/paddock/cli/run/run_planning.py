@@ -44,7 +44,7 @@ class PlannedRun:
         return {name: value for name, value in body.items() if value is not None}
 
 
-def separate_script_files(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+def separate_model_scripts(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Separate task files from scripted-model files, because `tasks/*.yaml` matches both.
 
     Raises `CliError` if there are only scripted-model files.

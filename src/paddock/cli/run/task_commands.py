@@ -79,11 +79,11 @@ async def validate_tasks(
 
     The exit code is 0 if all are valid and, with --ready, if all can run on the server.
     """
-    from paddock.cli.run.run_planning import format_skipped_script_files, separate_script_files
+    from paddock.cli.run.run_planning import format_skipped_script_files, separate_model_scripts
     from paddock.runs.tasks.task_problems import InvalidTaskError
 
     presets = _load_presets(cli)
-    paths, scripts = separate_script_files(files) if files else (_task_files(cli), [])
+    paths, scripts = separate_model_scripts(files) if files else (_task_files(cli), [])
     sys.stderr.write(format_skipped_script_files(scripts))
     found: list[tuple[Path, LoadedTask | InvalidTaskError]] = []
     for path in paths:

@@ -21,7 +21,7 @@ from paddock.live.input_leases import InputLeases
 from paddock.live.throttled_events import ThrottledEvents
 from paddock.live.tools import mcp_messages
 from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgressNotifier
-from paddock.live.tools.tool_results import (
+from paddock.live.tools.tool_result_validation import (
     paddock_metadata,
     parse_tool_result,
     parse_tools,

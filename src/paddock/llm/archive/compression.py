@@ -37,7 +37,7 @@ def decompress(packed: bytes) -> bytes:
     return packed[1:]
 
 
-def encode_response_pieces(pieces: Sequence[tuple[float, bytes]]) -> bytes:
+def encode_archived_response(pieces: Sequence[tuple[float, bytes]]) -> bytes:
     """Encode the pieces of a response and their times."""
     if len(pieces) == 1:
         moment, piece = pieces[0]
@@ -55,7 +55,7 @@ def encode_response_pieces(pieces: Sequence[tuple[float, bytes]]) -> bytes:
     return b"".join((len(head).to_bytes(4, "big"), head, *bodies))
 
 
-def decode_response_pieces(data: bytes) -> list[tuple[float, bytes]]:
+def decode_archived_response(data: bytes) -> list[tuple[float, bytes]]:
     """Decode the pieces of a response and their times."""
     offset = 4 + int.from_bytes(data[:4], "big")
     times, sizes = _head.decode(memoryview(data)[4:offset])

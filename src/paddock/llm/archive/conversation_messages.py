@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from paddock.llm.archive.compression import decode_response_pieces, decompress
+from paddock.llm.archive.compression import decode_archived_response, decompress
 from paddock.llm.archive.conversation_threads import (
     ConversationThread,
     list_answer_exchanges,
@@ -73,7 +73,7 @@ def _parse_answers(summaries: Sequence[ExchangeSummary], packed: Mapping[int, by
         response = packed.get(summary.number)
         if response:
             answer = parse_archived_answer(
-                exchange_from_summary(summary, b"", decode_response_pieces(decompress(response)))
+                exchange_from_summary(summary, b"", decode_archived_response(decompress(response)))
             )
             if answer is not None:
                 found.append(answer)

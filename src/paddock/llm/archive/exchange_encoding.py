@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from paddock.llm.archive.compression import Compressor, decode_response_pieces, decompress, encode_response_pieces
+from paddock.llm.archive.compression import Compressor, decode_archived_response, decompress, encode_archived_response
 from paddock.llm.archive.message_preview import make_message_preview
 from paddock.llm.archive.request_splitting import (
     join_request_body,
@@ -118,7 +118,7 @@ class ExchangeEncoder:
             row,
             [owner, *[self._message_piece(*message, doubtful) for message in prompt], self._shared_piece(skeleton)],
             [owner, *[self._message_piece(*message, doubtful) for message in thread]],
-            self._compress(encode_response_pieces(response)) if response else b"",
+            self._compress(encode_archived_response(response)) if response else b"",
         )
 
     def _message_piece(self, digest: bytes, raw: bytes, doubtful: bool) -> SharedExchangeContent:
@@ -160,7 +160,7 @@ def decode_archived_exchange(stored: StoredExchange) -> Exchange:
     return exchange_from_summary(
         stored.summary,
         join_request_body(skeleton, prompt, [decompress(packed) for packed in stored.thread[1:]]),
-        decode_response_pieces(decompress(stored.response)) if stored.response else [],
+        decode_archived_response(decompress(stored.response)) if stored.response else [],
     )
 
 
@@ -177,7 +177,7 @@ class ArchivedAnswer:
 
 def decode_archived_answer(stored: StoredExchangeAnswer) -> ArchivedAnswer:
     """Decode the answer of a stored exchange."""
-    pieces = decode_response_pieces(decompress(stored.response)) if stored.response else []
+    pieces = decode_archived_response(decompress(stored.response)) if stored.response else []
     body = b"".join([piece for _, piece in pieces])
     return ArchivedAnswer(stored.id, stored.stream, body, redacted=len(body) != stored.response_size)
 

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 import structlog
 
 from paddock.errors import Unavailable
-from paddock.llm.archive.compression import decode_response_pieces, decompress
+from paddock.llm.archive.compression import decode_archived_response, decompress
 from paddock.llm.archive.exchange_encoding import exchange_from_summary
 from paddock.llm.archive.exchange_parsing import parse_archived_answer
 from paddock.llm.archive.search_text import extract_exchange_text
@@ -90,7 +90,7 @@ def extract_search_text(unread: UnindexedExchange) -> str:
     """Return the new text of an exchange: messages not sent before, and the answer. Never fails."""
     try:
         row = unread.row
-        response = decode_response_pieces(decompress(row.response)) if row.response else []
+        response = decode_archived_response(decompress(row.response)) if row.response else []
         messages = [decompress(packed) for packed in unread.messages]
         # The first item is the preceding message, or the owner's record if the conversation begins here.
         begins = bool(messages) and not messages[0].startswith(b"{")

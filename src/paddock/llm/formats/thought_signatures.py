@@ -48,7 +48,7 @@ def parse_signed_thought(text: str, signature: str | None, family: str) -> Model
     return ModelThinking(text, ProviderSignature(value, maker))
 
 
-def parse_call_signature(signature: str | None, family: str) -> ProviderSignature | None:
+def parse_call_thought_signature(signature: str | None, family: str) -> ProviderSignature | None:
     """Parse the signature of a call received in a format of this family."""
     if not signature:
         return None

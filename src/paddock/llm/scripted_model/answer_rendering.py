@@ -34,7 +34,7 @@ from paddock.llm.scripted_model.script_schema import (
     CallToolAction,
     DropConnectionAction,
     FailAction,
-    FinishAction,
+    FinishReasonAction,
     ReadFileAction,
     RefuseAction,
     SayAction,
@@ -138,7 +138,7 @@ def render_scripted_answer(
     id_prefix = f"script-{conversation.digest[:16]}"
     for action in decision.actions:
         match action:
-            case FinishAction():
+            case FinishReasonAction():
                 finish = action.reason
             case UsageAction():
                 usage = TokenUsage(action.input, action.output, action.cache_read, action.cache_write, action.reasoning)

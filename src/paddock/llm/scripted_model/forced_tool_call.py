@@ -26,7 +26,7 @@ from paddock.llm.scripted_model.answer_rendering import (
 from paddock.llm.scripted_model.sample_arguments import sample_schema_value, schema_properties
 from paddock.llm.scripted_model.script_schema import (
     CallToolAction,
-    FinishAction,
+    FinishReasonAction,
     ReadFileAction,
     ShellAction,
     UsageAction,
@@ -87,7 +87,7 @@ def without_tool_calls(decision: ScriptTurnDecision) -> ScriptTurnDecision | Non
     other_actions = tuple(action for action in decision.actions if not isinstance(action, _CALLS))
     if len(other_actions) == len(decision.actions):
         return decision
-    other_actions = tuple(action for action in other_actions if not isinstance(action, FinishAction))
+    other_actions = tuple(action for action in other_actions if not isinstance(action, FinishReasonAction))
     return (
         replace(decision, actions=other_actions)
         if any(not isinstance(action, UsageAction) for action in other_actions)

@@ -133,7 +133,7 @@ class DropConnectionAction(ScriptAction):
     times: FaultTimes = 1
 
 
-class FinishAction(ScriptAction):
+class FinishReasonAction(ScriptAction):
     """Set the finish reason; by default it follows from the other actions."""
 
     short_form_field = "reason"
@@ -166,7 +166,7 @@ class ScriptStep(ConfigSection):
     fail: FailAction | None = None
     stall: StallAction | None = None
     drop: DropConnectionAction | None = None
-    finish: FinishAction | None = None
+    finish: FinishReasonAction | None = None
     usage: UsageAction | None = None
 
     @model_validator(mode="before")
@@ -308,7 +308,7 @@ _MODEL_BY_FIELD: dict[str, type[ConfigSection]] = {
     "fail": FailAction,
     "stall": StallAction,
     "drop": DropConnectionAction,
-    "finish": FinishAction,
+    "finish": FinishReasonAction,
     "usage": UsageAction,
 }
 

@@ -23,7 +23,7 @@ from paddock.cli.run.run_planning import (
     check_agent_preset,
     format_skipped_script_files,
     parse_task_changes,
-    separate_script_files,
+    separate_model_scripts,
 )
 from paddock.cli.run.run_progress import RunProgress
 from paddock.cli.run.run_render import choose_visible_runs, format_run_duration, shorten_reason
@@ -521,10 +521,10 @@ def test_a_misspelt_agent_gets_a_suggestion(agent: str, near: str) -> None:
 def test_script_files_are_separated_from_tasks(tmp_path: Path) -> None:
     one, script = tmp_path / "one.yaml", tmp_path / "one.script.yaml"
     one.touch()
-    assert separate_script_files([script, one]) == ([one], [script])
+    assert separate_model_scripts([script, one]) == ([one], [script])
     assert f"skipped {script}" in format_skipped_script_files([script]) and format_skipped_script_files([]) == ""
     with pytest.raises(CliError, match="is a scripted-model file") as raised:
-        separate_script_files([script])
+        separate_model_scripts([script])
     assert str(one) in str(raised.value.hint)
 
 

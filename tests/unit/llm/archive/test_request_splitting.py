@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.llm.archive.compression import Compressor, decode_response_pieces, decompress, encode_response_pieces
+from paddock.llm.archive.compression import Compressor, decode_archived_response, decompress, encode_archived_response
 from paddock.llm.archive.request_splitting import (
     join_request_body,
     literal_request_bytes,
@@ -108,7 +108,7 @@ def test_literals_can_be_changed() -> None:
 @given(st.lists(st.tuples(st.floats(0, 1000), st.binary(max_size=40)), max_size=20))
 def test_response_pieces_are_restored_with_times(pieces: list[tuple[float, bytes]]) -> None:
     pieces.sort(key=lambda piece: piece[0])
-    split_and_join = decode_response_pieces(decompress(Compressor().compress(encode_response_pieces(pieces))))
+    split_and_join = decode_archived_response(decompress(Compressor().compress(encode_archived_response(pieces))))
     assert [piece for _, piece in split_and_join] == [piece for _, piece in pieces]
     assert all(abs(one - other) < 0.001 for (one, _), (other, _) in zip(split_and_join, pieces, strict=True))
 

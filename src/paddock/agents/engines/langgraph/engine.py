@@ -35,8 +35,8 @@ from paddock.agents.engines.langgraph.checkpoint_saver import StoreCheckpointSav
 from paddock.agents.engines.langgraph.middleware import (
     DisabledMiddleware,
     GraphState,
-    GraphTurn,
-    GraphTurnVariable,
+    LangGraphTurn,
+    LangGraphTurnVariable,
     ReadMessagesMiddleware,
     ToolCallMiddleware,
 )
@@ -88,13 +88,13 @@ class LangGraphEngine(Engine):
 
     def __init__(self, dependencies: EngineDependencies) -> None:
         self._checkpoints = StoreCheckpointSaver(dependencies.store)
-        self._current_turn: GraphTurnVariable = ContextVar("present")
+        self._current_turn: LangGraphTurnVariable = ContextVar("present")
         self._graphs: OrderedDict[tuple[str, ...], Graph] = OrderedDict()
 
     async def run(self, turn: Turn, turn_input: TurnInput) -> TurnOutcome:
         specs = {spec.name: spec for spec in await turn.list_tools()}
         first_message = turn_input.message if isinstance(turn_input, UserMessage) else None
-        current = GraphTurn(turn, await turn.system_prompt(), specs, first_message)
+        current = LangGraphTurn(turn, await turn.system_prompt(), specs, first_message)
         token = self._current_turn.set(current)
         try:
             # LangSmith tracing stays off, even if the environment enables it.
@@ -103,7 +103,7 @@ class LangGraphEngine(Engine):
         finally:
             self._current_turn.reset(token)
 
-    async def _run_graph(self, graph: Graph, current: GraphTurn, turn_input: TurnInput) -> TurnOutcome:
+    async def _run_graph(self, graph: Graph, current: LangGraphTurn, turn_input: TurnInput) -> TurnOutcome:
         turn = current.turn
         config: RunnableConfig = {"configurable": {"thread_id": turn.session.id}, "recursion_limit": _UNLIMITED_STEPS}
         first_input: dict[str, Any] = {"turn": turn.number}

@@ -27,7 +27,7 @@ ToolCallHandler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[An
 
 
 @dataclass
-class GraphTurn:
+class LangGraphTurn:
     """The turn that a graph works on."""
 
     turn: Turn
@@ -39,7 +39,7 @@ class GraphTurn:
     """Whether the graph has read messages in this run."""
 
 
-GraphTurnVariable = ContextVar[GraphTurn]
+LangGraphTurnVariable = ContextVar[LangGraphTurn]
 """The turn of the current context; one graph works on many turns concurrently."""
 
 
@@ -67,7 +67,7 @@ class DisabledMiddleware(AgentMiddleware[Any, Any, Any]):
 class ReadMessagesMiddleware(AgentMiddleware[Any, Any, Any]):
     """Adds unread messages before each question; they are stored before the question is asked."""
 
-    def __init__(self, current_turn: GraphTurnVariable) -> None:
+    def __init__(self, current_turn: LangGraphTurnVariable) -> None:
         super().__init__()
         self._current_turn = current_turn
 
@@ -99,7 +99,7 @@ class ReadMessagesMiddleware(AgentMiddleware[Any, Any, Any]):
 class ToolCallMiddleware(AgentMiddleware[Any, Any, Any]):
     """Runs all tool calls through the turn, including calls of unknown tools."""
 
-    def __init__(self, current_turn: GraphTurnVariable) -> None:
+    def __init__(self, current_turn: LangGraphTurnVariable) -> None:
         super().__init__()
         self._current_turn = current_turn
 

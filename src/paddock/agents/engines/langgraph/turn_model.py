@@ -16,7 +16,7 @@ from pydantic import PrivateAttr
 
 from paddock.agents.engines.base import ModelReply, ToolSpec, stream_reply_after_save
 from paddock.agents.engines.langgraph.langchain_messages import to_ai_message, to_openai_messages
-from paddock.agents.engines.langgraph.middleware import GraphTurnVariable
+from paddock.agents.engines.langgraph.middleware import LangGraphTurnVariable
 from paddock.errors import Unavailable
 
 PROMPT_PLACEHOLDER = "<prompt>"
@@ -27,7 +27,7 @@ class TurnChatModel(BaseChatModel):
     """Asks the session's model through the turn. The turn emits the reply, so nothing streams here."""
 
     current_turn: Any
-    """A `GraphTurnVariable`; pydantic cannot validate it."""
+    """A `LangGraphTurnVariable`; pydantic cannot validate it."""
     flush_checkpoints: Callable[[str], Coroutine[Any, Any, None]]
     """Stores the pending checkpoints of a session."""
     by: str | None = None
@@ -81,8 +81,8 @@ class TurnChatModel(BaseChatModel):
         raise NotImplementedError("the turn supports only asynchronous requests")
 
     @property
-    def _current_variable(self) -> GraphTurnVariable:
-        variable: GraphTurnVariable = self.current_turn
+    def _current_variable(self) -> LangGraphTurnVariable:
+        variable: LangGraphTurnVariable = self.current_turn
         return variable
 
     def _own_spec(self, tool: BaseTool) -> ToolSpec:

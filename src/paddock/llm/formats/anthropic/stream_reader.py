@@ -34,7 +34,7 @@ from paddock.llm.formats.neutral import (
 )
 from paddock.llm.formats.provider_errors import find_error_in_json
 from paddock.llm.formats.sse import EventStreamReader
-from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, parse_call_signature
+from paddock.llm.formats.thought_signatures import ANTHROPIC_FAMILY, parse_call_thought_signature
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ class AnthropicStreamReader(EventStreamReader):
         events: list[StreamEvent] = []
         if opened.is_call and opened.is_empty:
             events.append(AnswerPartDelta(opened.index, "{}"))
-        signature = parse_call_signature("".join(opened.signature), ANTHROPIC_FAMILY)
+        signature = parse_call_thought_signature("".join(opened.signature), ANTHROPIC_FAMILY)
         if signature is not None:
             events.append(AnswerPartSigned(opened.index, signature))
         return [*events, AnswerPartEnded(opened.index)]

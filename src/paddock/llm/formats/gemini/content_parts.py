@@ -17,7 +17,7 @@ from paddock.llm.formats.neutral import MessagePart, ModelMedia, ModelRefusal, M
 from paddock.llm.formats.thought_signatures import (
     GEMINI_FAMILY,
     is_foreign_signature,
-    parse_call_signature,
+    parse_call_thought_signature,
     parse_signed_thought,
 )
 
@@ -96,7 +96,7 @@ def read_gemini_tool_call(part: JsonFields, call_id: str) -> ModelToolCall:
         id=call.optional_text("id") or call_id,
         name=call.text("name"),
         arguments=call_arguments_text(call.optional_mapping("args") or {}),
-        signature=parse_call_signature(part.optional_text("thoughtSignature"), GEMINI_FAMILY),
+        signature=parse_call_thought_signature(part.optional_text("thoughtSignature"), GEMINI_FAMILY),
     )
 
 

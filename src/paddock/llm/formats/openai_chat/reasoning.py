@@ -18,7 +18,7 @@ from paddock.llm.formats.thought_signatures import (
     CHAT_FAMILY,
     format_thought_signature,
     is_foreign_signature,
-    parse_call_signature,
+    parse_call_thought_signature,
     parse_signed_thought,
 )
 from paddock.llm.formats.translation_notes import add_translation_note
@@ -75,7 +75,7 @@ def reasoning_details_signature(details: list[dict[str, Any]]) -> ProviderSignat
     if not signed:
         return None
     if len(signed) == 1 and _detail_signature(signed[0]).startswith("paddock:"):
-        return parse_call_signature(_detail_signature(signed[0]), CHAT_FAMILY)
+        return parse_call_thought_signature(_detail_signature(signed[0]), CHAT_FAMILY)
     return ProviderSignature(json.dumps(details, ensure_ascii=False, separators=(",", ":")), CHAT_FAMILY)
 
 

@@ -28,7 +28,7 @@ from paddock.llm.formats.openai_shared import (
     read_reasoning_effort,
     untranslatable_field_note,
 )
-from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, parse_call_signature
+from paddock.llm.formats.thought_signatures import GEMINI_FAMILY, parse_call_thought_signature
 from paddock.llm.formats.translation_notes import add_translation_note
 
 CHAT_FORMAT_NAME = "openai-chat"
@@ -194,7 +194,7 @@ def read_chat_call_signature(call: JsonFields) -> ProviderSignature | None:
     value = call.get("extra_content")
     google = value.get("google") if isinstance(value, dict) else None
     signature = google.get("thought_signature") if isinstance(google, dict) else None
-    return parse_call_signature(signature, GEMINI_FAMILY) if isinstance(signature, str) else None
+    return parse_call_thought_signature(signature, GEMINI_FAMILY) if isinstance(signature, str) else None
 
 
 def _read_tool(item: JsonFields, notes: list[str]) -> ToolDefinition | None:

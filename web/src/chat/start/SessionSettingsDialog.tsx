@@ -21,7 +21,7 @@ interface Props {
 }
 
 /** Settings of an existing chat; changes apply from the agent's next step. */
-export function SessionSettings({ view, onClose, onChange }: Props) {
+export function SessionSettingsDialog({ view, onClose, onChange }: Props) {
   const { t } = useTranslation();
   const server = useServerFacts();
   const [draft, setDraft] = useState<SessionSettingsDraft>(() => sessionSettingsDraft(view));

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
+import { agentCommandsOfRun } from "./agent-commands-of-run";
 import type { RunDetail } from "./api";
-import { agentCommandsOfRun } from "./run-commands";
 import { applyRunEvents, EMPTY_FEED } from "./run-feed";
 
 const events = (...all: [string, Record<string, unknown>][]) =>

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import SandboxGone
-from paddock.live.tools.tool_results import MAX_FILES, MAX_TOOLS, parse_tool_result, parse_tools, tool_result_to_mcp
+from paddock.live.tools.tool_result_validation import (
+    MAX_FILES,
+    MAX_TOOLS,
+    parse_tool_result,
+    parse_tools,
+    tool_result_to_mcp,
+)
 from paddock.model.screens import ToolResultImage, ToolResultText
 
 ANYTHING = st.recursive(
