@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.config.mcp import McpConfig, parse_allowed_target
+from paddock.config.mcp import McpConfig
+from paddock.config.network_targets import parse_allowed_target
 from paddock.config.units import PortRange
 from paddock.errors import Forbidden
 from paddock.mcp.address_policy import McpAddressPolicy
