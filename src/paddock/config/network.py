@@ -17,8 +17,8 @@ class NetworkConfig(ConfigSection):
     """Network access of sandboxes: default policy, bounds and limits."""
 
     default: NetworkRules = ()
-    """Policy of sandboxes whose request and kind name none: `none`, `open`, `web`, `packages`, `git`, or a list of rules
-    such as `allow *.example.com:443`."""
+    """Policy of sandboxes whose request and kind name none: `none`, `open`, `web`, `packages`, `git`, or a list of
+    rules such as `allow *.example.com:443`."""
     bound: NetworkRules = ("allow open",)
     """Most that any policy can allow; a connection must be allowed by this and by the sandbox's policy."""
     tenant_bounds: Mapping[str, NetworkRules] = {}

@@ -1,7 +1,7 @@
 """Network policies of sandboxes: rules in order, written as text such as `allow *.example.com:443`.
 
-A policy is a tuple of rule texts in canonical form, so that task files, requests, the database and the console share one
-form. The first rule that matches decides; a connection that no rule matches is denied. The empty policy is `none`.
+A policy is a tuple of rule texts in canonical form, so that task files, requests, the database and the console share
+one form. The first rule that matches decides; a connection that no rule matches is denied. The empty policy is `none`.
 """
 
 from __future__ import annotations
