@@ -280,7 +280,7 @@ async def test_failed_run_is_retried_in_a_new_sandbox(paddock: PaddockServer) ->
     retries = [event.data for event in events if event.type is EventType.RUN_RETRYING]
     assert [each["wait"] for each in retries] == [0.05, 0.1]
     assert (retries[0]["code"], retries[0]["params"]["exit_code"]) == (RunReasonCode.EXITED, "1")
-    assert retries[0]["reason"].startswith("the agent ended with exit code 1")
+    assert retries[0]["reason"].startswith("the program ended with exit code 1")
     assert len({event.data["sandbox_id"] for event in events if event.type is EventType.RUN_SANDBOX}) == 3
     logs = paddock.runs.dependencies.run_folder(run.id).logs
     found = [(logs / directory / "agent.out").read_text() for directory in ("", "attempt-2", "attempt-3")]

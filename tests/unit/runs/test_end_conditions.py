@@ -90,6 +90,17 @@ def test_exit_verdict_by_exit_code_and_evidence(
     assert words in verdict.reason
 
 
+@pytest.mark.parametrize(("uses_model", "subject"), [(True, "the agent"), (False, "the program")])
+def test_reason_names_an_agent_only_if_there_is_one(uses_model: bool, subject: str) -> None:
+    for facts, words in (
+        ({"code": 0}, "finished (exit code 0)"),
+        ({"code": 2, "last_line": "oh no"}, "ended with exit code 2; its last line: oh no"),
+        ({"code": 124, "exit_message": "timed out after 9 ms"}, "timed out after 9 ms"),
+    ):
+        verdict = exit_verdict(EntrypointExit(uses_model=uses_model, **facts), ANY, ModelUsage(requests=1))
+        assert verdict.reason == f"{subject} {words}"
+
+
 @pytest.mark.parametrize(
     ("error", "answer", "reason"),
     [

@@ -68,8 +68,11 @@ export function useRunExplanation(run: RunDetail, stage: string): string {
   ].filter(Boolean);
   const translatedResult = more.length === 0 ? translateResult(result) : null;
   if (translatedResult) return translatedResult;
-  // Use the server's own text where it is more specific.
-  const reasonIsObvious = result.endedBy === "exit" || result.endedBy === "verified";
-  if (more.length === 0 && !reasonIsObvious) more.push(t("runs.why.said", { reason: translateReason(result.reason) }));
-  return [sentence, ...more].join(" ");
+  const endedItself = result.endedBy === "exit";
+  if (more.length > 0 || (run.state === "succeeded" && (endedItself || result.endedBy === "verified")))
+    return [sentence, ...more].join(" ");
+  const reason = translateReason(result.reason);
+  // The server's reason of a failed exit is a whole sentence, and names the exit code as well.
+  if (endedItself) return `${reason.charAt(0).toUpperCase()}${reason.slice(1)}.`;
+  return `${sentence} ${t("runs.why.said", { reason })}`;
 }

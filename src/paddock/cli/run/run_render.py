@@ -44,6 +44,9 @@ _SHORT_REASONS = (
     ("the agent finished (exit code 0)", "exit code 0"),
     ("the agent failed: ", ""),
     ("the agent timed out", "timed out"),
+    ("the program ended with exit code ", "exit code "),
+    ("the program finished (exit code 0)", "exit code 0"),
+    ("the program timed out", "timed out"),
     ("the entrypoint ended with exit code ", "exit code "),  # Of runs before version 0.2.
     ("the entrypoint ", ""),
     ("it was cancelled: ", ""),

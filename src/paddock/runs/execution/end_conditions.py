@@ -67,6 +67,11 @@ class EntrypointExit(FrozenModel):
     """Data of the disk-full event, if there was one."""
     last_line: str = ""
 
+    @property
+    def subject(self) -> str:
+        """The entrypoint in reasons: an agent, or a program without a model."""
+        return "the agent" if self.uses_model else "the program"
+
 
 class RunEndVerdict(FrozenModel):
     """Decision that a run ends: state, cause and reason."""
@@ -133,7 +138,7 @@ def silence_seconds(now: float, last_output: float, traffic: ModelUsage) -> floa
 def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> RunEndVerdict:
     """Return the verdict for an exit. The exit code alone is not enough: some agents fail with 0."""
     failed = exit.code != 0 or exit.error is not None
-    outcome = f"the agent ended with exit code {exit.code}"
+    outcome = f"{exit.subject} ended with exit code {exit.code}"
     if exit.code == 0 and exit.error is None:
         return _judge_success(exit, traffic)
     answer = single_line_text(traffic.last_error or "")
@@ -155,7 +160,7 @@ def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -
         detail = f"{error}{model}"
         return _failed(EndedBy.AGENT_ERROR, reason, RunReasonCode.AGENT_FAILED, exit_code=exit.code, detail=detail)
     if exit.exit_message.startswith("timed out"):
-        reason = f"the agent {exit.exit_message}"
+        reason = f"{exit.subject} {exit.exit_message}"
         return RunEndVerdict(
             state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=reason, code=RunReasonCode.TIMED_OUT
         )
@@ -182,7 +187,7 @@ def _judge_success(exit: EntrypointExit, traffic: ModelUsage) -> RunEndVerdict:
     if exit.uses_model and not traffic.requests and not exit.produced_events:
         reason = "the agent finished (exit code 0) without a request to the model and without output"
         return _failed(EndedBy.EXIT, reason, RunReasonCode.EXITED_SILENT)
-    reason, params = "the agent finished (exit code 0)", {"exit_code": "0", "detail": ""}
+    reason, params = f"{exit.subject} finished (exit code 0)", {"exit_code": "0", "detail": ""}
     return RunEndVerdict(
         state=RunState.SUCCEEDED, ended_by=EndedBy.EXIT, reason=reason, code=RunReasonCode.EXITED, params=params
     )

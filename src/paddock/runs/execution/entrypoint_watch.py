@@ -250,7 +250,7 @@ class EntrypointWatch:
             self._pipeline.turned.set()
             if self._end.file is not None or self._end.verified:
                 return  # Background processes may still produce the end condition.
-            reason = "the agent finished (exit code 0) before any end condition was met"
+            reason = f"{found.subject} finished (exit code 0) before any end condition was met"
             code = RunReasonCode.EXITED_EARLY
             verdict = RunEndVerdict(state=RunState.FAILED, ended_by=EndedBy.EXIT, reason=reason, code=code)
         self._decide(verdict)

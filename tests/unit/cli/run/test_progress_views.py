@@ -537,6 +537,10 @@ def test_script_files_are_separated_from_tasks(tmp_path: Path) -> None:
             "exit code 1: no key",
         ),
         (
+            {"state": "failed", "endedBy": "exit", "reason": "the program ended with exit code 1: no key"},
+            "exit code 1: no key",
+        ),
+        (
             {"state": "failed", "endedBy": "exit", "reason": "the entrypoint ended with exit code 1: no key"},
             "exit code 1: no key",
         ),
