@@ -1,0 +1,272 @@
+"""One connection of a sandbox: decide, resolve, connect, compare the TLS server name, relay, record."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import Any, TypeAlias
+
+from paddock.model.network import ConnectionRecord, ConnectionRefusal
+from paddock.network.addresses import IPAddress
+from paddock.network.decision import ConnectionTarget, Decision, NetworkPolicyStack
+from paddock.network.passed_connection import PassedConnection
+from paddock.network.refusal_reply import refuse_connection
+from paddock.network.socket_pump import SocketPump, close_socket, read_available, wait_readable
+from paddock.network.tls_server_name import read_client_hello
+
+HELLO_TIMEOUT = 10.0
+"""Seconds for the rest of a ClientHello that has begun."""
+MAX_ADDRESSES = 8
+"""Addresses of a name that are tried."""
+ResolveName: TypeAlias = Callable[[str, int], Awaitable[Sequence[IPAddress]]]
+
+
+@dataclass(frozen=True)
+class SandboxIdentity:
+    """Whose connections these are."""
+
+    sandbox: str
+    tenant: str
+    run: str | None = None
+    session: str | None = None
+
+
+class _Refused(Exception):
+    """The connection ends before it is relayed."""
+
+    def __init__(self, decision: Decision, first: bytes = b"") -> None:
+        self.decision = decision
+        self.first = first
+
+
+@dataclass
+class ConnectionRelay:
+    """Relays one connection; `serve` returns when it has ended."""
+
+    identity: SandboxIdentity
+    passed: PassedConnection
+    policy: Callable[[], NetworkPolicyStack]
+    """The current policy of the sandbox."""
+    resolve: ResolveName
+    connect_timeout: float
+    account_bytes: Callable[[int], bool]
+    """Counts bytes against the sandbox's limit; returns whether more may follow."""
+    id: str = field(default_factory=lambda: f"conn-{secrets.token_hex(8)}")
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    sent: int = 0
+    received: int = 0
+    address: IPAddress | None = None
+    server_name: str | None = None
+    decision: Decision = Decision(False)
+    _started: float = field(default_factory=time.monotonic)
+    _upstream: socket.socket | None = None
+    _finished: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def target(self) -> ConnectionTarget:
+        return self.passed.target
+
+    def record(self) -> ConnectionRecord:
+        """Return the connection as it is now."""
+        address = self.address or self.target.address
+        return ConnectionRecord(
+            id=self.id,
+            sandbox=self.identity.sandbox,
+            tenant=self.identity.tenant,
+            run=self.identity.run,
+            session=self.identity.session,
+            started_at=self.started_at,
+            duration=time.monotonic() - self._started,
+            name=self.target.name,
+            address=str(address) if address else None,
+            port=self.target.port,
+            server_name=self.server_name,
+            sent=self.sent,
+            received=self.received,
+            allowed=self.decision.allowed,
+            rule=self.decision.rule,
+            refusal=self.decision.refusal,
+            message=self.decision.message,
+        )
+
+    async def serve(self) -> None:
+        """Serve the connection until it ends. Never raises `OSError`."""
+        try:
+            self.decision = self.policy().decide(self.target)
+            if not self.decision.allowed:
+                raise _Refused(self.decision)
+            upstream = await self._connect()
+            self._upstream = upstream
+            try:
+                await self._relay(upstream)
+            finally:
+                close_socket(upstream)
+            close_socket(self.passed.socket)
+        except _Refused as refused:
+            self.decision = refused.decision
+            await refuse_connection(self.passed.socket, refused.decision.message or "", refused.first)
+        except OSError as error:
+            self._fail(ConnectionRefusal.UNREACHABLE, str(error))
+            close_socket(self.passed.socket, reset=True)
+        finally:
+            if self.passed.socket.fileno() >= 0:
+                close_socket(self.passed.socket, reset=True)
+
+    async def refuse(self, decision: Decision) -> None:
+        """Refuse the connection without looking at the policy."""
+        self.decision = decision
+        await refuse_connection(self.passed.socket, decision.message or "")
+
+    def recheck(self) -> bool:
+        """Close the connection if the policy no longer allows it; return whether it was closed."""
+        policy = self.policy()
+        decision = policy.decide(self.target)
+        if decision.allowed and self.address is not None and self.target.address is None:
+            decision = policy.decide_address(self.target, self.address, decision)
+        if decision.allowed or not self.decision.allowed:
+            return False
+        self._fail(ConnectionRefusal.POLICY_CHANGED, f"The policy was changed. {decision.message or ''}".strip())
+        self._finished.set()
+        return True
+
+    def _fail(self, refusal: ConnectionRefusal, message: str) -> None:
+        self.decision = Decision(self.decision.allowed, self.decision.rule, refusal, message)
+
+    async def _connect(self) -> socket.socket:
+        """Connect to the first address that is allowed and answers. Raises `_Refused`."""
+        try:
+            async with asyncio.timeout(self.connect_timeout):
+                return await self._connect_to_any(await self._addresses())
+        except TimeoutError:
+            raise self._unreachable(f"it did not answer within {self.connect_timeout:g} s") from None
+
+    async def _addresses(self) -> Sequence[IPAddress]:
+        if self.target.address is not None:
+            return [self.target.address]
+        assert self.target.name is not None
+        try:
+            found = await self.resolve(self.target.name, self.target.port)
+        except OSError as error:
+            message = f"{self.target.name} has no address: {error.strerror or error}."
+            raise _Refused(Decision(True, self.decision.rule, ConnectionRefusal.UNRESOLVED, message)) from None
+        return found[:MAX_ADDRESSES]
+
+    async def _connect_to_any(self, addresses: Sequence[IPAddress]) -> socket.socket:
+        refused: Decision | None = None
+        failure = "it has no address"
+        for address in addresses:
+            decision = self.policy().decide_address(self.target, address, self.decision)
+            if not decision.allowed:
+                refused = decision
+                continue
+            self.address = address
+            upstream = socket.socket(
+                socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM | socket.SOCK_CLOEXEC
+            )
+            try:
+                upstream.setblocking(False)
+                upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                upstream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                await asyncio.get_running_loop().sock_connect(upstream, (str(address), self.target.port))
+                return upstream
+            except OSError as error:
+                failure = error.strerror or str(error)
+                close_socket(upstream)
+            except BaseException:
+                close_socket(upstream)
+                raise
+        if refused is not None:
+            raise _Refused(refused)
+        raise self._unreachable(failure)
+
+    def _unreachable(self, reason: str) -> _Refused:
+        message = f"{self.target} cannot be reached: {reason}."
+        return _Refused(Decision(True, self.decision.rule, ConnectionRefusal.UNREACHABLE, message))
+
+    async def _relay(self, upstream: socket.socket) -> None:
+        """Copy both directions until both have ended, one failed, or the policy closes the connection."""
+        answer = SocketPump(upstream, self.passed.socket, self._count_received, self._end_direction)
+        answer.start()  # Some protocols let the server speak first.
+        self._open_directions = 2
+        request: SocketPump | None = None
+        try:
+            first = await self._first_bytes()
+            if first is not None:
+                self._count_sent(len(first))
+                request = SocketPump(self.passed.socket, upstream, self._count_sent, self._end_direction)
+                request.start(first)
+            await self._finished.wait()
+        finally:
+            answer.stop()
+            if request is not None:
+                request.stop()
+
+    async def _first_bytes(self) -> bytes | None:
+        """Return the first bytes of the program once their TLS server name is checked; `None` if all has ended.
+
+        Raises `_Refused` for another server name than the requested one.
+        """
+        readable = asyncio.ensure_future(wait_readable(self.passed.socket.fileno(), 1e9))
+        ended = asyncio.ensure_future(self._finished.wait())
+        try:
+            await asyncio.wait((readable, ended), return_when=asyncio.FIRST_COMPLETED)
+            if not readable.done():
+                return None
+        finally:
+            readable.cancel()
+            ended.cancel()
+            await asyncio.gather(readable, ended, return_exceptions=True)
+        first = b""
+        deadline = time.monotonic() + HELLO_TIMEOUT
+        while True:
+            more = await read_available(self.passed.socket, max(0.0, deadline - time.monotonic()))
+            first += more or b""
+            hello = read_client_hello(first)
+            if not hello.is_tls:
+                return first
+            if hello.complete or not more:
+                break
+        self.server_name = hello.server_name
+        if not hello.complete or not self._allows_server_name(hello.server_name):
+            shown = f"the server name {hello.server_name[:100]}" if hello.server_name else "an unreadable handshake"
+            message = f"The TLS connection has {shown}, but it was opened to {self.target}."
+            raise _Refused(Decision(False, self.decision.rule, ConnectionRefusal.SERVER_NAME, message), first)
+        return first
+
+    def _allows_server_name(self, server_name: str | None) -> bool:
+        """Return whether the TLS server name fits the target; clients need not send one."""
+        if server_name is None:
+            return True
+        if self.target.name is not None:
+            return server_name == self.target.name
+        named = self.policy().decide(ConnectionTarget(self.target.port, name=server_name))
+        return bool(server_name) and named.refusal is not ConnectionRefusal.DENY_RULE
+
+    def _count_sent(self, count: int) -> None:
+        self.sent += count
+        self._account(count)
+
+    def _count_received(self, count: int) -> None:
+        self.received += count
+        self._account(count)
+
+    def _account(self, count: int) -> None:
+        if not self.account_bytes(count):
+            self._fail(ConnectionRefusal.LIMIT, "The sandbox has used its bytes of 24 hours (network.max_daily_bytes).")
+            self._finished.set()
+
+    def _end_direction(self, error: OSError | None) -> None:
+        self._open_directions -= 1
+        if error is not None or self._open_directions == 0:
+            self._finished.set()
+
+
+def addresses_of(found: Sequence[tuple[Any, ...]]) -> list[IPAddress]:
+    """Return the distinct addresses of a `getaddrinfo` answer, in order."""
+    return list(dict.fromkeys(ip_address(str(item[4][0]).partition("%")[0]) for item in found))

@@ -1,0 +1,376 @@
+"""Lifecycle hook that gives sandboxes the network that their policies allow.
+
+The daemon in a sandbox passes each TCP connection to the socket of the uplink service `network`. A thread with its own
+event loop decides and relays them, so that bulk transfers do not delay requests to the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+import uvloop
+
+from paddock.config.network import NetworkConfig
+from paddock.config.network_policy import describe_network_policy
+from paddock.errors import InvalidInput
+from paddock.fleet.fleet_requests import SandboxRequest
+from paddock.fleet.uplink_sockets import publish_uplink_socket
+from paddock.model.network import ConnectionRecord, ConnectionRefusal
+from paddock.model.sandbox import RUN_KEY, SESSION_KEY, Sandbox, UplinkService
+from paddock.network.addresses import IPAddress, TargetAddresses
+from paddock.network.connection_relay import ConnectionRelay, SandboxIdentity, addresses_of
+from paddock.network.decision import Decision, NetworkPolicyStack, PolicyRules, preset_rules
+from paddock.network.package_indexes import PackageIndexes, read_package_indexes
+from paddock.network.passed_connection import InvalidPassedConnection, receive_passed_connection
+from paddock.network.socket_pump import wait_readable
+
+NETWORK_UPLINK_NAME = "network"
+CERTIFICATES_FILE = "certificates.pem"
+"""File in the uplink directory with the certificate authorities that this machine trusts."""
+CERTIFICATES_PATH = f"/run/paddock/holes/{CERTIFICATES_FILE}"
+"""The same file as seen in a sandbox."""
+_HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+_CERTIFICATE_VARIABLES = (
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "CURL_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+)
+MESSAGE_TIMEOUT = 2.0
+"""Seconds in which the daemon must send the message of a connection."""
+MAX_HANDSHAKES = 64
+"""Connections of a sandbox whose message has not arrived."""
+MAX_RESOLVER_THREADS = 32
+MAX_SANDBOX_LOOKUPS = 8
+"""Names that one sandbox can have looked up at the same time."""
+BURST_SECONDS = 4
+DAY_SECONDS = 86400.0
+T = TypeVar("T")
+log = structlog.get_logger()
+
+
+class SandboxNetworks:
+    """Serves the network of every sandbox; connections of the policy `none` are refused and recorded too."""
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        record: Callable[[ConnectionRecord], None],
+        addresses: TargetAddresses,
+        indexes: PackageIndexes | None = None,
+    ) -> None:
+        """`record` is called on the thread of the server's event loop."""
+        self._config = config
+        self._record = record
+        self.addresses = addresses
+        self._indexes = indexes or read_package_indexes()
+        self._presets = preset_rules(config.git_hosts, (*self._indexes.targets(), *config.package_hosts))
+        self._server_bound = PolicyRules(config.bound, self._presets)
+        self._has_certificates = _HOST_CERTIFICATES.is_file()
+        self._sandboxes: dict[str, _SandboxNetwork] = {}
+        self._tenant_connections: Counter[str] = Counter()
+        self._thread: _RelayThread | None = None
+
+    @property
+    def uplink_services(self) -> tuple[UplinkService, ...]:
+        """None: the daemon passes connections without a port of its own."""
+        return ()
+
+    def check_request(self, request: SandboxRequest) -> None:
+        """Raise `InvalidInput` for uplink services of this name."""
+        if any(service.name == NETWORK_UPLINK_NAME for service in request.uplink_services):
+            raise InvalidInput(
+                f"the uplink service {NETWORK_UPLINK_NAME} is reserved for the network; use another name"
+            )
+
+    def check_policy(self, tenant: str, rules: Sequence[str]) -> None:
+        """Raise `InvalidInput` if the bounds of server and tenant leave nothing of a policy."""
+        for setting, bound in self._named_bounds(tenant):
+            if rules and not bound.texts:
+                raise InvalidInput(
+                    f"sandboxes of this server have no network ({setting} is none), so the policy "
+                    f"{describe_network_policy(rules)} is not possible; leave it out or ask the operator"
+                )
+
+    async def environment(self, sandbox: Sandbox) -> Mapping[str, str]:
+        """Return the package indexes and certificates of this machine, for sandboxes that start with a network."""
+        if not sandbox.network:
+            return {}
+        found = self._indexes.environment()
+        if self._has_certificates:
+            found |= dict.fromkeys(_CERTIFICATE_VARIABLES, CERTIFICATES_PATH)
+        return {name: value for name, value in found.items() if name not in sandbox.env}
+
+    async def on_started(self, sandbox: Sandbox, uplinks: Path) -> None:
+        """Serve the sandbox's socket, replacing one that an earlier server left behind."""
+        if sandbox.network and self._has_certificates:
+            await asyncio.to_thread(_copy_certificates, uplinks)
+        thread = self._open_thread()
+        serving = _SandboxNetwork(
+            identity=_identity(sandbox),
+            policy=self._policy_stack(sandbox),
+            limits=self._config,
+            owner=self,
+            handshakes=asyncio.Semaphore(MAX_HANDSHAKES),
+            lookups=asyncio.Semaphore(MAX_SANDBOX_LOOKUPS),
+        )
+        async with publish_uplink_socket(uplinks, NETWORK_UPLINK_NAME) as listener:
+            listener.listen(128)
+            listener.setblocking(False)
+            thread.call(serving.start, listener)
+        earlier = self._sandboxes.pop(sandbox.id, None)
+        self._sandboxes[sandbox.id] = serving
+        if earlier is not None:
+            await thread.run(earlier.close())
+
+    async def on_renewed(self, sandbox: Sandbox) -> None:
+        """Do nothing: the network has no expiry of its own."""
+
+    async def on_ended(self, sandbox_id: str) -> None:
+        """Close the sandbox's socket and all its connections."""
+        serving = self._sandboxes.pop(sandbox_id, None)
+        if serving is not None and self._thread is not None:
+            await self._thread.run(serving.close())
+
+    async def tracked_sandboxes(self) -> Collection[str]:
+        return set(self._sandboxes)
+
+    async def apply_policy(self, sandbox: Sandbox) -> int:
+        """Apply a changed policy at once; return the number of connections that it closed."""
+        serving = self._sandboxes.get(sandbox.id)
+        if serving is None or self._thread is None:
+            return 0
+        return await self._thread.run(serving.change_policy(self._policy_stack(sandbox)))
+
+    def open_connections(self, sandbox_id: str) -> list[ConnectionRecord]:
+        serving = self._sandboxes.get(sandbox_id)
+        return [] if serving is None else [relay.record() for relay in list(serving.relays)]
+
+    def effective_rules(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """Return the sandbox's rules with expanded presets."""
+        return PolicyRules(sandbox.network, self._presets).expanded_texts()
+
+    def bounds(self, tenant: str) -> tuple[str, ...]:
+        """Return the rules of the strictest bound: the tenant's, else the server's."""
+        return tuple(self._config.tenant_bounds.get(tenant, self._config.bound))
+
+    async def close(self) -> None:
+        """Close all connections. Sandboxes keep running, and the next server serves them."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        while self._sandboxes:
+            await thread.run(self._sandboxes.popitem()[1].close())
+        await asyncio.to_thread(thread.stop)
+
+    def take_connection(self, tenant: str) -> bool:
+        """Count a connection of the tenant; return False at its limit. Called on the relay's thread."""
+        if self._tenant_connections[tenant] >= self._config.max_tenant_connections:
+            return False
+        self._tenant_connections[tenant] += 1
+        return True
+
+    def give_connection_back(self, tenant: str) -> None:
+        self._tenant_connections[tenant] -= 1
+
+    def publish(self, record: ConnectionRecord) -> None:
+        """Pass a record to the server's thread."""
+        if self._thread is not None:
+            self._thread.call_server(self._record, record)
+
+    async def resolve(self, name: str, port: int) -> Sequence[IPAddress]:
+        """Look a name up. Called on the relay's thread. Raises `OSError`."""
+        if fixed := self._config.hosts.get(name):
+            return [ip_address(fixed)]
+        found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
+        return addresses_of(found)
+
+    def _policy_stack(self, sandbox: Sandbox) -> NetworkPolicyStack:
+        bounds = [bound for _, bound in self._named_bounds(sandbox.tenant)]
+        return NetworkPolicyStack(PolicyRules(sandbox.network, self._presets), bounds, self.addresses)
+
+    def _named_bounds(self, tenant: str) -> list[tuple[str, PolicyRules]]:
+        found = [("network.bound", self._server_bound)]
+        if tenant in self._config.tenant_bounds:
+            rules = PolicyRules(self._config.tenant_bounds[tenant], self._presets)
+            found.append((f"network.tenant_bounds.{tenant}", rules))
+        return found
+
+    def _open_thread(self) -> _RelayThread:
+        if self._thread is None:
+            self._thread = _RelayThread(asyncio.get_running_loop())
+        return self._thread
+
+
+@dataclass(eq=False)
+class _SandboxNetwork:
+    """The connections of one sandbox. Everything but construction happens on the relay's thread."""
+
+    identity: SandboxIdentity
+    policy: NetworkPolicyStack
+    limits: NetworkConfig
+    owner: SandboxNetworks
+    handshakes: asyncio.Semaphore
+    lookups: asyncio.Semaphore
+    relays: set[ConnectionRelay] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tokens: float = 0.0
+    _refilled: float = 0.0
+    _day_started: float = 0.0
+    _day_bytes: int = 0
+
+    def start(self, listener: socket.socket) -> None:
+        self._tokens = float(self.limits.max_new_per_second * BURST_SECONDS)
+        self._refilled = self._day_started = time.monotonic()
+        self._start_task(self._accept(listener))
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def change_policy(self, policy: NetworkPolicyStack) -> int:
+        self.policy = policy
+        return sum(relay.recheck() for relay in list(self.relays))
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                await self.handshakes.acquire()
+                try:
+                    control, _ = await loop.sock_accept(listener)
+                except OSError:
+                    self.handshakes.release()
+                    await asyncio.sleep(0.05)  # Out of descriptors: wait until connections end.
+                    continue
+                except BaseException:
+                    self.handshakes.release()
+                    raise
+                self._start_task(self._serve(control))
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, control: socket.socket) -> None:
+        try:
+            with control:
+                if not await wait_readable(control.fileno(), MESSAGE_TIMEOUT):
+                    return
+                passed = receive_passed_connection(control)
+        except InvalidPassedConnection as error:
+            log.info("invalid connection from sandbox", sandbox=self.identity.sandbox, error=str(error))
+            return
+        finally:
+            self.handshakes.release()
+        relay = ConnectionRelay(
+            self.identity,
+            passed,
+            lambda: self.policy,
+            self._resolve,
+            self.limits.connect_timeout,
+            self._account_bytes,
+        )
+        limit = self._limit_reached()
+        if limit is not None:
+            passed.socket.close()
+            relay.decision = Decision(False, None, ConnectionRefusal.LIMIT, limit)
+            self.owner.publish(relay.record())
+            return
+        self.relays.add(relay)
+        try:
+            await relay.serve()
+        finally:
+            self.relays.discard(relay)
+            self.owner.give_connection_back(self.identity.tenant)
+            self.owner.publish(relay.record())
+
+    async def _resolve(self, name: str, port: int) -> Sequence[IPAddress]:
+        async with self.lookups:
+            return await self.owner.resolve(name, port)
+
+    def _limit_reached(self) -> str | None:
+        """Count a new connection; return which limit refuses it, or `None`."""
+        now = time.monotonic()
+        rate = self.limits.max_new_per_second
+        self._tokens = min(rate * BURST_SECONDS, self._tokens + (now - self._refilled) * rate)
+        self._refilled = now
+        if self._tokens < 1:
+            return f"The sandbox opens more than {rate} connections per second (network.max_new_per_second)."
+        self._tokens -= 1
+        if len(self.relays) >= self.limits.max_connections:
+            return f"The sandbox has {self.limits.max_connections} open connections (network.max_connections)."
+        if not self._account_bytes(0):
+            return "The sandbox has used its bytes of 24 hours (network.max_daily_bytes)."
+        if not self.owner.take_connection(self.identity.tenant):
+            return f"The tenant has {self.limits.max_tenant_connections} connections (network.max_tenant_connections)."
+        return None
+
+    def _account_bytes(self, count: int) -> bool:
+        now = time.monotonic()
+        if now - self._day_started >= DAY_SECONDS:
+            self._day_started, self._day_bytes = now, 0
+        self._day_bytes += count
+        return self.limits.max_daily_bytes is None or self._day_bytes < self.limits.max_daily_bytes
+
+
+class _RelayThread:
+    """A thread with an event loop for connections of sandboxes."""
+
+    def __init__(self, server_loop: asyncio.AbstractEventLoop) -> None:
+        self._server_loop = server_loop
+        self._loop = uvloop.new_event_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(MAX_RESOLVER_THREADS, thread_name_prefix="resolve"))
+        self._thread = threading.Thread(target=self._loop.run_forever, name="network-relay", daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        self._loop.call_soon_threadsafe(function, *arguments)
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the thread and return its result."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def call_server(self, function: Callable[..., None], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # The server's loop may be closed already.
+            self._server_loop.call_soon_threadsafe(function, *arguments)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _identity(sandbox: Sandbox) -> SandboxIdentity:
+    return SandboxIdentity(
+        sandbox.id, sandbox.tenant, run=sandbox.metadata.get(RUN_KEY), session=sandbox.metadata.get(SESSION_KEY)
+    )
+
+
+def _copy_certificates(uplinks: Path) -> None:
+    """Put the certificate authorities of this machine where the sandbox can read them."""
+    try:
+        content = _HOST_CERTIFICATES.read_bytes()
+        partial = uplinks / f".{CERTIFICATES_FILE}"
+        partial.write_bytes(content)
+        partial.chmod(0o644)
+        partial.rename(uplinks / CERTIFICATES_FILE)
+    except OSError as error:
+        log.warning("could not copy certificates for a sandbox", error=str(error))
