@@ -10,6 +10,9 @@ import styles from "./calls.module.css";
 import { findTextReplacement, isFileWriteCall, readCurrentFile, writtenFilePath } from "./file-change";
 import { identifyTool, toolCategory } from "./tool-labels";
 
+/** Longer values are folded. */
+const MAX_VALUE_CHARACTERS = 4000;
+
 /** Arguments of a call, rendered by kind of tool. */
 export function CallArguments({ call, fold }: { call: CallView; fold?: boolean }) {
   const { t } = useTranslation();
@@ -92,11 +95,7 @@ export function ArgumentFields({ args }: { args: Record<string, unknown> }) {
         <div key={name}>
           <dt>{name}</dt>
           <dd>
-            {typeof value === "string" ? (
-              truncateLine(value)
-            ) : (
-              <code>{truncateLine(JSON.stringify(value, null, 1))}</code>
-            )}
+            <ArgumentValue value={value} label={name} />
           </dd>
         </div>
       ))}
@@ -104,6 +103,10 @@ export function ArgumentFields({ args }: { args: Record<string, unknown> }) {
   );
 }
 
-function truncateLine(text: string): string {
-  return text.length > 4000 ? `${text.slice(0, 4000)}…` : text;
+/** A value; a long one is folded, because approving a call covers all of it. */
+function ArgumentValue({ value, label }: { value: unknown; label: string }) {
+  const text = typeof value === "string" ? value : JSON.stringify(value, null, 1);
+  if (text.length > MAX_VALUE_CHARACTERS)
+    return <LongTextView text={text} label={label} maxCharacters={MAX_VALUE_CHARACTERS} />;
+  return typeof value === "string" ? text : <code>{text}</code>;
 }

@@ -108,6 +108,21 @@ describe("a call that needs approval", () => {
     expect(decided).toEqual([{ approval: "approval-1", digest: "of-all-lines", action: "approve" }]);
   });
 
+  it.each([
+    ["text", (text: string) => text],
+    ["a list", (text: string) => [text]],
+  ])("shows a long argument of an unknown tool in full: %s", async (_, wrap) => {
+    const body = wrap(`${"x".repeat(9_990)}the marker`);
+    renderCard({ name: "crm_post", tool: "crm_post", kind: null, arguments: { body } }, { arguments: { body } });
+    const card = screen.getByRole("article");
+    expect(card.textContent).toContain("xxx");
+    expect(card.textContent).not.toContain("the marker");
+    await userEvent.click(within(card).getByRole("button", { name: /^Show all/ }));
+    expect(card.textContent).toContain("the marker");
+    await userEvent.click(within(card).getByRole("button", { name: "Show less" }));
+    expect(card.textContent).not.toContain("the marker");
+  });
+
   it("sends edited arguments only if valid", async () => {
     const decided = renderCard({}, {});
     await userEvent.click(screen.getByRole("button", { name: "Edit" }));

@@ -3,9 +3,10 @@ import { useTranslation } from "react-i18next";
 import type { CallResult, FileContent } from "@/api/types";
 import { CopyButton } from "@/ui/content/CodeBlock";
 import { Button } from "@/ui/controls/Button";
+import { formatBytes } from "@/ui/format/formats";
 import { MessageFiles } from "../thread/MessageFiles";
 import styles from "./calls.module.css";
-import { splitTextIntoPieces, truncateText } from "./text-truncation";
+import { MAX_LINES, splitTextIntoPieces, truncateText } from "./text-truncation";
 
 /** Result of a call. */
 export const CallResultView = memo(function CallResultView({
@@ -30,11 +31,19 @@ export const CallResultView = memo(function CallResultView({
   );
 });
 
+interface LongTextProps {
+  text: string;
+  label: string;
+  failed?: boolean;
+  /** Characters shown before the reader expands the text. */
+  maxCharacters?: number;
+}
+
 /** Program output; long text is cut until the reader expands it. */
-export function LongTextView({ text, label, failed }: { text: string; label: string; failed?: boolean }) {
+export function LongTextView({ text, label, failed, maxCharacters }: LongTextProps) {
   const { t, i18n } = useTranslation();
   const [all, setAll] = useState(false);
-  const truncated = useMemo(() => truncateText(text), [text]);
+  const truncated = useMemo(() => truncateText(text, maxCharacters), [text, maxCharacters]);
   const pieces = useMemo(() => splitTextIntoPieces(all ? text : truncated.text), [all, text, truncated]);
   return (
     <div className={[styles.output, failed && styles.bad].filter(Boolean).join(" ")}>
@@ -54,7 +63,9 @@ export function LongTextView({ text, label, failed }: { text: string; label: str
         <Button size="small" tone="quiet" onClick={() => setAll(!all)} aria-expanded={all}>
           {all
             ? t("chat.showLess")
-            : t("chat.showAll", { count: truncated.lines, lines: truncated.lines.toLocaleString(i18n.language) })}
+            : truncated.lines > MAX_LINES
+              ? t("chat.showAll", { count: truncated.lines, lines: truncated.lines.toLocaleString(i18n.language) })
+              : t("transcript.showAll", { size: formatBytes(text.length) })}
         </Button>
       )}
     </div>

@@ -13,14 +13,14 @@ export interface TruncatedText {
   lines: number;
 }
 
-export function truncateText(text: string): TruncatedText {
+export function truncateText(text: string, maxCharacters = MAX_CHARACTERS): TruncatedText {
   let lines = 1;
   let end = text.length;
   for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) {
     if (lines === MAX_LINES) end = at;
     lines += 1;
   }
-  end = Math.min(end, MAX_CHARACTERS);
+  end = Math.min(end, maxCharacters);
   return end < text.length ? { text: text.slice(0, end), isCut: true, lines } : { text, isCut: false, lines };
 }
 
