@@ -15,6 +15,8 @@ A comment in the line before a block is not visible to readers:
 - `<!-- file: NAME -->`: write the block to this file.
 - `<!-- run: COMMAND -->`: run this first. It needs no block; several are allowed.
 - `<!-- type: y | 1 | ^D -->`: the command runs in a terminal; type these, one at each prompt.
+  A command that ends with another exit code than 0 fails here too, as does one that does not end in time.
+- `<!-- exit: N -->`: every command of the block ends with exit code N.
 - `<!-- numbers vary -->`: numbers in the output may differ.
 - `<!-- skip: REASON -->`: do not run the block. Tests bound how many there are.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 RUN, FILES = ("console", "sh"), ("yaml", "python", "html")
 _FENCE = re.compile(r"^( *)```(\w*)\s*$")
-_COMMENT = re.compile(r"^ *<!-- (file|run|type|skip|numbers vary)(?:: (.*?))? -->$")
+_COMMENT = re.compile(r"^ *<!-- (file|run|type|exit|skip|numbers vary)(?:: (.*?))? -->$")
 _INDENTED = re.compile(r"^ {4}\S")
 _NAME = re.compile(r"^# ([\w./~-]+\.(?:yaml|py|json|html))\b")
 
@@ -35,6 +35,8 @@ class PageBlock:
     """Commands of `run` comments."""
     file: str | None = None
     typed: tuple[str, ...] = ()
+    exit_code: int | None = None
+    """Exit code of every command of the block, if the page names it."""
     skip: str | None = None
     numbers_vary: bool = False
 
@@ -57,6 +59,11 @@ class _PendingComments:
     values: dict[str, str] = field(default_factory=dict)
 
 
+def page_name(page: Path) -> str:
+    """Return the path of a page, relative to the repository if the page is in it."""
+    return str(page.relative_to(ROOT) if page.is_relative_to(ROOT) else page)
+
+
 def read_blocks(page: Path) -> list[PageBlock]:
     """Return the blocks of a page. Raises `ValueError` with file and line for what cannot be run."""
     blocks: list[PageBlock] = []
@@ -64,7 +71,7 @@ def read_blocks(page: Path) -> list[PageBlock]:
     inside: list[str] = []
     begin, indent = 0, 0
     for number, line in enumerate(page.read_text().splitlines(), 1):
-        where = f"{page.relative_to(ROOT)}:{number}"
+        where = f"{page_name(page)}:{number}"
         fence_match = _FENCE.match(line)
         if fence is not None:
             if fence_match and not fence_match[2]:
@@ -105,6 +112,7 @@ def _parse_block(where: str, line: int, language: str, lines: tuple[str, ...], c
         tuple(comments.setup),
         file,
         typed,
+        int(values["exit"]) if "exit" in values else None,
         values.get("skip"),
         numbers_vary="numbers vary" in values,
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.docs.output_comparison import find_difference, map_ids
-from tests.docs.page_reader import ROOT, PageBlock, PageCommand, read_blocks
+from tests.docs.page_reader import ROOT, PageBlock, PageCommand, page_name, read_blocks
 from tests.docs.terminal_input import CONTROL
 from tests.support.fake_provider import FakeProvider
 from tests.support.server import eventually
@@ -109,7 +109,8 @@ class PageRunner:
     def _run_and_compare(self, command: PageCommand, text: str, block: PageBlock) -> None:
         code, printed = self._execute(command, text)
         shown = [self._localize(line) for line in command.output]
-        if code and not block.typed and not any(line.startswith("error:") for line in shown):
+        shows_error = block.exit_code is None and any(line.startswith("error:") for line in shown)
+        if code != (block.exit_code or 0) and not shows_error:
             self._record_failure(command, f"it ended with {code}", printed)
         self._ids |= map_ids(shown, printed)
         if shown and (found := find_difference(shown, printed, numbers_vary=block.numbers_vary)):
@@ -167,7 +168,7 @@ class PageRunner:
 
     def _record_failure(self, command: PageCommand, reason: str, printed: Sequence[str]) -> None:
         """Record a failure and continue, so that one run shows all failures."""
-        where = f"{self.path.relative_to(ROOT)}:{command.line}"
+        where = f"{page_name(self.path)}:{command.line}"
         self._failures.append("\n".join([f"{where}: $ {command.text}", reason, "--- all it printed:", *printed[-40:]]))
 
     def _fail_page(self, command: PageCommand, reason: str, printed: Sequence[str]) -> NoReturn:

@@ -17,6 +17,7 @@ PROMPT = re.compile(rb"(?:\$ |and why: |answer: |you> )\Z")
 CONTROL = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\x1b\][^\x07]*\x07|[\x01\x02]")
 KEYS = {"^D": b"\x04", "^C": b"\x03"}
 COMMAND_TIMEOUT = 90.0
+TIMEOUT_EXIT_CODE = 124
 
 
 def main(command: str, typed: list[str]) -> int:
@@ -25,12 +26,12 @@ def main(command: str, typed: list[str]) -> int:
         os.execvp("bash", ["bash", "-c", command])
     remaining = [KEYS.get(each, each.encode() + b"\r") for each in typed]
     seen, answered_length = b"", 0
-    deadline = time.monotonic() + COMMAND_TIMEOUT
+    deadline, timed_out = time.monotonic() + COMMAND_TIMEOUT, False
     while True:
         ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             os.kill(pid, signal.SIGKILL)
-            sys.stdout.write(f"(still running after {COMMAND_TIMEOUT} seconds)\n")
+            timed_out = True
             break
         try:
             chunk = os.read(terminal, 65536)
@@ -46,7 +47,10 @@ def main(command: str, typed: list[str]) -> int:
     sys.stdout.write(CONTROL.sub(b"", seen).decode(errors="replace").replace("\r", ""))
     if remaining:
         sys.stdout.write(f"\n({len(remaining)} typed lines had no prompt)\n")
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    exit_code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if timed_out:
+        sys.stdout.write(f"\n(still running after {COMMAND_TIMEOUT:g} seconds)\n")
+    return TIMEOUT_EXIT_CODE if timed_out else exit_code
 
 
 if __name__ == "__main__":
