@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import sys
 import threading
@@ -13,11 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .daemon import Daemon
+    from .network.listeners import NetworkListeners
 
 USAGE = "usage: python3 -I -S inside.pyz (--config-fd N | --config FILE) [--early PID]"
 THREAD_STACK = 512 * 1024
 THREAD_SWITCH_SECONDS = 0.001
 """Seconds a busy thread, such as one that imports, may run before another thread gets a turn."""
+THREAD_RETRY_SECONDS = 0.05
+"""Seconds to wait while the sandbox is at its limit of processes."""
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -53,6 +57,10 @@ def main(arguments: Sequence[str]) -> int:
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     daemon = Daemon(settings, early)
     init = InitProcess(daemon)
+    if settings.network is not None:
+        from .network.listeners import NetworkListeners
+
+        init.start_network_when_used(NetworkListeners(settings.network))
     if settings.services:
         daemon.services.start_supervising()  # Services load while the daemon imports the rest.
     from .server import DaemonServer, open_listening_socket
@@ -115,11 +123,25 @@ class InitProcess:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
+        self._poll = select.poll()
+        self._poll.register(self._wakeups, select.POLLIN)
+        self._unused_network: NetworkListeners | None = None
         self._ended = threading.Event()
+
+    def start_network_when_used(self, listeners: NetworkListeners) -> None:
+        """Start the network's thread when the first connection or query arrives."""
+        self._unused_network = listeners
+        for descriptor in listeners.descriptors:
+            self._poll.register(descriptor, select.POLLIN)
 
     def run(self) -> int:
         ending: threading.Thread | None = None
         while not self._ended.is_set():
+            ready = {descriptor for descriptor, _ in self._poll.poll()}
+            if ready != {self._wakeups}:
+                self._start_network()
+            if self._wakeups not in ready:
+                continue
             numbers = os.read(self._wakeups, 256)
             self._daemon.processes.reap()
             if ending is None and not {signal.SIGTERM, signal.SIGINT}.isdisjoint(numbers):
@@ -127,6 +149,15 @@ class InitProcess:
                 ending.start()
         sys.stdout.flush()
         os._exit(0)
+
+    def _start_network(self) -> None:
+        network = self._unused_network
+        if network is None or not network.start_thread():
+            threading.Event().wait(THREAD_RETRY_SECONDS)
+            return
+        for descriptor in network.descriptors:
+            self._poll.unregister(descriptor)
+        self._unused_network = None
 
     def _shut_down(self) -> None:
         self._daemon.close()

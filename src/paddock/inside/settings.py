@@ -41,6 +41,18 @@ class UplinkPortSettings:
         self.socket_path = str(document["socket"])
 
 
+class NetworkSettings:
+    """How connections and DNS queries of the sandbox arrive, and the socket to which connections are passed."""
+
+    __slots__ = ("connection_port", "dns_port", "redirected", "socket_path")
+
+    def __init__(self, document: Any) -> None:
+        self.socket_path = str(document["socket"])
+        self.connection_port = int(document["connection_port"])
+        self.dns_port = int(document["dns_port"])
+        self.redirected = document.get("redirected") is True
+
+
 class UserSettings:
     """Name, home and shell of the sandbox's user."""
 
@@ -93,6 +105,7 @@ class DaemonSettings:
         "env",
         "limits",
         "listen",
+        "network",
         "path_directories",
         "rlimits",
         "services",
@@ -115,6 +128,7 @@ class DaemonSettings:
             self.entrypoint = parse_entrypoint(document)
             self.state = str(document.get("state") or "/var/lib/paddock")
             self.uplink_ports = tuple(UplinkPortSettings(item) for item in document.get("bridges") or ())
+            self.network = NetworkSettings(document["network"]) if document.get("network") else None
             self.limits = {str(name): float(value) for name, value in (document.get("limits") or {}).items()}
             self.rlimits = {str(name): int(value) for name, value in (document.get("rlimits") or {}).items()}
             self.path_directories = tuple(str(item) for item in document.get("bins") or ())

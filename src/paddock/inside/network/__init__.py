@@ -1,0 +1,1 @@
+"""Network of the sandbox: DNS with made-up addresses, and connections passed to the server."""
