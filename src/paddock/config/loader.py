@@ -49,6 +49,8 @@ class LoadedConfig:
     """The configuration file, if there was one."""
     unset: Mapping[str, str] = field(default_factory=dict)
     """Messages about unset `${NAME}` references, by dotted key; the values are the text of the file."""
+    problems: tuple[str, ...] = ()
+    """Problems of skipped settings, which have their defaults."""
 
 
 class SettingLine(NamedTuple):
@@ -66,6 +68,7 @@ def load_config(
     cwd: Path | None = None,
     only: Iterable[str] | None = None,
     need_variables: bool = True,
+    skip_invalid: bool = False,
 ) -> LoadedConfig:
     """Load all sources and validate the result.
 
@@ -73,14 +76,21 @@ def load_config(
     `only`, just these dotted keys and their nested keys are read and all others keep their defaults, so that a command
     does not fail because of an unset secret that it does not use. Without `need_variables`, unset `${NAME}` references
     are not errors: they are listed in `unset`, and the setting keeps the text of the file, or its default if the text
-    is not valid.
+    is not valid. With `skip_invalid`, invalid settings keep their defaults and are listed in `problems`.
     Raises `ConfigError` with all problems and their locations, one per line.
     """
     wanted = None if only is None else frozenset(tuple(dotted.split(".")) for dotted in only)
     given = dict(flags or {})
     environ = os.environ if environ is None else environ
     cwd = cwd or Path.cwd()
-    file = _find_file(given.pop("config", None), environ, cwd)
+    file: Path | None = None
+    missing_file: list[str] = []
+    try:
+        file = _find_file(given.pop("config", None), environ, cwd)
+    except ConfigError as error:
+        if not skip_invalid:
+            raise
+        missing_file = [error.message]
     layers = [read_environment_layer(environ, cwd, wanted), read_flag_layer(given, cwd)]
     if file:
         shown = file.name if file.parent == cwd else str(file)
@@ -93,7 +103,7 @@ def load_config(
     unset = {".".join(key): message for key, message in merged.unset.items()}
     if need_variables:
         merged.problems += unset.values()
-    config = _validate(merged)
+    config = _validate(merged, skip_invalid)
     config.llm._found = found
     keys = [key for key, _ in _iterate_values(config)]
     return LoadedConfig(
@@ -102,6 +112,7 @@ def load_config(
         hidden=frozenset(".".join(key) for key in keys if _is_hidden(key, merged)),
         file=file,
         unset=unset,
+        problems=(*missing_file, *merged.problems),
     )
 
 
@@ -179,9 +190,10 @@ def _offer_providers(
     return offered, found
 
 
-def _validate(merged: SettingsLayer) -> Config:
+def _validate(merged: SettingsLayer, skip_invalid: bool = False) -> Config:
     """Validate merged settings; unset `${NAME}` values that are not valid are removed.
 
+    With `skip_invalid`, other invalid settings are removed too, and added to the problems.
     Raises `ConfigError` with all problems.
     """
     try:
@@ -196,10 +208,18 @@ def _validate(merged: SettingsLayer) -> Config:
             del merged.unset[key]
             _remove_setting(merged.tree, key)
         if unfit:
-            return _validate(merged)
+            return _validate(merged, skip_invalid)
         explained = [_explain_error(problem, merged) for problem in error.errors()]
-        raise _config_error(merged.problems + explained) from None
-    if merged.problems:
+        if not skip_invalid or not merged.tree:
+            raise _config_error(merged.problems + explained) from None
+        merged.problems += explained
+        for key in {_nearest_setting(merged.tree, _problem_key(problem)) for problem in error.errors()}:
+            if key:
+                _remove_setting(merged.tree, key)
+            else:
+                merged.tree.clear()
+        return _validate(merged, skip_invalid)
+    if merged.problems and not skip_invalid:
         raise _config_error(merged.problems)
     return config
 
@@ -212,6 +232,15 @@ def _remove_setting(tree: Any, key: SettingKey) -> None:
             return
         tree = tree[part]
     tree.pop(key[-1], None)
+
+
+def _nearest_setting(tree: Any, key: SettingKey) -> SettingKey:
+    """Return the longest beginning of a key that is in a tree."""
+    for length, part in enumerate(key):
+        if not isinstance(tree, dict) or part not in tree:
+            return key[:length]
+        tree = tree[part]
+    return key
 
 
 def _merge_layers(layers: Iterable[SettingsLayer], base: Path) -> SettingsLayer:

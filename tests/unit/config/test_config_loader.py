@@ -332,3 +332,33 @@ def test_other_problems_are_reported_beside_unset_variables(config_directory: Pa
 def test_overridden_unset_variable_is_not_reported(config_directory: Path) -> None:
     text = "server:\n  port: ${PORT}\n"
     assert load_text(config_directory, text, {"PADDOCK_SERVER__PORT": "7"}).config.server.port == 7
+
+
+def test_invalid_settings_are_skipped_on_request(config_directory: Path) -> None:
+    text = """
+        server: {port: 9999, host: 5, prot: 1}
+        nothing: 1
+        llm:
+          providers:
+            broken: {key: x}
+            fine: {kind: openai, key: y}
+    """
+    (config_directory / "paddock.yaml").write_text(text)
+    with pytest.raises(ConfigError):
+        load_config(environ={}, cwd=config_directory)
+    loaded = load_config(environ={}, cwd=config_directory, skip_invalid=True)
+    assert loaded.config.server.port == 9999
+    assert loaded.config.server.host == Config().server.host
+    assert list(loaded.config.llm.providers) == ["fine"]
+    assert [any(key in problem for problem in loaded.problems) for key in ("server.host", "nothing", "broken")] == [
+        True,
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("text", ["5", "server: 5", "[", "a: *a", "llm: {providers: {a: 1}, models: 3}"])
+def test_skipping_invalid_settings_never_fails(config_directory: Path, text: str) -> None:
+    (config_directory / "paddock.yaml").write_text(text)
+    loaded = load_config(environ={}, cwd=config_directory, skip_invalid=True)
+    assert loaded.problems and loaded.config.server == Config().server

@@ -80,14 +80,13 @@ async def _run_checks(cli: CliContext, trial: bool, show: Callable[[str], None])
     from paddock.sandbox.base import HostCheck
 
     show("the configuration")
-    try:
-        loaded = cli.lenient_config
-    except PaddockError as error:
-        yield HostCheck(
-            check="configuration", ok=False, detail=error.message, fix="fix the file, then run `paddock doctor` again"
-        )
-        return
-    yield HostCheck(check="configuration", ok=True, detail=str(loaded.file or "no file, all defaults"))
+    loaded = cli.repaired_config
+    yield HostCheck(
+        check="configuration",
+        ok=not loaded.problems,
+        detail="\n".join(loaded.problems) or str(loaded.file or "no file, all defaults"),
+        fix="correct these settings, since the server does not start; the checks below use their defaults",
+    )
     if loaded.unset:
         yield _check_variables(loaded)
     config = loaded.config

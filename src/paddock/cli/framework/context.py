@@ -54,14 +54,24 @@ class CliContext:
         """The configuration for clients: variables that only the server needs may be unset."""
         return self.load_config({}, need_variables=False)
 
+    @cached_property
+    def repaired_config(self) -> LoadedConfig:
+        """The configuration with the defaults of its invalid settings, for checks of the machine."""
+        return self.load_config({}, need_variables=False, skip_invalid=True)
+
     def load_config(
-        self, flags: dict[str, Any], only: Iterable[str] | None = None, *, need_variables: bool = True
+        self,
+        flags: dict[str, Any],
+        only: Iterable[str] | None = None,
+        *,
+        need_variables: bool = True,
+        skip_invalid: bool = False,
     ) -> LoadedConfig:
         """Load the configuration, overridden by `flags`; with `only`, read and check just those settings."""
         from paddock.config import load_config
 
         values = {"config": self._config, "data": self._data, **flags}
-        return load_config(flags=values, only=only, need_variables=need_variables)
+        return load_config(flags=values, only=only, need_variables=need_variables, skip_invalid=skip_invalid)
 
     @cached_property
     def data_directory(self) -> Path:

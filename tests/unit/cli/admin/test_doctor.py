@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -45,6 +46,41 @@ def test_the_current_check_is_shown_on_a_terminal(tmp_path: Path) -> None:
     text = shown.decode()
     assert "Checking kernel, user namespaces, control groups and disk …" in text
     assert text.index("Checking ") < text.index("CHECK ")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("server: {prot: 1}", "paddock.yaml:1: there is no setting server.prot; did you mean server.port?"),
+        ("server: {port: many, host: 127.0.0.1}", "paddock.yaml:1: server.port: "),
+        ("server: [", "not valid YAML"),
+    ],
+)
+def test_other_checks_continue_after_an_error_of_the_configuration(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "paddock.yaml").write_text(text)
+    report = run_doctor(tmp_path)
+    assert (report["findings"]["configuration"]["ok"], report["healthy"]) == (False, False)
+    assert problem in report["findings"]["configuration"]["detail"]
+    assert report["findings"]["data directory"]["ok"]
+    assert {"port", "mmdebstrap", "ffmpeg"} <= set(report["findings"])
+
+
+def test_missing_configuration_file_does_not_end_the_checks(tmp_path: Path) -> None:
+    report = run_doctor(tmp_path, "--config", "nowhere.yaml")
+    assert "there is no file" in report["findings"]["configuration"]["detail"]
+    assert report["findings"]["data directory"]["ok"]
+
+
+def run_doctor(directory: Path, *options: str) -> dict[str, Any]:
+    """Return the report of `paddock doctor` in a directory, with its findings by name."""
+    words = [sys.executable, "-m", "paddock", "doctor", "--no-trial", "--json", "--data", "data", *options]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "LANG": "C.UTF-8"}
+    done = subprocess.run(
+        words, cwd=directory, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return {**report, "findings": {finding["check"]: finding for finding in report["findings"]}}
 
 
 def read_terminal(controller: int) -> bytes:
