@@ -1,9 +1,9 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { cleanup, render, screen } from "@testing-library/react";
+import { act, cleanup, render, screen } from "@testing-library/react";
 import i18next from "i18next";
 import { createRef } from "react";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { api } from "@/api/client";
+import { ApiError, api } from "@/api/client";
 import { DesktopBar } from "./DesktopBar";
 
 afterEach(() => {
@@ -11,8 +11,9 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-function showBar(metadata: Record<string, string>) {
-  vi.spyOn(api, "get").mockResolvedValue({ id: "sb-1", status: { state: "Running" }, metadata });
+function showBar(metadata: Record<string, string>, answer?: Promise<unknown>) {
+  const sandbox = { id: "sb-1", status: { state: "Running" }, metadata };
+  vi.spyOn(api, "get").mockReturnValue(answer ?? Promise.resolve(sandbox));
   const noop = () => undefined;
   render(
     <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
@@ -42,6 +43,16 @@ describe("the control status", () => {
     showBar({});
     expect(await screen.findByText(i18next.t("sandboxPanel.input.noAgent"))).toBeTruthy();
     expect(screen.queryByText(i18next.t("sandboxPanel.input.agent"))).toBeNull();
+  });
+
+  it.each([
+    ["is loading", () => new Promise(() => undefined)],
+    ["cannot be loaded", () => Promise.reject(new ApiError(503, "UNAVAILABLE", "not now"))],
+  ])("names no agent while the sandbox %s", async (_, answer) => {
+    showBar({ session: "ses-1" }, answer());
+    await vi.waitFor(() => expect(api.get).toHaveBeenCalled());
+    await act(async () => {});
+    expect(screen.getByRole("status").textContent).toBe("");
   });
 
   it.each<Record<string, string>>([{ session: "ses-1" }, { "paddock.run": "run-1" }])(

@@ -121,8 +121,7 @@ export function DesktopBar(props: Props) {
 
 function ControlStatus({ sandbox, owner, controlLoss, captured, live }: Props): ReactNode {
   const { t } = useTranslation();
-  const metadata = useSandbox(sandbox).data?.metadata;
-  const unused = metadata && !metadata.session && !metadata["paddock.run"];
+  const { data } = useSandbox(sandbox);
   if (owner.type === "me" && !live)
     return (
       <>
@@ -169,7 +168,8 @@ function ControlStatus({ sandbox, owner, controlLoss, captured, live }: Props): 
         </span>
       </>
     );
-  if (unused)
+  if (!data) return null;
+  if (!data.metadata?.session && !data.metadata?.["paddock.run"])
     return (
       <>
         <Monitor size={16} aria-hidden />
