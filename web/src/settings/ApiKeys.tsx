@@ -92,6 +92,9 @@ export function ApiKeySettings() {
                     </span>
                   ),
                 },
+                ...(items.some((key) => key.tenant !== me?.tenant)
+                  ? [{ id: "tenant", label: t("settings.keys.tenant"), minor: true, cell: (key: ApiKey) => key.tenant }]
+                  : []),
                 {
                   id: "state",
                   label: t("settings.keys.state"),

@@ -16,6 +16,7 @@ import {
   createKeyRequestBody,
   EMPTY_KEY_FORM,
   isPositiveNumber,
+  isTenantName,
   lacksModelScope,
 } from "./api-key-form";
 import styles from "./SettingsPage.module.css";
@@ -34,9 +35,11 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
     mutationFn: () => api.post<Schema<"CreateKeyResponse">>("/v1/keys", createKeyRequestBody(values, new Date())),
     onSuccess: () => queries.invalidateQueries({ queryKey: ["settings", "keys"] }),
   });
+  const tenant = values.tenant.trim();
   const isValid =
     values.name.trim() &&
     values.scopes.size > 0 &&
+    isTenantName(values.tenant) &&
     !lacksModelScope(values) &&
     isPositiveNumber(values.requests, true) &&
     isPositiveNumber(values.tokens, true) &&
@@ -85,6 +88,20 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
             onChange={(event) => change({ name: event.target.value })}
           />
         </Field>
+        {hasScope(me, "admin") && (
+          <Field
+            label={t("settings.keys.tenant")}
+            hint={t("settings.keys.tenantHint")}
+            error={isTenantName(values.tenant) ? null : t("settings.keys.tenantWrong")}
+          >
+            <TextInput
+              value={values.tenant}
+              maxLength={63}
+              placeholder={me?.tenant}
+              onChange={(event) => change({ tenant: event.target.value })}
+            />
+          </Field>
+        )}
         <fieldset className={styles.scopes}>
           <legend>{t("settings.keys.scopes")}</legend>
           {API_KEY_SCOPES.filter((scope) => hasScope(me, scope)).map((scope) => (
@@ -102,7 +119,11 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
           ))}
         </fieldset>
         <p className={styles.sees}>
-          {t(`settings.keys.${values.scopes.has("admin") || values.scopes.has("tenant:all") ? "seesAll" : "seesOwn"}`)}
+          {values.scopes.has("admin") || values.scopes.has("tenant:all")
+            ? t("settings.keys.seesAll")
+            : tenant && tenant !== me?.tenant
+              ? t("settings.keys.seesOther", { tenant })
+              : t("settings.keys.seesOwn")}
         </p>
         <Field label={t("settings.keys.life")}>
           <Select

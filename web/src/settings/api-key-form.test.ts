@@ -6,6 +6,7 @@ import {
   EMPTY_KEY_FORM,
   formatKeyBudget,
   isPositiveNumber,
+  isTenantName,
   lacksModelScope,
 } from "./api-key-form";
 
@@ -43,6 +44,19 @@ describe("keys", () => {
       models: ["gpt-*", "claude-*"],
       budget: { tokens: 1000 },
     });
+  });
+  it("belong to another tenant only if it is named", () => {
+    const form = { ...EMPTY_KEY_FORM, name: "ann", tenant: " team-a " };
+    expect(createKeyRequestBody(form, now).tenant).toBe("team-a");
+    expect(createKeyRequestBody({ ...form, tenant: " " }, now)).not.toHaveProperty("tenant");
+    expect(["", "team-a", "a.b_c", "-a", "a b", "租户"].map(isTenantName)).toEqual([
+      true,
+      true,
+      true,
+      false,
+      false,
+      false,
+    ]);
   });
   it("need the model scope for model limits", () => {
     expect(lacksModelScope({ ...EMPTY_KEY_FORM, cost: "1" })).toBe(true);

@@ -48,6 +48,8 @@ export function formatKeyBudget(
 
 export interface ApiKeyForm {
   name: string;
+  /** Tenant of the key; empty for one's own. */
+  tenant: string;
   scopes: ReadonlySet<ApiKeyScope>;
   /** Days until it expires; empty for never. */
   days: string;
@@ -60,6 +62,7 @@ export interface ApiKeyForm {
 
 export const EMPTY_KEY_FORM: ApiKeyForm = {
   name: "",
+  tenant: "",
   scopes: new Set<ApiKeyScope>(["sessions:write", "sandboxes:read"]),
   days: "90",
   models: "",
@@ -70,6 +73,8 @@ export const EMPTY_KEY_FORM: ApiKeyForm = {
 
 export function createKeyRequestBody(form: ApiKeyForm, now: Date): Partial<Schema<"CreateKeyRequest">> {
   const body: Partial<Schema<"CreateKeyRequest">> = { name: form.name.trim(), scopes: [...form.scopes] };
+  const tenant = form.tenant.trim();
+  if (tenant) body.tenant = tenant;
   if (form.days) body.expiresAt = new Date(now.getTime() + Number(form.days) * 86_400_000).toISOString();
   const models = form.models.split(/[\s,]+/).filter(Boolean);
   if (models.length > 0) body.models = models;
@@ -78,6 +83,11 @@ export function createKeyRequestBody(form: ApiKeyForm, now: Date): Partial<Schem
     if (form[limit].trim()) budget[limit] = Number(form[limit]);
   if (Object.keys(budget).length > 0) body.budget = budget;
   return body;
+}
+
+/** Whether a name is a valid tenant; empty means one's own. */
+export function isTenantName(text: string): boolean {
+  return !text.trim() || /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/.test(text.trim());
 }
 
 /** Whether the form limits model use without granting the scope for it. */
