@@ -152,8 +152,41 @@ def texts(language: str) -> dict[str, str]:
 def test_chinese_texts_use_one_word_for_each_thing() -> None:
     found = texts("zh")
     assert found["errors.noServer"]
-    avoided = re.compile("从不|运行的脚本|分自|重新查看|存活时间|构成|还没有任何运行|服务商|^等待您$")
+    avoided = re.compile("从不|运行的脚本|分自|重新查看|存活时间|构成|还没有任何运行|服务商|^等待您$|您的计算机")
     assert {key: text for key, text in found.items() if avoided.search(text)} == {}
+
+
+AVOIDED_ENGLISH = {
+    "archaic words": r"\b(?:anew|heed(?:s|ed|ing)?|mend(?:s|ed|ing)?|whatever)\b",
+    "README": r"what an agent is to do|and it is said|but the holes|on a phone and on a wall|prints what it made",
+    "reasons of runs": r"could not be begun|\bentrypoint ended with exit code|the evidence of its end",
+    "empty lists and forms": r"(?:run|exchange) is like that|things? to put right|write what is to be done",
+    "usage": r"told apart by|how long answers take|until it ends \(9 of 10\)",
+    "models": r"its name there|if it cannot answer|^speaks$|^found in$|^well$",
+    "keys": r"those that do not work any more|i have kept it|dollars in all",
+    "policies": r"whose rules say nothing else|it cannot be changed here|hung on to it",
+    "approvals": r"counts as refused in|this very call|answer in its place|letters that cannot be seen|it really is:",
+    "answers": r"answer is not whole|it gave nothing back",
+    "sandboxes": r"who runs the server|one hour more|lives for|programs of 64 bits",
+    "recordings": r"misses pictures|sandboxes that are no more",
+    "commands": r"what would steer it|what they have made so far|unless it is to be hard|a scenario is not to be run"
+    r"|was not written as it should be|a beginning of it, or a name|stands on what",
+}
+"""Archaic words, and phrases that were replaced by plain ones."""
+
+
+def english_texts() -> dict[str, str]:
+    """English texts of console and documentation on one line each, by key or path."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = {**texts("en"), **{str(page.relative_to(ROOT)): page.read_text() for page in pages}}
+    return {name: " ".join(text.split()) for name, text in found.items()}
+
+
+@pytest.mark.parametrize("subject", AVOIDED_ENGLISH)
+def test_english_texts_avoid_replaced_phrases(subject: str) -> None:
+    avoided = re.compile(AVOIDED_ENGLISH[subject], re.IGNORECASE)
+    found = [(name, match[0]) for name, text in english_texts().items() for match in avoided.finditer(text)]
+    assert found == []
 
 
 def test_labels_in_the_guide_are_labels_of_the_console() -> None:

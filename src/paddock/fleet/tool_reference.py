@@ -28,7 +28,7 @@ shows them, `paddock tool call SANDBOX NAME key=value …` calls one. Programs u
   tool that could not do what it was asked says so and why, with `isError`. Texts that are too long are cut, and say it.
 - *Input* tools move the mouse or press keys. While a person has taken over, they wait, and then say who has.
 - Points are pixels of the screen, from its upper left corner. A screenshot has a `shot` id; given to a mouse tool, `x`
-  and `y` are pixels of that picture instead, whatever its scale and region.
+  and `y` are pixels of that picture instead, at any scale and region.
 - Input tools tell what changed: whether the screen did, and which window is active now.
 - `input_text` writes any script, through the clipboard where keys cannot, and gives the clipboard its contents back.
 - An MCP client that sends a `progressToken` with a call and accepts `text/event-stream` gets `notifications/progress`

@@ -18,9 +18,9 @@ _INTRODUCTION = """\
 <!-- Written by `python -m paddock.runs.tasks.task_reference`; edit src/paddock/model/task.py instead. -->
 # Task files
 
-A task file says what an agent is to do, where, when that is over and what must come back. It is YAML or JSON, and is
-best kept in `tasks/`, where `paddock task list` finds it. `paddock task new NAME` writes one to start from,
-`paddock task validate` checks it, `paddock run FILE` runs it.
+A task file describes the goal of an agent, its sandbox, the end of its work and the expected deliverables. It is
+YAML or JSON, and is best kept in `tasks/`, where `paddock task list` finds it. `paddock task new NAME` writes one to
+start from, `paddock task validate` checks it, `paddock run FILE` runs it.
 
 ```yaml
 # yaml-language-server: $schema=task.schema.json

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 MAX_LISTED_MODELS = 5
 _NO_MODELS = "# 'paddock llm list' lists the server's models. If it has none, set a provider's key or use a script.\n"
 _TEMPLATE = """\
-# A task: what an agent is to do in a sandbox of its own, and what must come back.
+# A task: the goal of an agent in a sandbox of its own, and the expected deliverables.
 #
 #   paddock task validate {file}
 #   paddock run {file}
