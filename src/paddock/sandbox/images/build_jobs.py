@@ -134,6 +134,7 @@ class ImageBuildJobs:
         try:
             await self._images.build_async(image, job.progress)
         except asyncio.CancelledError:
+            log.info("image build cancelled", image=image)
             job.change(state="cancelled", ended_at=datetime.now(UTC))
             raise
         except PaddockError as error:

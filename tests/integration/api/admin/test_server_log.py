@@ -45,6 +45,44 @@ def test_log_covers_the_sandbox_lifecycle(client: httpx.Client) -> None:
     assert log_lines(client, q="secret-name") == []
 
 
+def test_log_covers_a_run(client: httpx.Client) -> None:
+    task = {"name": "logged", "goal": "secret-goal", "image": "host", "entrypoint": "echo secret-output"}
+    run = client.post("/v1/runs", json={"task": task}).raise_for_status().json()["runs"][0]["id"]
+    lines = eventually(lambda: subject_lines(client, run, "run.ended"))
+    assert [line["event"] for line in lines if line["event"] != "run.sandbox"] == [
+        "run.queued",
+        "run.started",
+        "run.ended",
+    ]
+    assert {line["level"] for line in lines} == {"info"}
+    fields = lines[-1]["fields"]
+    assert (fields["run"], fields["state"]) == (run, "succeeded")  # type: ignore[index]
+    assert log_lines(client, q="secret-goal") == log_lines(client, q="secret-output") == []
+
+
+def test_log_covers_a_chat_turn(client: httpx.Client) -> None:
+    session = client.post("/v1/sessions", json={"kinds": [], "model": "demo"}).raise_for_status().json()["id"]
+    body = {"content": [{"type": "text", "text": "secret-question"}]}
+    client.post(f"/v1/sessions/{session}/messages", json=body).raise_for_status()
+    lines = eventually(lambda: subject_lines(client, session, "turn.ended"))
+    assert [line["event"] for line in lines] == ["session.created", "turn.started", "turn.ended"]
+    assert lines[-1]["fields"]["session"] == session  # type: ignore[index]
+    assert log_lines(client, q="secret-question") == []
+
+
+def test_log_covers_an_image_build(client: httpx.Client) -> None:
+    client.post("/v1/images/host/build").raise_for_status()
+    lines = eventually(lambda: subject_lines(client, "host", "image build finished", beginning="image build"))
+    assert [line["event"] for line in lines] == ["image build started", "image build finished"]
+    assert lines[-1]["fields"]["image"] == "host"  # type: ignore[index]
+
+
+def subject_lines(client: httpx.Client, subject: str, last: str, *, beginning: str = "") -> list[dict[str, object]]:
+    """Return the lines of a run, chat or image above the level debug, or none before the last one is there."""
+    lines = [line for line in log_lines(client, q=subject, level="info") if str(line["event"]).startswith(beginning)]
+    return lines if any(line["event"] == last for line in lines) else []
+
+
 def test_log_is_filtered_and_paged(client: httpx.Client) -> None:
     for _ in range(5):
         client.get("/healthz")

@@ -61,6 +61,9 @@ def test_builds_run_one_at_a_time_and_can_be_cancelled(client: httpx.Client) -> 
     stopped = client.delete(f"/v1/images/builds/{build['id']}").json()
     assert stopped["state"] == "cancelled" and stopped["endedAt"]
     assert client.delete(f"/v1/images/builds/{build['id']}").json() == stopped
+    lines = client.get("/v1/logs", params={"q": "image build"}).json()["items"]
+    ends = [line["event"] for line in lines if line["fields"].get("image") == "code"]
+    assert ends == ["image build started", "image build cancelled"]
 
 
 def test_only_administrators_build(client: httpx.Client, stranger: httpx.Client) -> None:
