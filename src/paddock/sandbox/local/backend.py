@@ -104,7 +104,7 @@ class LocalBackend(SandboxBackend):
         record = self._reserve(spec)  # Faster than a thread, and never cancelled half-way.
         try:
             await _run_uncancelled(self._prepare_files, spec, record)
-            await self._launch(spec, record)
+            record["redirected"] = await self._launch(spec, record)
             await self._wait_for_daemon(record)
         except BaseException as error:
             tail = self._files(spec.id).log_tail()
@@ -222,7 +222,8 @@ class LocalBackend(SandboxBackend):
         self._cgroups.create(spec.id)
         self._cgroups.limit(spec.id, launch_plan.merge_sandbox_limits(self._settings.defaults, spec.limits))
 
-    async def _launch(self, spec: SandboxSpec, record: Record) -> None:
+    async def _launch(self, spec: SandboxSpec, record: Record) -> bool:
+        """Start the sandbox's processes; False if its connections are not redirected to the daemon."""
         files = self._files(spec.id)
         limits = launch_plan.merge_sandbox_limits(self._settings.defaults, spec.limits)
         with ExitStack() as resources:
@@ -262,10 +263,13 @@ class LocalBackend(SandboxBackend):
                 "rlimits": launch_plan.rlimits_for_all_namespaces(limits),
                 "files": launch_plan.etc_file_contents(spec.hostname),
                 "binds": launch_plan.plan_bind_mounts(spec, files, self._inside, self._settings.shared),
+                "daemon_config": config,
                 "argv": launch_plan.build_bwrap_command(_bwrap(), arguments, config, early),
             }
-            if not await self._launcher.launch(plan, log, passed):
-                raise SandboxStartError("the sandbox could not be set up")
+            outcome = await self._launcher.launch(plan, log, passed)
+        if not outcome.launched:
+            raise SandboxStartError("the sandbox could not be set up")
+        return outcome.redirected
 
     def _listen(self, sandbox_id: str) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)

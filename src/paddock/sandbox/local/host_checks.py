@@ -6,10 +6,12 @@ import ctypes.util
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from paddock.sandbox.base import HostCheck
+from paddock.sandbox.local import network_namespace
 from paddock.sandbox.local.cgroups import Cgroups
 
 GIBIBYTE = 2**30
@@ -39,6 +41,7 @@ def _findings(data: Path, groups: Cgroups) -> Iterator[HostCheck]:
     )
     yield _kernel()
     yield _user_namespaces()
+    yield _network_rules()
     yield from _groups(groups)
     yield _disk(data)
 
@@ -66,6 +69,25 @@ def _user_namespaces() -> HostCheck:
         "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0; in a container, run it with --privileged"
     )
     return HostCheck(check="user namespaces", ok=ok, detail=detail, fix=fix)
+
+
+def _network_rules() -> HostCheck:
+    """Check in a namespace whether the kernel redirects a sandbox's connections."""
+    command = [
+        "bwrap", "--unshare-user", "--unshare-net", "--cap-add", "CAP_NET_ADMIN", "--ro-bind", "/", "/",
+        sys.executable, "-I", "-S", network_namespace.__file__,
+    ]  # fmt: skip
+    try:
+        ok = subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        ok = False
+    return HostCheck(
+        check="network rules",
+        ok=ok,
+        detail="sandboxes can be allowed any TCP port" if ok else "sandboxes can be allowed only ports 80 and 443",
+        fix="load the kernel's modules: modprobe -a nft_chain_nat nft_redir nft_ct",
+        required=False,
+    )
 
 
 def _groups(groups: Cgroups) -> Iterator[HostCheck]:

@@ -11,11 +11,14 @@ from typing import Any
 
 from paddock.errors import InvalidInput
 from paddock.model.sandbox import Image, ImageService, SandboxLimits, SandboxMount, SandboxSpec
+from paddock.sandbox.local.network_namespace import CONNECTION_PORT, DNS_PORT
 from paddock.sandbox.local.sandbox_files import SandboxFiles
 
 PYTHON = "/usr/bin/python3"
 DAEMON_ZIPAPP_PATH = "/opt/paddock/inside.pyz"
 UPLINK_DIRECTORY = "/run/paddock/holes"
+NETWORK_SOCKET = f"{UPLINK_DIRECTORY}/network.sock"
+"""Uplink socket to which the daemon passes the connections of the sandbox's programs."""
 DISK_NOTICE = "disk-full"
 """File in the uplink directory with the reason why writes are refused; read-only in the sandbox."""
 WORKSPACE = "/workspace"
@@ -108,6 +111,12 @@ def build_daemon_config(
             {"port": service.port, "socket": f"{UPLINK_DIRECTORY}/{service.name}.sock"}
             for service in spec.uplink_services
         ],
+        "network": {
+            "socket": NETWORK_SOCKET,
+            "connection_port": CONNECTION_PORT,
+            "dns_port": DNS_PORT,
+            "redirected": True,  # The launcher process changes it if the kernel refuses.
+        },
         "limits": limits.model_dump(include={"cpu", "memory"}, exclude_none=True),
         "rlimits": dict(_inner_rlimits(limits, grouped)),
     }
@@ -118,7 +127,7 @@ def format_bwrap_arguments(spec: SandboxSpec, limits: SandboxLimits, filters: li
     user = spec.image.user
     assert limits.memory is not None
     words = [
-        "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--unshare-net",
+        "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
         "--uid", str(user.uid), "--gid", str(user.gid), "--hostname", spec.hostname, "--as-pid-1", "--cap-drop", "ALL",
         "--json-status-fd", str(report),
         "--bind", STAGED_TREE, "/", "--proc", "/proc", "--dev", "/dev",
@@ -155,7 +164,7 @@ def etc_file_contents(hostname: str) -> dict[str, str]:
     return {
         "/etc/hostname": f"{hostname}\n",
         "/etc/hosts": f"127.0.0.1 localhost {hostname}\n::1 localhost\n",
-        "/etc/resolv.conf": "",
+        "/etc/resolv.conf": "nameserver 127.0.0.1\noptions timeout:2 attempts:1\n",
     }
 
 

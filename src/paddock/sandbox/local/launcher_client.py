@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,22 @@ from paddock.errors import InvalidInput
 from paddock.sandbox.local.process_control import open_memory_file
 
 _LAUNCHED = b"!"
+_LAUNCHED_WITHOUT_REDIRECTION = b"?"
 LAUNCHER_PROGRAM = str(Path(__file__).with_name("launcher_process.py"))
+SOURCE_ROOT = str(Path(__file__).parents[3])
 FIRST_PASSED_DESCRIPTOR = 3
 """First descriptor number passed to the sandbox's first process; the others follow in order.
 
 The numbers are small, because shells can name only single-digit descriptors.
 """
+
+
+@dataclass(frozen=True)
+class LaunchOutcome:
+    """Whether a plan was executed, and whether the sandbox's connections are redirected to its daemon."""
+
+    launched: bool
+    redirected: bool
 
 
 class LauncherClient:
@@ -31,8 +42,8 @@ class LauncherClient:
         self._process: subprocess.Popen[bytes] | None = None
         self._plan_socket: socket.socket | None = None
 
-    async def launch(self, plan: Mapping[str, Any], log: int, passed: Sequence[int]) -> bool:
-        """Execute a plan; return False on failure, with the reason in the log.
+    async def launch(self, plan: Mapping[str, Any], log: int, passed: Sequence[int]) -> LaunchOutcome:
+        """Execute a plan. After a failure the reason is in the log.
 
         Raises `InvalidInput` for a mount whose target is a file where a directory is needed, or the other way round.
 
@@ -50,9 +61,9 @@ class LauncherClient:
             except asyncio.CancelledError:
                 await asyncio.wait([reading])
                 raise
-            if outcome not in (b"", _LAUNCHED):
+            if outcome not in (b"", _LAUNCHED, _LAUNCHED_WITHOUT_REDIRECTION):
                 raise InvalidInput(f"nothing can be mounted at {outcome.decode(errors='replace')}")
-            return outcome == _LAUNCHED
+            return LaunchOutcome(launched=outcome != b"", redirected=outcome == _LAUNCHED)
         finally:
             os.close(result_reader)
             if result_writer >= 0:
@@ -87,6 +98,7 @@ class LauncherClient:
                     LAUNCHER_PROGRAM,
                     str(process_socket.fileno()),
                     str(FIRST_PASSED_DESCRIPTOR),
+                    SOURCE_ROOT,
                 ],
                 stdin=subprocess.DEVNULL,
                 env={},  # bubblewrap keeps it, as a process of the sandbox's user.

@@ -2,7 +2,7 @@
 
 Runs as a separate program, `python3 -I -S launcher_process.py`, because mount namespaces belong to a process and the
 server's must not change. It starts once and forks for each plan, so that no sandbox start pays for an interpreter.
-Standard library only.
+Standard library and `network_namespace` only.
 
 Mounts happen here, before privileges are dropped, so that the sandbox's user needs no access to the data directory.
 They live in a mount namespace that ends with the sandbox, so that nothing leaks.
@@ -22,9 +22,15 @@ import stat
 import sys
 from typing import Any
 
+if __name__ == "__main__":
+    sys.path.append(sys.argv[3])  # Without the site module, only the standard library is found.
+
+from paddock.sandbox.local.network_namespace import configure_network
+
 CLONE_VM = 0x00000100
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
 MS_NOSUID = 2
 MS_NODEV = 4
 MS_REC = 0x4000
@@ -328,8 +334,12 @@ def chown_to_sandbox_user(root: int, path: str, image_uid: int, sandbox: int) ->
 
 
 def enter_namespaces(privileged: bool) -> None:
+    """Enter new mount and network namespaces, and a user namespace unless privileged.
+
+    They belong to a user namespace above the sandbox's, so that no program of the sandbox has power over them.
+    """
     uid, gid = os.getuid(), os.getgid()
-    check_syscall_result(libc.unshare(CLONE_NEWNS | (0 if privileged else CLONE_NEWUSER)), "unshare")
+    check_syscall_result(libc.unshare(CLONE_NEWNS | CLONE_NEWNET | (0 if privileged else CLONE_NEWUSER)), "unshare")
     if not privileged:
         write_host_file("/proc/self/setgroups", "deny")
         write_host_file("/proc/self/uid_map", f"0 {uid} 1")
@@ -364,8 +374,11 @@ def join_cgroups(directories: list[str]) -> None:
         write_host_file(f"{directory}/{name}", "0")
 
 
-def prepare_sandbox(plan: dict[str, Any]) -> None:
-    """Build the sandbox's tree, join its groups and switch to its user."""
+def prepare_sandbox(plan: dict[str, Any]) -> bool:
+    """Build the sandbox's tree and network, join its groups and switch to its user.
+
+    Returns False if the kernel refuses to redirect connections.
+    """
     join_cgroups(plan["cgroups"])
     for name, value in plan["rlimits"].items():
         kind = getattr(resource, name)
@@ -375,16 +388,31 @@ def prepare_sandbox(plan: dict[str, Any]) -> None:
     os.umask(0o022)
     privileged = plan["host_uid"] is not None
     enter_namespaces(privileged)
+    redirected = configure_network()
     build_file_tree(plan)
     os.chdir("/")
     if privileged:
         drop_privileges(plan["host_uid"])
+    return redirected
+
+
+def disable_redirection(daemon_config: int) -> None:
+    """Change the daemon's configuration: it must listen on the real ports."""
+    with open(daemon_config, "r+", closefd=False) as file:
+        config = json.load(file)
+        config["network"]["redirected"] = False
+        file.seek(0)
+        file.truncate()
+        json.dump(config, file)
+        file.flush()
+        file.seek(0)
 
 
 def launch_sandbox(descriptors: list[int], first_passed: int) -> None:
     """Execute one plan: exec bubblewrap on the sandbox's tree in a new session.
 
-    Writes "!" to the pipe before, or the reason why a mount's target is unfit. Other failures are in the log.
+    Writes to the pipe before: "!", or "?" if connections are not redirected, or the reason why a mount's target is
+    unfit. Other failures are in the log.
     """
     document, log, result_writer, *to_pass = (
         fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_UNUSED_DESCRIPTOR) for descriptor in descriptors
@@ -395,8 +423,10 @@ def launch_sandbox(descriptors: list[int], first_passed: int) -> None:
     with open(document, "rb") as file:
         plan = json.load(file)
     try:
-        prepare_sandbox(plan)
-        os.write(result_writer, b"!")
+        redirected = prepare_sandbox(plan)
+        if not redirected:
+            disable_redirection(plan["daemon_config"])
+        os.write(result_writer, b"!" if redirected else b"?")
         os.setsid()
         for descriptor in passed:
             os.set_inheritable(descriptor, True)
