@@ -260,9 +260,12 @@ def test_replay_serves_until_terminated(models: PaddockCliServer, tmp_path: Path
     serving.stderr.close()
 
 
-def test_server_without_models_lists_demo_and_empty_log(server: PaddockCliServer) -> None:
+def test_server_without_models_lists_demo_and_empty_log(tmp_path: Path) -> None:
+    server = PaddockCliServer(tmp_path / "data")
+    server.start_server()
     assert [model["name"] for model in server.json_output("llm", "list")["models"]] == ["demo"]
     assert server.output("llm", "log") == ""
     assert server.json_output("llm", "usage")["items"] == []
     nothing = server.run("llm", "record", "never.jsonl")
     assert nothing.returncode == 1 and b"no matching exchanges to record" in nothing.stderr
+    assert server.stop_server() == 0

@@ -169,8 +169,8 @@ def test_cells_run_one_at_a_time(tools: ToolClient) -> None:
 def test_installed_ipython_is_used(zipapp: Path, directory: Path) -> None:
     package = directory / "site/IPython/core"
     package.mkdir(parents=True)
-    for directory in (package.parent, package):
-        (directory / "__init__.py").touch()
+    for each in (package.parent, package):
+        (each / "__init__.py").touch()
     (package / "interactiveshell.py").write_text(SHELL)
     with running_daemon(zipapp, directory, env={"PYTHONPATH": str(directory / "site")}) as daemon:
         tools = ToolClient(daemon.socket_path, TOKEN)

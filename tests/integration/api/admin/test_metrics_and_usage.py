@@ -59,7 +59,7 @@ def request_model(client: httpx.Client, prompt: str, model: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def requests(client: httpx.Client) -> None:
+def archived_requests(client: httpx.Client) -> None:
     requests = (("Hello", "one"), ("Hello", "two"), ("Please fail", "one"), ("x", "three"))
     assert [request_model(client, *each) for each in requests] == [200, 200, 400, 404]
     eventually(lambda: len(client.get("/v1/exchanges").json()["items"]) == 4, 60)
