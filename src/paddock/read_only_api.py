@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from paddock.llm.archive.archive import ExchangeArchive
     from paddock.llm.metering.usage_ledger import UsageLedger
     from paddock.model.keys import Principal
+    from paddock.network.connection_history import ConnectionHistory
+    from paddock.network.sandbox_network_control import SandboxNetworkControl
     from paddock.runs.run_service import RunService
     from paddock.sandbox.images import ImageStore
     from paddock.store.database import Store
@@ -40,8 +42,10 @@ READ_ONLY_ROUTE_MODULES = {
     "recordings": "live.recordings",
     "runs": "runs.run_routes",
     "sandboxes": "sandboxes.sandbox_routes",
+    "sandboxes/connections": "sandboxes.network_routes",
     "sandboxes/conversations": "llm.exchanges",
     "sandboxes/events": "admin.event_routes",
+    "sandboxes/network": "sandboxes.network_routes",
     "sandboxes/recordings": "live.recordings",
     "sessions": "sessions.session_routes",
     "sessions/approvals": "sessions.approval_routes",
@@ -179,6 +183,19 @@ class _ReadOnlyServices:
 
         backend: Any = SimpleNamespace(name=self.config.sandboxes.default_backend, features=frozenset())
         return Fleet(backend=backend, images=self.images, store=self._store, events=self.events, config=self.config)
+
+    @cached_property
+    def networks(self) -> SandboxNetworkControl:
+        from paddock.network.sandbox_network_control import UnconnectedSandboxNetworks
+
+        return UnconnectedSandboxNetworks()
+
+    @cached_property
+    def connections(self) -> ConnectionHistory:
+        from paddock.network.connection_history import ConnectionHistory
+        from paddock.store.connection_store import ConnectionStore
+
+        return ConnectionHistory(ConnectionStore(self._store), self.networks)
 
     @cached_property
     def keys(self) -> Any:

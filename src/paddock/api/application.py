@@ -49,6 +49,7 @@ from paddock.api.sandboxes import (
     image_routes,
     kind_routes,
     network_policy,
+    network_routes,
     opensandbox_stubs,
     pool_routes,
     sandbox_metrics,
@@ -66,7 +67,6 @@ from paddock.api.sessions import (
     session_websocket,
 )
 from paddock.errors import NotFound
-from paddock.llm.wire.memory_budget import TenantMemoryBudgets
 
 ROUTE_MODULES = (
     session_file_routes,
@@ -86,6 +86,7 @@ ROUTE_MODULES = (
     recordings,
     diagnostics,
     network_policy,
+    network_routes,
     pool_routes,
     run_routes,
     task_routes,
@@ -117,8 +118,10 @@ def create_api_app(services: ApiServices) -> ASGIApp:
     """Build the complete API as one ASGI application."""
     settings = services.config.server
     admission = RequestAuthenticator(services.keys, services.logins)
-    memory = TenantMemoryBudgets(services.gateway.memory_budget)
-    proxy, models = PortProxy(services.fleet, admission), ModelProxy(services.gateway, memory)
+    memory = services.gateway.tenant_memory
+    policies = network_policy.NetworkPolicyEditor(services.fleet, services.networks)
+    proxy = PortProxy(services.fleet, admission, policies)
+    models = ModelProxy(services.gateway, memory)
     routers = create_routers(services)
     app: ASGIApp = RequestDispatcher(
         create_routes_app(routers),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from paddock.llm.gateway.gateway import ModelGateway
     from paddock.llm.metering.budgets import KeyBudgets
     from paddock.llm.metering.usage_ledger import UsageLedger
+    from paddock.network.connection_history import ConnectionHistory
+    from paddock.network.sandbox_network_control import SandboxNetworkControl
     from paddock.runs.run_service import RunService
     from paddock.sandbox.images import ImageBuildJobs, ImageStore
     from paddock.store.model_exchanges.usage_series import UsageSeriesStore
@@ -41,6 +43,8 @@ class ApiServices:
     runs: RunService
     live: LiveServices
     sessions: SessionService
+    networks: SandboxNetworkControl
+    connections: ConnectionHistory
     counts: ObjectCounts
     series: UsageSeriesStore
     ready: Callable[[], Awaitable[None]]

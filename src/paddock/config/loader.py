@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -151,8 +153,20 @@ def format_value(value: Any, unit: str | None = None) -> str:
         case Mapping():
             return "{" + ", ".join(f"{name}: {format_value(inner)}" for name, inner in value.items()) + "}"
         case tuple() if unit is None:
-            return "[" + ", ".join(format_value(item) for item in value) + "]"
+            return "[" + ", ".join(_format_item(item) for item in value) + "]"
     return str(value)
+
+
+def _format_item(item: Any) -> str:
+    """Return an item of a list, quoted if YAML would read it as something else."""
+    text = format_value(item)
+    if not isinstance(item, str):
+        return text
+    try:
+        is_plain = yaml.safe_load(f"[{text}]") == [text]
+    except yaml.YAMLError:
+        is_plain = False
+    return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
 def _find_file(flag: str | Path | None, environ: Mapping[str, str], cwd: Path) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddock.config.network_policy import NetworkRules
 from paddock.config.sandbox_limits import SandboxLimitsConfig
 from paddock.config.section import ConfigSection
 
@@ -19,3 +20,6 @@ class SandboxKindConfig(ConfigSection):
     """Whether the sandboxes have a desktop that can be viewed and controlled."""
     limits: SandboxLimitsConfig = SandboxLimitsConfig()
     """Resource limits used when a request does not set them."""
+    network: NetworkRules | None = None
+    """Network policy used when a request does not set one, in any form of `network.default`; `null` keeps the kind's
+    own policy, or else uses `network.default`. The kinds `browser` and `mobile` have `allow web`."""

@@ -12,6 +12,7 @@ from paddock.config.chat import ChatConfig
 from paddock.config.live import LiveConfig
 from paddock.config.llm import LlmConfig
 from paddock.config.mcp import McpConfig
+from paddock.config.network import NetworkConfig
 from paddock.config.runs import RunsConfig
 from paddock.config.sandbox_kinds import SandboxKindConfig
 from paddock.config.sandbox_limits import SandboxLimitsConfig
@@ -215,6 +216,7 @@ class Config(ConfigSection):
     llm: LlmConfig = LlmConfig()
     runs: RunsConfig = RunsConfig()
     mcp: McpConfig = McpConfig()
+    network: NetworkConfig = NetworkConfig()
     live: LiveConfig = LiveConfig()
     chat: ChatConfig = ChatConfig()
     sharing: SharingConfig = SharingConfig()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from paddock.config.schema import Config
 from paddock.config.units import format_size
@@ -17,19 +17,23 @@ from paddock.fleet.kinds import SandboxKinds
 from paddock.fleet.pools import PoolManager
 from paddock.model.sandbox import Image, Sandbox, SandboxLimits, SandboxState, SnapshotState
 from paddock.model.screens import SandboxKind
+from paddock.sandbox.base import BackendFeature
 from paddock.store.sandbox_store import SandboxStore
 from paddock.store.snapshot_store import SnapshotStore
 
 ALIVE_STATES = [state for state in SandboxState if state.alive]
+CheckNetworkPolicy: TypeAlias = Callable[[str, tuple[str, ...]], None]
+"""Raises `InvalidInput` if the bounds of a tenant allow nothing of a policy."""
 
 
 @dataclass(frozen=True)
 class ResolvedSandboxSettings:
-    """Image, limits and kind of an admitted sandbox."""
+    """Image, limits, kind and network policy of an admitted sandbox."""
 
     image: Image
     limits: SandboxLimits
     kind: str | None
+    network: tuple[str, ...]
 
 
 class AdmissionControl:
@@ -43,6 +47,8 @@ class AdmissionControl:
         sandboxes: SandboxStore,
         snapshots: SnapshotStore,
         pools: PoolManager,
+        features: Collection[BackendFeature],
+        check_policy: CheckNetworkPolicy | None = None,
     ) -> None:
         self._config = config
         self._images = images
@@ -50,13 +56,13 @@ class AdmissionControl:
         self._sandboxes = sandboxes
         self._snapshots = snapshots
         self._pools = pools
+        self._features = features
+        self._check_policy = check_policy
 
     async def check_request(self, tenant: str, request: SandboxRequest) -> ResolvedSandboxSettings:
-        """Resolve image, limits and kind of a request; raise if it is invalid or not allowed."""
+        """Resolve image, limits, kind and network policy of a request; raise if it is invalid or not allowed."""
         if sum(source is not None for source in (request.image, request.snapshot, request.pool)) > 1:
             raise InvalidInput("give only one of image, snapshotId and poolRef")
-        if request.network_default not in (None, "deny"):
-            raise Unsupported("local sandboxes have no network: networkPolicy.defaultAction must be 'deny'")
         kind = None if request.kind is None else self._kinds.get(request.kind)
         name = request.image or (kind.image if kind else self._config.sandboxes.default_image)
         if kind is not None and name == kind.name:  # OpenSandbox's SDK requires an image; the kind's name is accepted.
@@ -79,8 +85,32 @@ class AdmissionControl:
         # The host image may have to be made first, which takes half a second.
         image = await asyncio.to_thread(self._images.resolve, name)
         limits = self.resolve_limits(request.limits, kind)
+        network = self.resolve_network(tenant, request.network, kind)
         self.check_disk()
-        return ResolvedSandboxSettings(image, limits, kind.name if kind else None)
+        return ResolvedSandboxSettings(image, limits, kind.name if kind else None, network)
+
+    def resolve_network(
+        self, tenant: str, requested: tuple[str, ...] | None, kind: SandboxKind | None
+    ) -> tuple[str, ...]:
+        """Return the policy of a request: its own, else the kind's, else `network.default`.
+
+        Raises `InvalidInput` for a requested policy of which the bounds allow nothing, `Unsupported` if the backend
+        has no network. A policy that nobody asked for is kept as it is: it allows what the bounds leave of it.
+        """
+        if requested is None:
+            own = kind.network if kind is not None else None
+            return self._config.network.default if own is None else own
+        self.check_network(tenant, requested)
+        return requested
+
+    def check_network(self, tenant: str, policy: tuple[str, ...]) -> None:
+        """Raise if a requested policy allows something, but this server can grant nothing of it."""
+        if not policy:
+            return
+        if BackendFeature.UPLINK not in self._features:
+            raise Unsupported("sandboxes of this backend have no network; leave network out or set it to none")
+        if self._check_policy is not None:
+            self._check_policy(str(tenant), policy)
 
     def check_disk(self) -> None:
         """Raise `HostFull` when the host has too little free disk space for a sandbox or a snapshot."""

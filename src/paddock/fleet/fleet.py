@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from subprocess import CalledProcessError
@@ -23,7 +23,7 @@ from paddock.errors import (
     Unavailable,
 )
 from paddock.events.event_log import EventLog
-from paddock.fleet.admission import ALIVE_STATES, AdmissionControl, ResolvedSandboxSettings
+from paddock.fleet.admission import ALIVE_STATES, AdmissionControl, CheckNetworkPolicy, ResolvedSandboxSettings
 from paddock.fleet.fleet_requests import ImageResolver, SandboxRequest, new_id
 from paddock.fleet.kinds import SandboxKinds
 from paddock.fleet.lifecycle_hooks import LifecycleHook, LifecycleHooks
@@ -78,6 +78,7 @@ class Fleet:
         events: EventLog,
         config: Config,
         hooks: Sequence[LifecycleHook] = (),
+        check_network_policy: CheckNetworkPolicy | None = None,
     ) -> None:
         self.backend = backend
         self.images = images
@@ -95,7 +96,16 @@ class Fleet:
         self.hooks = LifecycleHooks(hooks, backend)
         self.kinds = SandboxKinds.load_installed(config)
         self.pools = PoolManager(backend, images, self.kinds, PoolStore(store), config, self.hooks.uplink_services)
-        self._admission = AdmissionControl(config, images, self.kinds, self.sandboxes, self.snapshots, self.pools)
+        self._admission = AdmissionControl(
+            config,
+            images,
+            self.kinds,
+            self.sandboxes,
+            self.snapshots,
+            self.pools,
+            backend.features,
+            check_network_policy,
+        )
         self.starting: dict[str, asyncio.Future[Sandbox]] = {}
         """Sandboxes being started: repeated requests wait for them, and they do not count as leftovers."""
         self._clients: dict[str, DaemonClient] = {}
@@ -195,6 +205,31 @@ class Fleet:
             await self.hooks.on_renewed(renewed)
         await self.publish_event(renewed, EventType.SANDBOX_RENEWED, expires_at=expires_at.isoformat())
         return renewed
+
+    async def change_network(
+        self,
+        tenant: str,
+        sandbox_id: str,
+        change: Callable[[tuple[str, ...]], tuple[str, ...]],
+        apply: Callable[[Sandbox], Awaitable[int]],
+    ) -> Sandbox:
+        """Replace the network policy of a sandbox by the result of `change`, and let `apply` enforce it.
+
+        Changes of one sandbox are applied in the order in which they are stored. Raises as `create` does for a policy
+        that cannot be granted, and `Conflict` unless the sandbox is running or paused.
+        """
+        async with self.sandbox_lock(sandbox_id):
+            sandbox = await self.get(tenant, sandbox_id)
+            if sandbox.state not in ONGOING_STATES:
+                raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}; only a running or paused one can be changed")
+            policy = change(sandbox.network)
+            self._admission.check_network(sandbox.tenant, policy)
+            if policy == sandbox.network:
+                return sandbox
+            changed = await self.sandboxes.update(sandbox_id, network=policy)
+            closed = await apply(changed)
+        await self.publish_event(changed, EventType.NETWORK_CHANGED, policy=list(policy), closed=closed)
+        return changed
 
     async def pause(self, tenant: str, sandbox_id: str) -> Sandbox:
         """Freeze all processes of a sandbox."""
@@ -414,7 +449,8 @@ class Fleet:
             limits=resolved.limits,
             snapshot=request.snapshot,
             pool=ready.pool if ready else None,
-            network_default=request.network_default,
+            network=resolved.network,
+            network_token=secrets.token_urlsafe(32),
             request_key=owner_scoped_request_key(tenant, request.request_key),
             token=ready.token if ready else secrets.token_urlsafe(32),
         )

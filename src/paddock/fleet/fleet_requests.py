@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
+from paddock.config.network_policy import NetworkRules
 from paddock.model.owners import Ownership, Visibility
 from paddock.model.sandbox import FrozenModel, Image, SandboxLimits, UplinkService
 
@@ -48,7 +49,8 @@ class SandboxRequest(FrozenModel):
     limits: SandboxLimits = SandboxLimits()
     volumes: tuple[VolumeRequest, ...] = ()
     uplink_services: tuple[UplinkService, ...] = ()
-    network_default: str | None = None
+    network: NetworkRules | None = None
+    """Network policy; `None` means that of the kind, or else `network.default`."""
     visibility: Visibility | None = None
     """Visibility; the configured default if not given."""
     owner: Ownership | None = None

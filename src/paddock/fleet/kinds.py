@@ -13,6 +13,7 @@ from typing import Self
 
 from pydantic import ValidationError
 
+from paddock.config.network_policy import NetworkPreset
 from paddock.config.sandbox_kinds import SandboxKindConfig
 from paddock.config.schema import Config, SandboxesConfig
 from paddock.errors import ConfigError, InvalidInput
@@ -20,6 +21,7 @@ from paddock.model.sandbox import SandboxLimits
 from paddock.model.screens import SandboxKind
 
 ENTRY_POINT_GROUP = "paddock.kinds"
+WEB_POLICY = (f"allow {NetworkPreset.WEB}",)
 
 CODE = SandboxKind(
     name="code",
@@ -42,6 +44,7 @@ BROWSER = SandboxKind(
     description="A Chromium browser: pages, tabs, forms, downloads, and what its user sees.",
     screen=True,
     limits=SandboxLimits(memory=4 * 2**30, pids=2048),
+    network=WEB_POLICY,
 )
 WINDOWS = SandboxKind(
     name="windows",
@@ -58,6 +61,7 @@ MOBILE = SandboxKind(
     description="A phone's screen that shows web pages and is tapped and swiped. It is not Android.",
     screen=True,
     limits=SandboxLimits(memory=4 * 2**30, pids=2048),
+    network=WEB_POLICY,
 )
 
 

@@ -55,6 +55,11 @@ class EventType(StrEnum):
     """Data moved between sandboxes: `source`, `source_path`, `destination`, `destination_path`, `size`, `sha256`."""
     TOOL_CALLED = "tool.called"
     """`name`, `seconds`, `failed`; no arguments, which may contain secrets."""
+    NETWORK_CONNECTION = "network.connection"
+    """A connection ended or was refused: `id`, `host`, `port`, `allowed`, `refusal`, `rule`, `sent`, `received`,
+    `seconds`. At most 50 per second; the records at `/v1/sandboxes/ID/connections` are complete."""
+    NETWORK_CHANGED = "network.changed"
+    """The network policy changed: `policy`, and `closed`, the number of connections it ended."""
     RUN_QUEUED = "run.queued"
     RUN_STARTED = "run.started"
     """An attempt started: `attempt`, `model`, `scripted`."""

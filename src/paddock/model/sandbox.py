@@ -196,7 +196,10 @@ class Sandbox(Ownership):
     """Access per mounted named volume."""
     snapshot: str | None = None
     pool: str | None = None
-    network_default: str | None = None
+    network: tuple[str, ...] = ()
+    """Rules of its network policy in canonical form, presets not expanded; none allow nothing."""
+    network_token: str | None = Field(default=None, repr=False)
+    """Gives clients access to the network policy. Unlike `token`, it is unknown inside the sandbox."""
     request_key: str | None = None
     token: str = Field(default="", repr=False)
     record: Mapping[str, Any] = Field(default={}, repr=False)

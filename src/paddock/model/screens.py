@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field
 
+from paddock.config.network_policy import NetworkRules
 from paddock.model.sandbox import KIND_EXTENSION, KIND_VARIABLE, FrozenModel, SandboxLimits
 
 __all__ = [
@@ -35,6 +36,8 @@ class SandboxKind(FrozenModel):
     screen: bool = False
     """Whether it has a display."""
     limits: SandboxLimits = SandboxLimits()
+    network: NetworkRules | None = None
+    """Network policy of requests that name none; `None` means `network.default`."""
 
 
 class InputControlHolder(FrozenModel):

@@ -118,7 +118,8 @@ sandboxes = Table(
     Column("volumes", _json, nullable=False),
     Column("snapshot", String(63)),
     Column("pool", String(63)),
-    Column("network_default", Text),
+    Column("network", _json, nullable=False, server_default="[]"),
+    Column("network_token", Text),
     Column("request_key", Text),
     Column("token", Text, nullable=False),
     Column("record", _json, nullable=False),
@@ -292,6 +293,33 @@ usage = Table(
     Index(None, "key_id"),
 )
 """Sums of model usage. Empty text stands for unknown values."""
+
+network_connections = Table(
+    "network_connections",
+    metadata,
+    Column("number", _number, primary_key=True),
+    Column("id", String(63), nullable=False, unique=True),
+    Column("sandbox", String(63), nullable=False),
+    Column("tenant", String(63), nullable=False),
+    Column("run", String(63)),
+    Column("session", String(63)),
+    Column("started_at", UtcTimestamp, nullable=False),
+    Column("duration", Double, nullable=False),
+    Column("name", Text),
+    Column("address", Text),
+    Column("port", Integer, nullable=False),
+    Column("server_name", Text),
+    Column("sent", BigInteger, nullable=False),
+    Column("received", BigInteger, nullable=False),
+    Column("allowed", Boolean, nullable=False),
+    Column("rule", Text),
+    Column("refusal", String(32)),
+    Column("message", Text),
+    Index(None, "sandbox", "started_at", "id"),
+    Index(None, "sandbox", "allowed", "started_at", "id"),
+    Index(None, "started_at"),
+)
+"""Ended and refused connections of sandboxes to the network."""
 
 runs = Table(
     "runs",

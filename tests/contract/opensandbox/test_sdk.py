@@ -10,6 +10,7 @@ from io import BytesIO
 import httpx
 import pytest
 from opensandbox import Sandbox, SandboxManager
+from opensandbox.adapters.network_policy_adapter import NetworkPolicyAdapter
 from opensandbox.config import ConnectionConfig
 from opensandbox.exceptions import SandboxApiException, SandboxException
 from opensandbox.models.execd import ExecutionHandlers, OutputMessage, RunCommandOpts
@@ -236,22 +237,66 @@ async def test_lists_are_filtered_by_state_and_metadata(manager: SandboxManager,
         await made.destroy()
 
 
-async def test_network_policy_reports_denied_network(sandbox: Sandbox) -> None:
+async def test_egress_rules_are_changed_at_run_time(sandbox: Sandbox) -> None:
     policy = await sandbox.get_egress_policy()
     assert policy.default_action == "deny" and policy.egress in (None, [])
-    await sandbox.patch_egress_rules([NetworkRule(action="deny", target="example.com")])
-    await sandbox.delete_egress_rules(["example.com"])
-    with pytest.raises(SandboxException):
-        await sandbox.patch_egress_rules([NetworkRule(action="allow", target="example.com")])
-
-
-async def test_allowing_network_policies_are_refused(connection: ConnectionConfig) -> None:
-    denied = await Sandbox.create(
-        IMAGE, connection_config=connection, network_policy=NetworkPolicy(defaultAction="deny", egress=[])
+    await sandbox.patch_egress_rules([NetworkRule(action="allow", target="*.example.com")])
+    await sandbox.patch_egress_rules(
+        [
+            NetworkRule(action="deny", target="bad.example.com"),
+            NetworkRule(action="allow", target="Bad.Example.com"),
+            NetworkRule(action="allow", target="pypi.org"),
+        ]
     )
-    await denied.destroy()
-    with pytest.raises(SandboxApiException, match="no network"):
-        await Sandbox.create(IMAGE, connection_config=connection, network_policy=NetworkPolicy(defaultAction="allow"))
+    assert await egress_rules(sandbox) == ["deny bad.example.com", "allow pypi.org", "allow *.example.com"]
+    await sandbox.patch_egress_rules([NetworkRule(action="deny", target="*.example.com")])
+    assert await egress_rules(sandbox) == ["deny *.example.com", "deny bad.example.com", "allow pypi.org"]
+    await sandbox.delete_egress_rules(["*.example.com", "unknown.example.org", "PYPI.org"])
+    assert await egress_rules(sandbox) == ["deny bad.example.com"]
+    assert (await sandbox.get_egress_policy()).default_action == "deny"
+    with pytest.raises(SandboxException):
+        await sandbox.patch_egress_rules([NetworkRule(action="allow", target="not a host")])
+
+
+async def egress_rules(sandbox: Sandbox) -> list[str]:
+    return [f"{rule.action} {rule.target}" for rule in (await sandbox.get_egress_policy()).egress or []]
+
+
+async def test_network_policy_of_a_new_sandbox(connection: ConnectionConfig) -> None:
+    rules = [NetworkRule(action="deny", target="*.bad.example"), NetworkRule(action="allow", target="ok.example:443")]
+    sandbox = await Sandbox.create(
+        IMAGE, connection_config=connection, network_policy=NetworkPolicy(defaultAction="allow", egress=rules)
+    )
+    try:
+        policy = await sandbox.get_egress_policy()
+        assert policy.default_action == "allow" and policy.egress == rules
+        await sandbox.delete_egress_rules(["ok.example:443", "open"])
+        policy = await sandbox.get_egress_policy()
+        assert policy.default_action == "allow" and policy.egress == rules[:1]
+    finally:
+        await sandbox.destroy()
+
+
+async def test_network_policy_through_the_lifecycle_api(sandbox: Sandbox, connection: ConnectionConfig) -> None:
+    adapter = NetworkPolicyAdapter(connection, sandbox.id)
+    await adapter.patch_rules([NetworkRule(action="allow", target="example.com")])
+    assert await egress_rules(sandbox) == ["allow example.com"]
+    await adapter.delete_rules(["example.com"])
+    assert (await adapter.get_policy()).egress in (None, [])
+    await adapter._httpx_client.aclose()  # The SDK leaves it open.
+
+
+async def test_invalid_network_policies_and_the_credential_vault_are_refused(
+    connection: ConnectionConfig, sandbox: Sandbox
+) -> None:
+    with pytest.raises(SandboxApiException, match="is not a host name, an address or a network"):
+        await Sandbox.create(
+            IMAGE,
+            connection_config=connection,
+            network_policy=NetworkPolicy(egress=[NetworkRule(action="allow", target="exa*mple.com")]),
+        )
+    with pytest.raises(SandboxException):
+        await sandbox.credential_vault.get()
 
 
 async def test_diagnostics(connection: ConnectionConfig) -> None:

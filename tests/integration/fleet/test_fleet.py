@@ -32,7 +32,6 @@ from paddock.errors import (
     QuotaExceeded,
     SandboxNotFound,
     SnapshotNotFound,
-    Unsupported,
 )
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
@@ -134,7 +133,6 @@ async def test_invalid_requests_are_rejected_and_leave_nothing(data: Path) -> No
             (SandboxRequest(image="host", snapshot="snap-0"), InvalidInput),
             (SandboxRequest(timeout=0), InvalidInput),
             (SandboxRequest(timeout=1e9), InvalidInput),
-            (SandboxRequest(network_default="allow"), Unsupported),
             (SandboxRequest(volumes=(VolumeRequest(name="v", host_path="/etc", target="/v"),)), Forbidden),
             (SandboxRequest(volumes=(VolumeRequest(name="v", claim="x", target="/proc/v"),)), InvalidInput),
             (SandboxRequest(volumes=(VolumeRequest(name="v", claim="x", target="/v", sub_path="../y"),)), InvalidInput),

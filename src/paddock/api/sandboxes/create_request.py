@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError
 
 from paddock.api.http.body_models import RequestBody
 from paddock.api.http.visibility_change import VisibilityField
-from paddock.api.sandboxes.network_policy import NetworkPolicyRequest, reject_allowing_policy
+from paddock.api.sandboxes.opensandbox_policy import NetworkPolicyRequest, rules_from_policy
+from paddock.config.network_policy import NetworkRules
 from paddock.config.units import parse_cpu, parse_size
 from paddock.errors import InvalidInput, Unsupported
 from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
@@ -98,7 +99,11 @@ class CreateSandboxRequest(RequestBody):
     metadata: dict[str, str] | None = Field(default=None, examples=[{"team": "search"}])
     lifecycle: dict[str, Any] | None = None
     entrypoint: list[str] | None = Field(default=None, min_length=1, max_length=10_000)
+    network: NetworkRules | None = Field(default=None, examples=["packages", ["allow *.example.com:443"]])
+    """Network policy: `none`, a preset (`open`, `web`, `packages`, `git`), a rule, or a list of rules; omitted means
+    that of the kind, or else the setting `network.default`."""
     network_policy: NetworkPolicyRequest | None = None
+    """Network policy in OpenSandbox's format, instead of `network`."""
     credential_proxy: CredentialProxy | None = None
     secure_access: bool = False
     volumes: list[Volume] | None = Field(default=None, max_length=100)
@@ -137,10 +142,16 @@ def sandbox_request_from_body(body: CreateSandboxRequest, idempotency_key: str |
         limits=parse_sandbox_limits(body.resource_limits or {}),
         volumes=tuple(_parse_volume(volume) for volume in body.volumes or ()),
         uplink_services=android_devices.device_uplink_services(extensions),
-        network_default="deny" if body.network_policy else None,
+        network=_choose_network(body),
         visibility=body.visibility,
         request_key=_choose_request_key(idempotency_key, extensions.get(REQUEST_KEY_EXTENSION)),
     )
+
+
+def _choose_network(body: CreateSandboxRequest) -> tuple[str, ...] | None:
+    if body.network is not None and body.network_policy is not None:
+        raise InvalidInput("network and networkPolicy say the same; give one of them")
+    return body.network if body.network_policy is None else rules_from_policy(body.network_policy)
 
 
 def _merge_metadata(body: CreateSandboxRequest) -> dict[str, str]:
@@ -215,11 +226,11 @@ def _reject_unsupported(body: CreateSandboxRequest) -> None:
     if body.secure_access:
         raise Unsupported("secureAccess needs an ingress gateway; every way into a local sandbox needs a key anyway")
     if body.credential_proxy and body.credential_proxy.enabled:
-        raise Unsupported("local sandboxes have no network, so there is nothing for credentialProxy to do")
+        raise Unsupported(
+            "credentialProxy is not supported, since HTTPS is not decrypted; leave it out and pass credentials in env"
+        )
     if any(body.lifecycle.values() if body.lifecycle else ()):
         raise Unsupported("lifecycle hooks are not supported; run the commands after creating, or in the entrypoint")
-    if body.network_policy:
-        reject_allowing_policy(body.network_policy)
     if body.platform:
         architecture = ARCHITECTURES.get(platform.machine(), platform.machine())
         if (body.platform.os.lower(), body.platform.arch.lower()) != ("linux", architecture):

@@ -33,13 +33,17 @@ class KindResponse(ResponseBody):
     """Whether it has a display to watch and control."""
     limits: KindLimits
     """Limits of sandboxes that request none."""
+    network: list[str]
+    """Network policy of sandboxes that request none."""
     built: bool
     """Whether its image is ready; `paddock image build IMAGE` builds it."""
     recipe: bool
     """Whether the server can build the image; otherwise it is pulled from a registry."""
 
     @classmethod
-    def from_kind(cls, kind: SandboxKind, limits: SandboxLimits, *, built: bool, recipe: bool) -> KindResponse:
+    def from_kind(
+        cls, kind: SandboxKind, limits: SandboxLimits, network: tuple[str, ...], *, built: bool, recipe: bool
+    ) -> KindResponse:
         return cls(
             name=kind.name,
             title=kind.title,
@@ -47,6 +51,7 @@ class KindResponse(ResponseBody):
             description=kind.description,
             screen=kind.screen,
             limits=KindLimits(**limits.model_dump()),
+            network=list(network),
             built=built,
             recipe=recipe,
         )
@@ -74,6 +79,7 @@ def describe_sandbox_kinds(services: ApiServices) -> list[KindResponse]:
         KindResponse.from_kind(
             kind,
             kinds.default_limits(kind),
+            services.config.network.default if kind.network is None else kind.network,
             built=is_image_built(services, kind.image),
             recipe=library.find(kind.image) is not None,
         )

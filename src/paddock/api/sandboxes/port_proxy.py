@@ -60,8 +60,11 @@ class ProxyTarget:
 class PortProxy:
     """Serves everything below `/v1/sandboxes/{id}/proxy/{port}`."""
 
-    def __init__(self, fleet: Fleet, admission: RequestAuthenticator) -> None:
+    def __init__(
+        self, fleet: Fleet, admission: RequestAuthenticator, policies: network_policy.NetworkPolicyEditor
+    ) -> None:
         self._fleet = fleet
+        self._policies = policies
         self._admission = admission
 
     def match_target(self, scope: Scope) -> ProxyTarget | None:
@@ -84,7 +87,7 @@ class PortProxy:
         if not 1 <= target.port <= 65535:
             raise InvalidInput("a port is a number from 1 to 65535")
         if target.port == network_policy.EGRESS_PORT:
-            await network_policy.serve_egress_sidecar(scope, receive, send, sandbox, target.rest)
+            await network_policy.serve_egress_sidecar(scope, receive, send, sandbox, target.rest, self._policies)
             return
         if sandbox.state is not SandboxState.RUNNING:
             raise Conflict(f"sandbox {sandbox.id} is {sandbox.state}, not {SandboxState.RUNNING}")
@@ -103,7 +106,7 @@ class PortProxy:
     async def _authenticate(self, target: ProxyTarget, scope: Scope) -> tuple[Sandbox, bool]:
         """Return the sandbox and whether the secret was in the address.
 
-        Accepts a key of the sandbox's tenant, or the sandbox's own token.
+        Accepts a key of the sandbox's tenant, or the token that belongs to the port.
         """
         secret = read_request_api_key(scope)
         own_token = target.port in (EXECD_PORT, network_policy.EGRESS_PORT)
@@ -128,7 +131,9 @@ class PortProxy:
             sandbox = await self._fleet.sandboxes.get(target.sandbox_id)
         except SandboxNotFound:
             raise Unauthorized(NO_KEY_MESSAGE) from None
-        if not sandbox.token or not hmac.compare_digest(sandbox.token.encode(), token.encode()):
+        # A program in the sandbox may know the daemon's token, but must not change its own network policy.
+        expected = sandbox.network_token if target.port == network_policy.EGRESS_PORT else sandbox.token
+        if not expected or not hmac.compare_digest(expected.encode(), token.encode()):
             raise Unauthorized(NO_KEY_MESSAGE)
         return sandbox
 

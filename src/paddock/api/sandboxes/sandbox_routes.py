@@ -60,6 +60,8 @@ class SandboxResponse(ResponseBody):
     extensions: dict[str, str] | None = None
     allocation: PoolAllocation | None = None
     entrypoint: list[str] | None = None
+    network: list[str]
+    """Rules of its network policy; empty if it may reach nothing."""
     expires_at: AwareDatetime | None = None
     created_at: AwareDatetime
     subject: str | None = None
@@ -89,6 +91,7 @@ class SandboxResponse(ResponseBody):
             or None,
             allocation=PoolAllocation(pool_ref=sandbox.pool) if sandbox.pool and sandbox.state.alive else None,
             entrypoint=list(sandbox.entrypoint) if sandbox.entrypoint else None,
+            network=list(sandbox.network),
             expires_at=sandbox.expires_at,
             created_at=sandbox.created_at,
             **dict(sandbox.ownership),
@@ -241,7 +244,8 @@ def create_router(services: ApiServices) -> APIRouter:
         sandbox = await fleet.get(principal.tenant, sandbox_id)
         if sandbox.state not in (SandboxState.RUNNING, SandboxState.PAUSED):
             raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}")
-        headers = {TOKEN_HEADER: sandbox.token} if port in (EXECD_PORT, network_policy.EGRESS_PORT) else None
+        tokens = {EXECD_PORT: sandbox.token, network_policy.EGRESS_PORT: sandbox.network_token}
+        headers = {TOKEN_HEADER: token} if (token := tokens.get(port)) else None
         host = request.headers["host"]
         name = host_name_without_port(host)
         is_direct_allowed = services.config.sandboxes.direct_endpoints and not use_server_proxy

@@ -32,6 +32,10 @@ ROUTES = [
     ("PUT", "/networkpolicy"),
     ("PATCH", "/networkpolicy"),
     ("DELETE", "/networkpolicy"),
+    ("GET", "/network"),
+    ("PUT", "/network"),
+    ("PATCH", "/network"),
+    ("GET", "/connections"),
     ("GET", "/events"),
     ("GET", "/proxy/44772/ping"),
     ("POST", "/proxy/44772/command"),
@@ -40,6 +44,7 @@ ROUTES = [
 ]
 BODIES = {
     "/metadata": {"a": "b"},
+    "/network": {"policy": "none"},
     "/renew-expiration": {"expiresAt": (datetime.now(UTC) + timedelta(hours=1)).isoformat()},
     "/proxy/44772/command": {"command": "true"},
 }
@@ -53,6 +58,8 @@ def settings() -> dict[str, Any]:
 def request_body(method: str, path: str) -> object:
     if path == "/networkpolicy" and method in ("PATCH", "DELETE"):
         return []
+    if (method, path) == ("PATCH", "/network"):
+        return {"deny": ["a.org"]}
     return BODIES.get(path, {})
 
 
@@ -163,7 +170,8 @@ def test_daemon_token_opens_only_its_own_daemon(server: Server, client: httpx.Cl
     other = create_sandbox(client)
     with server.client("", **{"X-EXECD-ACCESS-TOKEN": token}) as holder:
         assert run_in_sandbox(holder, sandbox, "echo in")[0] == "in"
-        assert holder.get(f"/v1/sandboxes/{sandbox}/proxy/18080/policy").status_code == 200
+        # A program in the sandbox that learns the daemon's token cannot change its own network policy.
+        assert holder.get(f"/v1/sandboxes/{sandbox}/proxy/18080/policy").status_code == 401
         assert holder.get(f"/v1/sandboxes/{sandbox}/proxy/8000/").status_code == 401
         assert holder.get(f"/v1/sandboxes/{other}/proxy/{DAEMON_PORT}/ping").status_code == 401
         assert holder.get(f"/v1/sandboxes/sb-none/proxy/{DAEMON_PORT}/ping").status_code == 401

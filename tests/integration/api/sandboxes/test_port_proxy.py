@@ -285,13 +285,3 @@ def test_daemon_terminals_are_proxied(server: Server, client: httpx.Client, sand
             message = ws.recv(20)
             output += message[1:] if isinstance(message, bytes) else b""
     assert client.delete(f"{daemon}/pty/{session}").status_code < 300
-
-
-def test_network_policy_is_served_on_the_sidecar_port(client: httpx.Client, sandbox: str) -> None:
-    sidecar = f"/v1/sandboxes/{sandbox}/proxy/18080"
-    assert client.get(f"{sidecar}/policy").json()["policy"] == {"defaultAction": "deny", "egress": []}
-    assert client.patch(f"{sidecar}/policy", json=[{"action": "allow", "target": "x.org"}]).status_code == 400
-    assert client.patch(f"{sidecar}/policy", content=b"{").status_code == 400
-    assert client.request("DELETE", f"{sidecar}/policy", json=["x.org"]).status_code == 200
-    assert client.get(f"{sidecar}/credential-vault").json()["code"] == "UNSUPPORTED"
-    assert client.get(f"{sidecar}/other").status_code == 404

@@ -370,6 +370,8 @@ def run_scripted_chat_server(
                     runs=paddock.runs,
                     live=paddock.live,
                     sessions=cast(SessionService, stand_in),
+                    networks=paddock.services.networks,
+                    connections=paddock.services.connections,
                 )
             )
             options = uvicorn.Config(
