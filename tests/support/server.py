@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,6 +31,13 @@ def eventually(condition: Callable[[], T], timeout: float = 20.0) -> T:
         assert time.monotonic() < deadline, f"did not happen within {timeout} seconds"
         time.sleep(0.01)
     return value
+
+
+def free_port() -> int:
+    """Return a loopback port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Server:

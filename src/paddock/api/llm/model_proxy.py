@@ -24,8 +24,6 @@ from paddock.llm.request_kind import add_api_version, is_model_path, suggest_mod
 from paddock.llm.wire.base import Headers, HttpRequest, ResponseWriter
 from paddock.llm.wire.memory_budget import MemoryReservation, TenantMemoryBudgets
 
-BODY_STALL_TIMEOUT = 60.0
-"""Seconds a client may pause within a body."""
 SEND_STALL_TIMEOUT = 120.0
 """Seconds a client may leave its response unread."""
 COPY_CHUNK_BYTES = 4 * 2**20
@@ -58,7 +56,6 @@ class ModelProxy:
         if scope["type"] == "websocket":
             await _refuse_websocket(scope, send)
             return
-        scope[PROXIED_SCOPE_KEY] = True  # Providers' headers are passed on unchanged.
         reply = _AsgiReply(send)
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         request = HttpRequest(
@@ -71,7 +68,11 @@ class ModelProxy:
         held: list[MemoryReservation] = []
         try:
             try:
-                await self._read_body(request, receive, held)
+                try:
+                    await self._read_body(request, receive, held)
+                finally:
+                    # Providers' headers are passed on unchanged. Not set earlier: the body needs a minimum rate.
+                    scope[PROXIED_SCOPE_KEY] = True
             except _BodyNotRead as error:
                 body = FORMATS[detect_client_format(request)].write_failure(error.failure)
                 head = [(b"content-type", b"application/json"), (b"connection", b"close")]
@@ -121,11 +122,7 @@ class ModelProxy:
                 if len(pieces) > COPY_CHUNK_BYTES:
                     await asyncio.sleep(0)  # Copying has taken long enough for one step.
                 return
-            try:
-                async with asyncio.timeout(BODY_STALL_TIMEOUT):
-                    message = await receive()
-            except TimeoutError:
-                raise _BodyNotRead(408, "the request body arrived too slowly") from None
+            message = await receive()
         raise ConnectionResetError("the client disconnected before the end of its request")
 
 

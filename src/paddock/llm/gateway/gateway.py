@@ -70,7 +70,8 @@ from paddock.llm.request_kind import (
 )
 from paddock.llm.wire.base import Headers, HttpRequest, ResponseWriter
 from paddock.llm.wire.garbage_collection import schedule_garbage_collection
-from paddock.llm.wire.memory_budget import TOTAL_MEMORY, MemoryBudget
+from paddock.llm.wire.memory_budget import TOTAL_MEMORY, MemoryBudget, TenantMemoryBudgets
+from paddock.llm.wire.request_parser import HttpRequestRefusal
 
 JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 STOP_RETRYING = (b"x-should-retry", b"false")
@@ -128,6 +129,8 @@ class ModelGateway:
         self._ids = ExchangeIdGenerator()
         self.memory_budget = MemoryBudget(TOTAL_MEMORY)
         """Memory budget of large requests, shared by all listeners."""
+        self.tenant_memory = TenantMemoryBudgets(self.memory_budget)
+        """The shares of tenants in that budget."""
 
     def compute_cost(self, model: str, usage: TokenUsage) -> float | None:
         """Return the cost of an answer in US dollars, by the model's public name; `None` if no price is known."""
@@ -142,6 +145,17 @@ class ModelGateway:
     async def identify(self, request: HttpRequest) -> KeyHolder:
         """Return the holder of the request's key. Raises `Unauthorized` or `Forbidden`."""
         return await self._authenticator.identify(read_api_key(request), request.tag)
+
+    async def admit_body(self, request: HttpRequest) -> MemoryBudget:
+        """Return the memory budget of the caller's tenant. Raises `HttpRequestRefusal` in the client's format."""
+        try:
+            holder = await self.identify(request)
+        except PaddockError as error:
+            status = _status_of_error(error)
+            failure = ModelFailure(status, error.message, error_kind_for_status(status), error.code.lower())
+            body = FORMATS[detect_client_format(request)].write_failure(failure)
+            raise HttpRequestRefusal(status, error.message, body) from None
+        return self.tenant_memory.budget(holder.caller.tenant)
 
     async def __call__(self, request: HttpRequest, reply: ResponseWriter) -> None:
         path = request.path = add_api_version(request.path)
@@ -388,7 +402,7 @@ class ModelGateway:
         self, reply: ResponseWriter, format: str, error: PaddockError, exchange: Exchange | None = None
     ) -> int:
         """Refuse a request in the client's format, and return the status."""
-        status = next((code for kind, code in _STATUSES.items() if isinstance(error, kind)), 400)
+        status = _status_of_error(error)
         headers: Headers = []
         if isinstance(error, RateLimited):
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
@@ -405,6 +419,10 @@ class ModelGateway:
         else:
             await _send_failure(reply, format, failure, headers)
         return status
+
+
+def _status_of_error(error: PaddockError) -> int:
+    return next((code for kind, code in _STATUSES.items() if isinstance(error, kind)), 400)
 
 
 async def _record_replay_miss(recorder: ReplayProvider, exchange: Exchange) -> None:

@@ -26,6 +26,7 @@ from paddock.llm.gateway.model_catalog import ModelCatalog
 from paddock.llm.metering.key_authentication import compile_model_pattern
 from paddock.llm.providers.run_scripts import script_model_name
 from paddock.llm.wire.http_server import HttpListener, HttpServer
+from paddock.llm.wire.memory_budget import TenantMemoryBudgets
 from paddock.model.keys import ApiKeyTerms, KeyRateLimits, Scope
 from paddock.model.sandbox import Sandbox, UplinkService
 
@@ -63,12 +64,19 @@ class SandboxModelAccess:
     """Lifecycle hook that gives sandboxes access to models."""
 
     def __init__(
-        self, settings: LlmConfig, keys: ApiKeys, server: HttpServer, catalog: ModelCatalog | None = None
+        self,
+        settings: LlmConfig,
+        keys: ApiKeys,
+        server: HttpServer,
+        catalog: ModelCatalog | None = None,
+        memory: TenantMemoryBudgets | None = None,
     ) -> None:
+        """`memory` is for the request bodies of sandboxes, by tenant; by default it belongs to their sockets alone."""
         self._terms = default_sandbox_key_terms(settings)
         self._default_models = DefaultModelVariables(catalog) if catalog is not None else None
         self._keys = keys
         self._server = server
+        self._memory = memory or TenantMemoryBudgets(server.memory_budget)
         self._listeners: dict[str, HttpListener] = {}
         self._enabled = settings.sandboxes
         self._has_models = bool(settings.models)
@@ -112,7 +120,7 @@ class SandboxModelAccess:
         """Serve the sandbox's socket, replacing the socket of an earlier server."""
         if not (self._serves_sandbox(sandbox) and sandbox.extensions.get(LLM_EXTENSION, "on").strip() == "on"):
             return
-        serving = await self._listen(uplink_directory, sandbox.id)
+        serving = await self._listen(uplink_directory, sandbox)
         earlier = self._listeners.pop(sandbox.id, None)
         self._listeners[sandbox.id] = serving
         if earlier is not None:
@@ -148,11 +156,17 @@ class SandboxModelAccess:
         """Return whether the sandbox can use the proxy; without models, only sandboxes of runs can (run scripts)."""
         return self._enabled and (self._has_models or RUN_ID_EXTENSION in sandbox.extensions)
 
-    async def _listen(self, uplink_directory: Path, sandbox_id: str) -> HttpListener:
+    async def _listen(self, uplink_directory: Path, sandbox: Sandbox) -> HttpListener:
         listener: HttpListener | None = None
         try:
             async with publish_uplink_socket(uplink_directory, LLM_UPLINK_NAME) as bound:
-                listener = await self._server.listen(bound, sandbox_id, max_connections=MAX_CONNECTIONS)
+                # The tenant is known without a key, and all its sockets share one budget.
+                listener = await self._server.listen(
+                    bound,
+                    sandbox.id,
+                    max_connections=MAX_CONNECTIONS,
+                    memory_budget=self._memory.budget(sandbox.tenant),
+                )
         except BaseException:
             if listener is not None:
                 await listener.close()

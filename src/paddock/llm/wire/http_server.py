@@ -14,6 +14,7 @@ from paddock.llm.wire.base import Handler
 from paddock.llm.wire.descriptor_guard import ConnectionAdmission, FileDescriptorGuard, IdleConnection
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES
 from paddock.llm.wire.http_server_connection import (
+    BodyAdmission,
     HttpConnectionLimits,
     HttpServerConnection,
     MeasureCallback,
@@ -31,15 +32,22 @@ class HttpListener:
     """One listening socket. Its requests carry its tag."""
 
     def __init__(
-        self, server: HttpServer, tag: str | None, max_connections: int, guard: FileDescriptorGuard | None
+        self,
+        server: HttpServer,
+        tag: str | None,
+        max_connections: int,
+        guard: FileDescriptorGuard | None,
+        memory_budget: MemoryBudget | None = None,
     ) -> None:
+        """Without a `memory_budget`, the caller of each large body is identified by the server's `admit_body`."""
         self._guard = guard
         self.tag = tag
         self.closing = False
         self.handler = server.handler
         self.limits = server.limits
         self.measure = server.measure
-        self.memory_budget = MemoryBudget(server.listener_memory, server.memory_budget)
+        self.memory_budget = memory_budget or MemoryBudget(server.listener_memory, server.memory_budget)
+        self.admit_body = server.admit_body if memory_budget is None else None
         self._owner = server
         self._max_connections = max_connections
         self._connections: set[HttpServerConnection] = set()
@@ -135,22 +143,27 @@ class HttpServer:
         max_body: int,
         max_connections: int,
         header_timeout: float = 15.0,
-        body_timeout: float = 60.0,
+        body_timeout: float = 30.0,
         idle_timeout: float = 75.0,
         send_timeout: float = 120.0,
         max_header: int = MAX_HEAD_BYTES,
         memory_budget: MemoryBudget | None = None,
         listener_memory: int = LISTENER_MEMORY,
+        admit_body: BodyAdmission | None = None,
         measure: MeasureCallback = call_unmeasured,
         guard: FileDescriptorGuard | None = None,
     ) -> None:
-        """`measure` calls the callbacks of connections; `guard` admits them."""
+        """`measure` calls the callbacks of connections; `guard` admits them.
+
+        `admit_body` identifies the caller of each large body, on listeners without a memory budget of their own.
+        """
         self._guard = guard or FileDescriptorGuard()
         self._guard.add_source(self._list_idle)
         self.handler = handler
         self.measure = measure
         self.memory_budget = memory_budget or MemoryBudget(TOTAL_MEMORY)
         self.listener_memory = listener_memory
+        self.admit_body = admit_body
         self.limits = HttpConnectionLimits(
             max_body=max_body,
             max_header=max_header,
@@ -180,10 +193,15 @@ class HttpServer:
             raise
 
     async def listen(
-        self, sock: socket.socket, tag: str | None = None, *, max_connections: int | None = None
+        self,
+        sock: socket.socket,
+        tag: str | None = None,
+        *,
+        max_connections: int | None = None,
+        memory_budget: MemoryBudget | None = None,
     ) -> HttpListener:
-        """Listen on a bound socket, and own it from then on."""
-        return await self._listen(sock, tag, max_connections, None)
+        """Listen on a bound socket, and own it from then on. `memory_budget` is for the bodies of all its clients."""
+        return await self._listen(sock, tag, max_connections, None, memory_budget)
 
     def add_external_listener(self, handler: Handler) -> HttpListener:
         """Return a listener without a socket, for connections accepted elsewhere; they have their own handler."""
@@ -203,9 +221,14 @@ class HttpServer:
             self._sweeper = None
 
     async def _listen(
-        self, sock: socket.socket, tag: str | None, max_connections: int | None, path: Path | None
+        self,
+        sock: socket.socket,
+        tag: str | None,
+        max_connections: int | None,
+        path: Path | None,
+        memory_budget: MemoryBudget | None = None,
     ) -> HttpListener:
-        listener = HttpListener(self, tag, max_connections or self._max_connections, self._guard)
+        listener = HttpListener(self, tag, max_connections or self._max_connections, self._guard, memory_budget)
         await listener._open(sock, path)
         self._listeners.append(listener)
         return listener

@@ -7,9 +7,9 @@ import math
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 import structlog
 
@@ -29,6 +29,8 @@ PARSE_SECONDS = 0.002
 LINGER_SECONDS = 2.0
 """Seconds a refused client may go on sending before the connection is reset; resetting it at once would discard the
 refusal before the client reads it."""
+MIN_BODY_PROGRESS = 1024
+"""Bytes of a body that must arrive within `body_timeout`."""
 MAX_REFUSED = 64
 """Connections beyond the limit that get an error response; further ones are dropped."""
 A = TypeVar("A")
@@ -46,11 +48,18 @@ class HttpConnectionLimits:
     header_timeout: float
     """From the first byte of a request to the end of its headers."""
     body_timeout: float
-    """Between two pieces of a request's body."""
+    """In which `MIN_BODY_PROGRESS` bytes of a request's body must arrive."""
     idle_timeout: float
     """Before a request's first byte."""
     send_timeout: float
     """While the client reads nothing of its response."""
+
+
+BodyAdmission: TypeAlias = Callable[[HttpRequest], Awaitable[MemoryBudget]]
+"""Identifies the caller by the head of a request, and returns the memory budget for its large body.
+
+Raises `HttpRequestRefusal`.
+"""
 
 
 class MeasureCallback(Protocol):
@@ -72,6 +81,7 @@ class HttpListenerContext(Protocol):
     closing: bool
     tag: str | None
     memory_budget: MemoryBudget
+    admit_body: BodyAdmission | None
     measure: MeasureCallback
 
     def admit(self, transport: asyncio.BaseTransport) -> ConnectionAdmission:
@@ -88,8 +98,8 @@ class HttpServerConnection(asyncio.Protocol):
     """One connection of a client."""
 
     __slots__ = (
-        "_drains", "_lingering", "_parser", "_reservation", "_server", "_task", "_transport", "_unsent", "_waiting",
-        "_writer", "backed_up", "client_gone", "deadline", "loop",
+        "_admission", "_body_received", "_drains", "_lingering", "_parser", "_reservation", "_server", "_task",
+        "_transport", "_unsent", "_waiting", "_writer", "backed_up", "client_gone", "deadline", "loop",
     )  # fmt: skip
 
     def __init__(self, server: HttpListenerContext, loop: asyncio.AbstractEventLoop) -> None:
@@ -102,8 +112,14 @@ class HttpServerConnection(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._parser = ConnectionRequestParser(
-            server.limits.max_header, server.limits.max_body, server.tag, server.memory_budget
+            server.limits.max_header,
+            server.limits.max_body,
+            server.tag,
+            server.memory_budget,
+            admits_bodies=server.admit_body is not None,
         )
+        self._admission: asyncio.Task[None] | None = None
+        self._body_received = 0
         self._reservation: MemoryReservation | None = None
         self._task: asyncio.Task[None] | None = None
         self._writer: HttpResponseWriter | None = None
@@ -149,6 +165,8 @@ class HttpServerConnection(asyncio.Protocol):
                 self.deadline = now + self._server.limits.send_timeout
             else:
                 transport.abort()
+        elif self._parser.in_request and self._parser.head_done and self._body_received >= MIN_BODY_PROGRESS:
+            self._start_body_interval()
         elif self._parser.has_partial_request:
             self._refuse(HttpRequestRefusal(408, "the request was not complete in time"))
         else:
@@ -191,7 +209,7 @@ class HttpServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._lingering or self._parser.ended:
             return
-        if self._task is None and not self._waiting:
+        if self._task is None and self._admission is None and not self._waiting:
             self._server.measure(self._read, data)
         else:
             # Reading goes on while a request is answered, so that a disconnect is noticed.
@@ -207,6 +225,8 @@ class HttpServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._waiting = None
         self._parser.close()
+        if self._admission is not None:
+            self._admission.cancel()
         self._handle_client_gone()
         if self._task is None:
             self._server.leave(self)
@@ -227,15 +247,20 @@ class HttpServerConnection(asyncio.Protocol):
 
     def _read(self, data: bytes) -> None:
         reader, limits = self._parser, self._server.limits
-        new = not reader.has_partial_request
+        new, in_body = not reader.has_partial_request, reader.in_request and reader.head_done
         if len(data) <= PARSE_SLICE or reader.in_sized_body:
             reader.feed(data)
         else:
             self._feed_slices(data)
         if reader.ready:
             self._answer_next()
+        elif reader.wants_admission:
+            self._start_admission()
         elif reader.in_request and reader.head_done:
-            self.deadline = self.loop.time() + limits.body_timeout
+            if in_body:
+                self._body_received += len(data)
+            else:
+                self._start_body_interval()
             self._send_continue()
         elif new:
             self.deadline = self.loop.time() + limits.header_timeout
@@ -243,7 +268,7 @@ class HttpServerConnection(asyncio.Protocol):
     def _feed_slices(self, data: bytes) -> None:
         """Parse a first request in slices; what follows, or takes too long to parse, waits."""
         reader, start, pause_at = self._parser, 0, time.perf_counter() + PARSE_SECONDS
-        while start < len(data) and not reader.ready and not reader.ended:
+        while start < len(data) and not (reader.ready or reader.ended or reader.wants_admission):
             if time.perf_counter() > pause_at:
                 self.loop.call_soon(self._read_waiting)
                 break
@@ -262,11 +287,46 @@ class HttpServerConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _read_waiting(self) -> None:
-        if self._waiting and self._task is None and self._transport is not None:
+        if self._waiting and self._task is None and self._admission is None and self._transport is not None:
             waiting, self._waiting = bytes(self._waiting), None
             if len(waiting) > MAX_PIPELINED_BYTES:
                 self._transport.resume_reading()
             self._server.measure(self._read, waiting)
+
+    def _start_body_interval(self) -> None:
+        self._body_received = 0
+        self.deadline = self.loop.time() + self._server.limits.body_timeout
+
+    def _start_admission(self) -> None:
+        """Stop reading until the caller of a request with a large body is identified."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+        self.deadline = math.inf
+        self._admission = asyncio.Task(self._admit_body(), loop=self.loop)
+
+    async def _admit_body(self) -> None:
+        assert self._server.admit_body is not None
+        refusal: HttpRequestRefusal | None = None
+        try:
+            budget = await self._server.admit_body(self._parser.unfinished_request())
+            if self._transport is not None and not self._parser.admit_body(budget):
+                refusal = HttpRequestRefusal(503, "too many large requests at once; try again later")
+        except HttpRequestRefusal as error:
+            refusal = error
+        except Exception:
+            log.exception("request caller could not be identified")
+            refusal = HttpRequestRefusal(500, "the server failed on this request; see its log")
+        finally:
+            self._admission = None
+        if self._transport is None or self._transport.is_closing() or self._lingering:
+            return
+        if refusal is not None:
+            self._refuse(refusal)
+            return
+        self._start_body_interval()
+        self._send_continue()
+        self._transport.resume_reading()
+        self._read_waiting()
 
     def _send_continue(self) -> None:
         if self._parser.wants_continue:
@@ -322,17 +382,22 @@ class HttpServerConnection(asyncio.Protocol):
             self._close()
         elif self._parser.ready:
             self._answer_next()
+        elif self._parser.wants_admission:
+            self._start_admission()
         elif self._waiting:
             self._read_waiting()
         else:
             reader, limits = self._parser, self._server.limits
-            waits = reader.in_request and (limits.body_timeout if reader.head_done else limits.header_timeout)
-            self.deadline = self.loop.time() + (waits or limits.idle_timeout)
+            if reader.in_request and reader.head_done:
+                self._start_body_interval()
+            else:
+                waits = limits.header_timeout if reader.in_request else limits.idle_timeout
+                self.deadline = self.loop.time() + waits
             self._send_continue()
 
     def _refuse(self, refusal: HttpRequestRefusal) -> None:
         reply = HttpResponseWriter(self, keep_alive=False, is_http_1_0=False, head_only=False)
-        reply.send_now(refusal.status, _JSON, http_error_body(refusal.status, refusal.message))
+        reply.send_now(refusal.status, _JSON, refusal.body or http_error_body(refusal.status, refusal.message))
         self._start_linger()
 
     def _close(self) -> None:

@@ -1,10 +1,10 @@
-"""Bounds on the memory of large request bodies, per listener and in total."""
+"""Bounds on the memory of large request bodies, per tenant or listener and in total."""
 
 from __future__ import annotations
 
 LISTENER_MEMORY = 128 * 2**20
 TOTAL_MEMORY = 1024 * 2**20
-"""Bytes of large request bodies held at once, by one listener and by all."""
+"""Bytes of large request bodies held at once, by one tenant or listener and by all."""
 UNCOUNTED_BYTES = 64 * 1024
 """Bytes of each request that are free: connections are bounded too, and most requests are smaller."""
 
@@ -53,6 +53,15 @@ class MemoryReservation:
         self._claimed += wanted
         return True
 
+    def move_to(self, budget: MemoryBudget) -> bool:
+        """Reserve the bytes of another budget instead, and return whether enough were free there."""
+        self._budget.release(self._claimed)
+        self._budget = budget
+        if budget.claim(self._claimed):
+            return True
+        self._claimed = 0
+        return False
+
     def release(self) -> None:
         """Return all reserved bytes. Idempotent."""
         if self._claimed:
@@ -67,6 +76,10 @@ class TenantMemoryBudgets:
         self._total = total
         self._budgets: dict[str, MemoryBudget] = {}
 
+    def budget(self, tenant: str) -> MemoryBudget:
+        """Return the budget of a tenant."""
+        return self._budgets.setdefault(tenant, MemoryBudget(LISTENER_MEMORY, self._total))
+
     def reservation(self, tenant: str) -> MemoryReservation:
         """Return a reservation, of nothing yet."""
-        return MemoryReservation(self._budgets.setdefault(tenant, MemoryBudget(LISTENER_MEMORY, self._total)))
+        return MemoryReservation(self.budget(tenant))

@@ -36,22 +36,34 @@ class ParsedHttpRequest:
 class HttpRequestRefusal(Exception):
     """An error response that refuses a request and ends the connection."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, body: bytes | None = None) -> None:
+        """`body` is the JSON body of the response, by default made from status and message."""
         super().__init__(message)
         self.status = status
         self.message = message
+        self.body = body
 
 
 class ConnectionRequestParser:
     """Parses the requests of one connection."""
 
     __slots__ = (
-        "_body", "_fed", "_framing", "_headers", "_is_http_1_0", "_keep_alive", "_max_body", "_max_header",
-        "_memory_budget", "_method", "_noted", "_parser", "_progress", "_quiet", "_refusal", "_reservation", "_tag",
-        "_url", "ended", "head_done", "in_request", "ready", "wants_continue",
+        "_admits_bodies", "_body", "_fed", "_framing", "_headers", "_is_http_1_0", "_keep_alive", "_listener_budget",
+        "_max_body", "_max_header", "_memory_budget", "_method", "_noted", "_parser", "_progress", "_quiet", "_refusal",
+        "_reservation", "_tag", "_url", "ended", "head_done", "in_request", "ready", "wants_admission",
+        "wants_continue",
     )  # fmt: skip
 
-    def __init__(self, max_header: int, max_body: int, tag: str | None, memory_budget: MemoryBudget) -> None:
+    def __init__(
+        self,
+        max_header: int,
+        max_body: int,
+        tag: str | None,
+        memory_budget: MemoryBudget,
+        *,
+        admits_bodies: bool = False,
+    ) -> None:
+        """With `admits_bodies`, each large body needs a call of `admit_body` before the rest of it is fed."""
         self.ready: deque[ParsedHttpRequest | HttpRequestRefusal] | None = None
         """Parsed requests and refusals that were not taken yet, in order."""
         self.in_request = False
@@ -60,12 +72,15 @@ class ConnectionRequestParser:
         """Whether the head of the current request is complete."""
         self.wants_continue = False
         """Whether the client waits for `100 Continue`."""
+        self.wants_admission = False
+        """Whether a large body begins, which `admit_body` has to admit before more is fed."""
         self.ended = False
         """Whether all further bytes are ignored."""
         self._max_header = max_header
         self._max_body = max_body
         self._tag = tag
-        self._memory_budget = memory_budget
+        self._admits_bodies = admits_bodies
+        self._listener_budget = self._memory_budget = memory_budget
         self._reservation: MemoryReservation | None = None
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
         self._refusal: HttpRequestRefusal | None = None
@@ -93,6 +108,17 @@ class ConnectionRequestParser:
     def in_sized_body(self) -> bool:
         """True within a body whose length is known, which takes one step to parse whatever is in it."""
         return self.head_done and self.in_request and b"content-length" in self._noted
+
+    def unfinished_request(self) -> HttpRequest:
+        """Return the request whose body is being received, without the body. Raises `HttpRequestRefusal`."""
+        path, query = self._target()
+        return HttpRequest(self._method, path, query, self._headers, b"", self._tag)
+
+    def admit_body(self, budget: MemoryBudget) -> bool:
+        """Reserve memory for the current body from this budget; return False if it has too little."""
+        self.wants_admission = False
+        self._memory_budget = budget
+        return self._reservation is None or self._reservation.move_to(budget)
 
     def take_next(self) -> ParsedHttpRequest | HttpRequestRefusal:
         """Remove and return the first ready item."""
@@ -144,7 +170,8 @@ class ConnectionRequestParser:
         if self._framing:
             return
         self.in_request = True
-        self.head_done = self.wants_continue = False
+        self.head_done = self.wants_continue = self.wants_admission = False
+        self._memory_budget = self._listener_budget
         self._url = b""
         self._headers = []
         self._noted = {}
@@ -193,8 +220,10 @@ class ConnectionRequestParser:
                 400, "a body needs a content-length or chunked transfer-encoding; no other encoding is supported"
             )
         # The parser has checked that it is a number.
-        if int(noted.get(b"content-length", b"0")) > self._max_body:
+        length = int(noted.get(b"content-length", b"0"))
+        if length > self._max_body:
             raise self._refusal_error(413, f"the request is longer than {self._max_body} bytes")
+        self.wants_admission = self._admits_bodies and (coding is not None or length > UNCOUNTED_BYTES)
         expected = noted.get(b"expect")
         if expected is not None and not self._is_http_1_0:
             if expected.lower() != b"100-continue":
@@ -229,7 +258,7 @@ class ConnectionRequestParser:
             self._keep_alive = False
             if b"transfer-encoding" in self._noted or int(self._noted.get(b"content-length", b"0")) > 0:
                 return
-        self.in_request = self.wants_continue = False
+        self.in_request = self.wants_continue = self.wants_admission = False
         if self.ready is not None and len(self.ready) >= MAX_PIPELINED:
             raise self._refusal_error(429, f"at most {MAX_PIPELINED} requests may be sent before the first is answered")
         path, query = self._target()

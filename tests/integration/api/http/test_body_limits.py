@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import socket
+import time
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.support.server import Server, eventually
+from tests.integration.api.conftest import create_sandbox
+from tests.support.server import Server, eventually, free_port
 from tests.support.server_load import resident_memory, server_cpu_seconds, watch_health
 
 
 @pytest.fixture(scope="module")
-def settings() -> dict[str, Any]:
-    return {"llm": {"archive": {"enabled": False}}}
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    script: Path = tmp_path_factory.mktemp("script") / "s.yaml"
+    script.write_text(json.dumps({"turns": [{"say": "Hello."}], "otherwise": {"say": "Again."}}))
+    llm = {
+        "archive": {"enabled": False},
+        "listen": f"127.0.0.1:{free_port()}",
+        "providers": {"s": {"kind": "script", "file": str(script)}},
+        "models": {"scripted": "s"},
+    }
+    return {"llm": llm}
 
 
 def unknown_fields(count: int) -> bytes:
@@ -31,10 +45,59 @@ def chunked_body(body: bytes) -> Any:
 JSON = {"Content-Type": "application/json"}
 
 
-def send_raw_request(server: Server, head: str, body: bytes) -> int:
+def main_port(server: Server) -> int:
+    return int(server.domain.rpartition(":")[2])
+
+
+def model_port(server: Server) -> int:
+    return int(server.settings["llm"]["listen"].rpartition(":")[2])
+
+
+def chat_head(length: int, key: str = "") -> bytes:
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n"
+    return (head + (f"Authorization: Bearer {key}\r\n\r\n" if key else "\r\n")).encode()
+
+
+def create_tenant_key(client: httpx.Client, tenant: str, *scopes: str) -> str:
+    body = {"name": tenant, "tenant": tenant, "scopes": scopes}
+    return str(client.post("/v1/keys", json=body).json()["secret"])
+
+
+def ask_scripted_model(server: Server, key: str, size: int) -> httpx.Response:
+    with server.client(key) as client:
+        message = {"role": "user", "content": "a" * size}
+        return client.post("/v1/chat/completions", json={"model": "scripted", "messages": [message]})
+
+
+def hold_incomplete_bodies(sockets: Iterable[socket.socket], head: bytes, size: int) -> list[bytes]:
+    """Send a head and part of its body by each socket, and return the responses that are not delayed."""
+    answers = []
+    for raw in sockets:
+        with suppress(ConnectionError):
+            raw.sendall(head + b'{"messages": ["')
+            raw.sendall(b"a" * size)
+        raw.settimeout(1)
+        with suppress(TimeoutError):
+            answers.append(raw.recv(4096)[:13])
+    return answers
+
+
+def connect_sandbox_socket(server: Server, sandbox: str, name: str) -> socket.socket:
+    """Connect to an uplink service as the programs in a sandbox do."""
+    path = next(server.data.rglob(f"*{sandbox}*/**/{name}.sock"))
+    directory = os.open(path.parent, os.O_PATH)
+    try:
+        raw = socket.socket(socket.AF_UNIX)
+        raw.settimeout(30)
+        raw.connect(f"/proc/self/fd/{directory}/{path.name}")  # The path itself may be too long for an address.
+        return raw
+    finally:
+        os.close(directory)
+
+
+def send_raw_request(server: Server, head: str, body: bytes, port: int | None = None) -> int:
     """Send a request by socket and return the status, which may arrive before the whole body is sent."""
-    host, port = server.domain.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=30) as raw:
+    with socket.create_connection(("127.0.0.1", port or main_port(server)), timeout=30) as raw:
         raw.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
         try:
             raw.sendall(body)
@@ -138,3 +201,69 @@ def test_ten_wrong_keys_block_further_attempts(server: Server) -> None:
             assert client.post("/v1/login", json={"key": "wrong"}).status_code == 401
         for body in (b"{", unknown_fields(100), b"x" * 10_000):
             assert client.post("/v1/login", content=body).status_code == 429
+
+
+def test_sandboxes_of_a_tenant_share_its_memory_budget(server: Server, client: httpx.Client) -> None:
+    """Nine sandboxes could hold more than the budget of all tenants, without a key."""
+    other = create_tenant_key(client, "modest", "llm:use")
+    with server.client(create_tenant_key(client, "crowd", "sandboxes:write", "sandboxes:read")) as crowd:
+        sandboxes = [create_sandbox(crowd) for _ in range(9)]
+        before = resident_memory(server)
+        with ExitStack() as held:
+            sockets = [
+                held.enter_context(connect_sandbox_socket(server, sandbox, "llm"))
+                for sandbox in sandboxes
+                for _ in range(2)
+            ]
+            answers = hold_incomplete_bodies(sockets, chat_head(62 * 2**20), 60 * 2**20)
+            assert ask_scripted_model(server, other, 20 * 2**20).status_code == 200
+            assert answers == [b"HTTP/1.1 503 "] * 16
+            assert resident_memory(server) - before < 300 * 2**20
+        for sandbox in sandboxes:
+            crowd.delete(f"/v1/sandboxes/{sandbox}")
+
+
+def test_model_port_identifies_callers_before_it_reads_large_bodies(server: Server, client: httpx.Client) -> None:
+    key, other = create_tenant_key(client, "greedy", "llm:use"), create_tenant_key(client, "modest", "llm:use")
+    port = model_port(server)
+    start = "POST /v1/chat/completions HTTP/1.1\nHost: localhost\n"
+    for framing in (f"Content-Length: {60 * 2**20}", "Authorization: Bearer x\nTransfer-Encoding: chunked"):
+        assert send_raw_request(server, start + framing, b"400\r\n", port) == 401
+    assert send_raw_request(server, f"{start}Content-Length: {60 * 2**20}", bytes(60 * 2**20), port) == 401
+    with ExitStack() as held:
+
+        def connect(port: int) -> socket.socket:
+            return held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+
+        # Without a key, many bodies hold no memory.
+        hold_incomplete_bodies([connect(port) for _ in range(4)], chat_head(62 * 2**20), 2**20)
+        own = [connect(port), connect(port), connect(port), connect(main_port(server))]
+        assert hold_incomplete_bodies(own, chat_head(62 * 2**20, key), 60 * 2**20) == [b"HTTP/1.1 503 "] * 2
+        assert ask_scripted_model(server, other, 20 * 2**20).status_code == 200
+    response = eventually(lambda: ask_scripted_model(server, key, 20 * 2**20))
+    assert response.status_code == 200
+
+
+def test_dripping_model_requests_time_out(server: Server, client: httpx.Client) -> None:
+    """One byte per second is less than 1 KiB in 30 seconds."""
+    key, sandbox = create_tenant_key(client, "slow", "llm:use"), create_sandbox(client)
+    with ExitStack() as held:
+        sockets = [
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            for port in (main_port(server), model_port(server))
+        ]
+        sockets.append(held.enter_context(connect_sandbox_socket(server, sandbox, "llm")))
+        for raw in sockets:
+            raw.sendall(chat_head(2**20, key) + b"{")
+        answers: dict[socket.socket, bytes] = {}
+        deadline = time.monotonic() + 50
+        while len(answers) < len(sockets):
+            assert time.monotonic() < deadline, answers
+            waiting = [raw for raw in sockets if raw not in answers]
+            readable = select.select(waiting, [], [], 1)[0]
+            answers |= {raw: raw.recv(4096)[:13] for raw in readable}
+            for raw in waiting:
+                if raw not in readable:
+                    raw.sendall(b" ")
+        assert set(answers.values()) == {b"HTTP/1.1 408 "}
+    client.delete(f"/v1/sandboxes/{sandbox}")

@@ -16,16 +16,10 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.api.conftest import create_sandbox
-from tests.support.server import Server, eventually
+from tests.support.server import Server, eventually, free_port
 from tests.support.server_load import assert_event_loop_responsive, resident_memory, watch_health
 
 JSON = {"Content-Type": "application/json"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

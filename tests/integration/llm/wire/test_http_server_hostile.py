@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from paddock.llm.wire.base import HttpRequest, ResponseWriter
 from paddock.llm.wire.http_server import HttpServer
+from paddock.llm.wire.memory_budget import MemoryBudget
+from paddock.llm.wire.request_parser import HttpRequestRefusal
 
 from .raw_http_peers import bound, connect_raw, echo, server_at, until
 
@@ -158,11 +160,93 @@ async def test_slow_clients_time_out(path: Path) -> None:
 
 async def test_steady_body_does_not_time_out(path: Path) -> None:
     async with server_at(path, echo, body_timeout=0.1), connect_raw(path) as raw:
-        await raw.send(H + b"content-length: 10\r\n\r\n")
+        await raw.send(H + b"content-length: 20480\r\n\r\n")
         for _ in range(10):
             await asyncio.sleep(0.02)
-            await raw.send(b"x")
-        assert await raw.answer() == (200, b"POST /? xxxxxxxxxx")
+            await raw.send(b"x" * 2048)
+        assert await raw.answer() == (200, b"POST /? " + b"x" * 20480)
+
+
+@pytest.mark.parametrize("piece", [b"x", b"1\r\nx\r\n"], ids=["with a length", "in chunks"])
+async def test_dripping_body_times_out(path: Path, piece: bytes) -> None:
+    framing = b"transfer-encoding: chunked" if len(piece) > 1 else b"content-length: 2000"
+    async with server_at(path, echo, body_timeout=0.1), connect_raw(path) as raw:
+        await raw.send(H + framing + b"\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(30):
+                await raw.send(piece)
+                await asyncio.sleep(0.01)
+        assert b" 408 " in await raw.rest()
+
+
+async def admit_by_header(request: HttpRequest) -> MemoryBudget:
+    await asyncio.sleep(0.01)
+    if request.header(b"x-key") is None:
+        raise HttpRequestRefusal(401, "no key", b"{}")
+    return MemoryBudget(int(request.header(b"x-key") or 0))
+
+
+LARGE_BODY = b"x" * 200_000
+LARGE_BODY_FRAMINGS = {
+    "with a length": (b"content-length: 200000\r\n\r\n", LARGE_BODY),
+    "in chunks": (b"transfer-encoding: chunked\r\n\r\n", b"30d40\r\n" + LARGE_BODY + b"\r\n0\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("framing", LARGE_BODY_FRAMINGS)
+@pytest.mark.parametrize("first", [b"", GET], ids=["alone", "pipelined"])
+async def test_caller_of_a_large_body_is_identified_by_its_head(path: Path, framing: str, first: bytes) -> None:
+    head, body = LARGE_BODY_FRAMINGS[framing]
+    async with server_at(path, echo, admit_body=admit_by_header, listener_memory=0):
+        for key, status in ((b"", 401), (b"x-key: 1000000\r\n", 200), (b"x-key: 1000\r\n", 503)):
+            for pieces in ([first + H + key + head, body], [first + H + key + head + body[:9000], body[9000:]]):
+                async with connect_raw(path) as raw:
+                    with contextlib.suppress(ConnectionError):
+                        for piece in pieces:
+                            await raw.send(piece)
+                            await asyncio.sleep(0.005)
+                    if first:
+                        assert (await raw.answer())[0] == 200
+                    assert await raw.answer() == (status, b"POST /? " + LARGE_BODY) or status != 200
+
+
+async def test_refused_caller_of_a_large_body_is_not_asked_to_continue(path: Path) -> None:
+    head = H + b"expect: 100-continue\r\ncontent-length: 200000\r\n"
+    async with server_at(path, echo, admit_body=admit_by_header):
+        async with connect_raw(path) as raw:
+            await raw.send(head + b"\r\n")
+            assert (await raw.answer())[0] == 401
+        async with connect_raw(path) as raw:
+            await raw.send(head + b"x-key: 1000000\r\n\r\n")
+            assert (await raw.answer())[0] == 100
+            await raw.send(LARGE_BODY)
+            assert (await raw.answer())[0] == 200
+
+
+async def test_small_bodies_need_no_identification(path: Path) -> None:
+    async with server_at(path, echo, admit_body=admit_by_header), connect_raw(path) as raw:
+        await raw.send(H + b"content-length: 2\r\n\r\nxx")
+        assert await raw.answer() == (200, b"POST /? xx")
+
+
+async def test_client_that_disconnects_while_it_is_identified_leaves_nothing_behind(path: Path) -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def admit(request: HttpRequest) -> MemoryBudget:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    async with server_at(path, echo, admit_body=admit) as http_server, connect_raw(path) as raw:
+        await raw.send(H + b"content-length: 200000\r\n\r\n")
+        await started.wait()
+        for connection in list(http_server._connections):
+            connection.abort()
+        await asyncio.wait_for(cancelled.wait(), 2)
+        await until(lambda: not http_server._connections)
 
 
 async def test_slow_handler_is_not_cancelled(path: Path) -> None:
