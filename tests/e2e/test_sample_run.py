@@ -9,21 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.runs.agent_images import IMAGE_CACHE
+from tests.integration.runs.agent_images import share_images
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "agent-claude-code"
 TIMEOUT = 110
+pytestmark = pytest.mark.timeout(500)
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A user's environment with the built image, since building takes minutes."""
-    if not any(IMAGE_CACHE.glob(f"{IMAGE}-*")):
-        pytest.skip(f"the image {IMAGE} is not built on this machine")
+    """A user's environment with the image of the sample; a missing image is built, which takes minutes."""
     data = tmp_path / "data"
-    data.mkdir(mode=0o700)
-    (data / "images").symlink_to(IMAGE_CACHE, target_is_directory=True)
+    share_images(data, [IMAGE])
     inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     return {**inherited, "HOME": str(tmp_path), "PADDOCK_DATA": str(data), "PADDOCK_RUNS__WARM_SERVER": "0"}
 
