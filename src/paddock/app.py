@@ -66,11 +66,15 @@ from paddock.llm.wire.http_server import HttpServer
 from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.server_proxy import McpServerProxies
 from paddock.model.sandbox import SandboxLimits, SandboxState
+from paddock.network.connection_history import ConnectionHistory
+from paddock.network.connection_recorder import ConnectionRecorder
+from paddock.network.sandbox_network_control import SandboxNetworkControl, UnconnectedSandboxNetworks
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
 from paddock.runs.run_service import RunService
 from paddock.sandbox.base import SandboxBackend
 from paddock.sandbox.images import ImageBuildJobs, ImageStore, default_recipe_directories
 from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
+from paddock.store.connection_store import ConnectionStore
 from paddock.store.data_lock import DataDirectoryLock
 from paddock.store.database import Store
 from paddock.store.key_store import ApiKeyStore
@@ -167,6 +171,12 @@ class PaddockServer:
             held.push_async_callback(sandbox_mcp_servers.close)
             devices = AndroidDevices(self.config.live)
             held.push_async_callback(devices.close)
+            connection_store = ConnectionStore(self.store)
+            recorder = await ConnectionRecorder.open(
+                connection_store, self.events, keep=self.config.network.keep_connections
+            )
+            held.push_async_callback(recorder.close)
+            networks: SandboxNetworkControl = UnconnectedSandboxNetworks()
             self.fleet = Fleet(
                 backend=self.backend,
                 images=self.images,
@@ -174,6 +184,7 @@ class PaddockServer:
                 events=self.events,
                 config=self.config,
                 hooks=[sandboxes, self.mcp_proxies, sandbox_mcp_servers, devices],
+                check_network_policy=networks.check_policy,
             )
             held.push_async_callback(self.fleet.close)
             self.live = await LiveServices.open(self.fleet, self.events, self.config)
@@ -217,6 +228,8 @@ class PaddockServer:
                 runs=self.runs,
                 live=self.live,
                 sessions=self.sessions,
+                networks=networks,
+                connections=ConnectionHistory(connection_store, networks, recorder.flush),
                 loop=self.loop,
             )
             self._held = held.pop_all()

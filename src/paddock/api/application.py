@@ -49,6 +49,7 @@ from paddock.api.sandboxes import (
     image_routes,
     kind_routes,
     network_policy,
+    network_routes,
     opensandbox_stubs,
     pool_routes,
     sandbox_metrics,
@@ -85,6 +86,7 @@ ROUTE_MODULES = (
     recordings,
     diagnostics,
     network_policy,
+    network_routes,
     pool_routes,
     run_routes,
     task_routes,
@@ -117,7 +119,9 @@ def create_api_app(services: ApiServices) -> ASGIApp:
     settings = services.config.server
     admission = RequestAuthenticator(services.keys, services.logins)
     memory = services.gateway.tenant_memory
-    proxy, models = PortProxy(services.fleet, admission), ModelProxy(services.gateway, memory)
+    policies = network_policy.NetworkPolicyEditor(services.fleet, services.networks)
+    proxy = PortProxy(services.fleet, admission, policies)
+    models = ModelProxy(services.gateway, memory)
     routers = create_routers(services)
     app: ASGIApp = RequestDispatcher(
         create_routes_app(routers),
