@@ -45,7 +45,7 @@ class _Refused(Exception):
         self.first = first
 
 
-@dataclass
+@dataclass(eq=False)
 class ConnectionRelay:
     """Relays one connection; `serve` returns when it has ended."""
 

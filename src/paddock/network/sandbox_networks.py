@@ -267,7 +267,12 @@ class _SandboxNetwork:
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget_task)
+
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("sandbox connection failed", sandbox=self.identity.sandbox, exc_info=error)
 
     async def _serve(self, control: socket.socket) -> None:
         try:
