@@ -297,6 +297,37 @@ def test_garbage_does_not_stop_the_daemon(redirected: RunningSandbox, server: Pa
     assert redirected.python(ASK, "example.com", "80").stdout == b"pong\n"
 
 
+def test_table_of_tracked_connections_stays_small(redirected: RunningSandbox) -> None:
+    """The kernel charges it to no sandbox, and other sandboxes and the host use it as well."""
+    code = (
+        "import socket\n"
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "for number in range(50_000):\n"
+        "    try:\n"
+        "        s.sendto(b'x', (f'11.0.{number >> 8}.{number & 255}', 123))\n"
+        "    except OSError:\n"
+        "        pass\n"
+    )
+    assert redirected.python(code, timeout=60).exit_code == 0
+    assert int(redirected.output("cat /proc/sys/net/netfilter/nf_conntrack_count")) < 15_000
+    eventually(lambda: redirected.run("getent hosts example.com").exit_code == 0)
+    assert redirected.output("cat /proc/sys/net/netfilter/nf_conntrack_udp_timeout") == "5\n"
+
+
+def test_loopback_connections_are_not_tracked(redirected: RunningSandbox) -> None:
+    code = (
+        "import socket\n"
+        "def tracked(): return int(open('/proc/sys/net/netfilter/nf_conntrack_count').read())\n"
+        "before = tracked()\n"
+        "with socket.create_server(('127.0.0.1', 0)) as listener:\n"
+        "    for _ in range(300):\n"
+        "        client = socket.create_connection(listener.getsockname())\n"
+        "        listener.accept()\n"
+        "print(tracked() - before)\n"
+    )
+    assert int(redirected.python(code).stdout) < 50
+
+
 def test_thread_starts_with_the_first_use(harness: LocalBackendHarness) -> None:
     def threads(sandbox: RunningSandbox) -> int:
         return len(os.listdir(f"/proc/{sandbox.first_process}/task"))

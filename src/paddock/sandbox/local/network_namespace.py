@@ -17,7 +17,17 @@ CONNECTION_PORT = 8419
 """Loopback port of the daemon for TCP connections to any other address."""
 DNS_PORT = 8418
 """Loopback port of the daemon for DNS queries to any address."""
-UNPRIVILEGED_PORTS = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+DNS = 53
+NEW_PER_SECOND = 500
+NEW_BURST = 4000
+"""Connections and queries that leave the sandbox; more are dropped, and TCP tries again after a second."""
+SYSCTLS = {
+    "ipv4/ip_unprivileged_port_start": 0,
+    # Ended connections are forgotten soon, because all sandboxes and the host share the table.
+    "netfilter/nf_conntrack_udp_timeout": 5,
+    "netfilter/nf_conntrack_udp_timeout_stream": 5,
+    "netfilter/nf_conntrack_tcp_timeout_time_wait": 10,
+}
 
 NLM_F_REQUEST = 0x1
 NLM_F_ACK = 0x4
@@ -55,11 +65,17 @@ NFPROTO_IPV6 = 10
 NF_INET_LOCAL_OUT = 3
 PRIORITY_BEFORE_TRACKING = -300
 PRIORITY_NAT = -100
+PRIORITY_FILTER = 0
+VERDICT_REGISTER = 0
 REGISTER = 1
 META_NFPROTO = 15
 META_L4PROTO = 16
 NETWORK_HEADER = 1
 TRANSPORT_HEADER = 2
+CT_STATE = 0
+CT_STATE_NEW = 8
+LIMIT_EXCEEDED = 1
+NF_DROP = 0
 EQUAL = 0
 NOT_EQUAL = 1
 
@@ -81,15 +97,17 @@ def configure_network() -> bool:
     """
     add_local_routes()
     try:
-        with open(UNPRIVILEGED_PORTS, "w") as file:
-            file.write("0")
-    except OSError:
-        pass  # Programs that listen on ports below 1024 fail.
-    try:
         add_redirect_rules()
+        redirected = True
     except OSError:
-        return False
-    return True
+        redirected = False
+    for name, value in SYSCTLS.items():  # After the rules, which may load the module that has them.
+        try:
+            with open(f"/proc/sys/net/{name}", "w") as file:
+                file.write(str(value))
+        except OSError:
+            pass  # Read-only in some containers; then programs cannot listen on ports below 1024.
+    return redirected
 
 
 def add_local_routes() -> None:
@@ -116,30 +134,35 @@ def local_default_route(family: int) -> bytes:
 
 def add_redirect_rules() -> None:
     """Add the nftables rules in one transaction. Raises `OSError` if the kernel lacks a part."""
-    dns = struct.pack(">H", 53)
-    tcp, udp = bytes([socket.IPPROTO_TCP]), bytes([socket.IPPROTO_UDP])
-    to_dns_port = load_target_port() + compare(EQUAL, dns) + redirect(DNS_PORT)
-    to_connection_port = compare(EQUAL, tcp) + redirect(CONNECTION_PORT)
-    rules = [
+    dns = struct.pack(">H", DNS)
+    tcp, udp = (load_meta(META_L4PROTO) + compare(EQUAL, bytes([each])) for each in (6, 17))
+    to_dns = load_target_port() + compare(EQUAL, dns)
+    not_to_dns = load_target_port() + compare(NOT_EQUAL, dns)
+    families = (NFPROTO_IPV4, NFPROTO_IPV6)
+    chains = [
+        # Connections within the sandbox need no tracking.
+        new_chain(b"untracked\0", b"filter\0", PRIORITY_BEFORE_TRACKING),
         *(
-            # Connections within the sandbox need no tracking, which takes time and kernel memory.
-            (b"untracked\0", to_loopback(family, EQUAL) + from_other_ports() + not_dns + expression(b"notrack\0"))
-            for family in (NFPROTO_IPV4, NFPROTO_IPV6)
-            for not_dns in (load_target_port() + compare(NOT_EQUAL, dns),)
+            new_rule(
+                b"untracked\0", to_loopback(family, EQUAL), from_other_ports(), not_to_dns, expression(b"notrack\0")
+            )
+            for family in families
         ),
-        *((b"redirect\0", load_meta(META_L4PROTO) + compare(EQUAL, each) + to_dns_port) for each in (udp, tcp)),
+        new_chain(b"redirect\0", b"nat\0", PRIORITY_NAT),
+        new_rule(b"redirect\0", udp, to_dns, redirect(DNS_PORT)),
+        new_rule(b"redirect\0", tcp, to_dns, redirect(DNS_PORT)),
         *(
-            (b"redirect\0", to_loopback(family, NOT_EQUAL) + load_meta(META_L4PROTO) + to_connection_port)
-            for family in (NFPROTO_IPV4, NFPROTO_IPV6)
+            new_rule(b"redirect\0", to_loopback(family, NOT_EQUAL), tcp, redirect(CONNECTION_PORT))
+            for family in families
         ),
+        # Tracked connections take memory that belongs to no sandbox, and are in one table with those of the host.
+        new_chain(b"limit\0", b"filter\0", PRIORITY_FILTER),
+        new_rule(b"limit\0", is_new_connection(), exceeds_rate(), drop(), flags=NLM_F_ACK),
     ]
     messages = [
         batch_message(NFNL_MSG_BATCH_BEGIN, 0, b"", NFNL_SUBSYS_NFTABLES),
         batch_message(NFT_MSG_NEWTABLE, NLM_F_CREATE, attribute(1, TABLE)),
-        new_chain(b"untracked\0", b"filter\0", PRIORITY_BEFORE_TRACKING),
-        new_chain(b"redirect\0", b"nat\0", PRIORITY_NAT),
-        *(new_rule(chain, expressions, 0) for chain, expressions in rules[:-1]),
-        new_rule(*rules[-1], NLM_F_ACK),
+        *chains,
         batch_message(NFNL_MSG_BATCH_END, 0, b"", NFNL_SUBSYS_NFTABLES),
     ]
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as netlink:
@@ -181,8 +204,8 @@ def new_chain(name: bytes, kind: bytes, priority: int) -> bytes:
     return batch_message(NFT_MSG_NEWCHAIN, NLM_F_CREATE, attributes)
 
 
-def new_rule(chain: bytes, expressions: bytes, flags: int) -> bytes:
-    attributes = attribute(1, TABLE) + attribute(2, chain) + nested(4, expressions)
+def new_rule(chain: bytes, *expressions: bytes, flags: int = 0) -> bytes:
+    attributes = attribute(1, TABLE) + attribute(2, chain) + nested(4, *expressions)
     return batch_message(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND | flags, attributes)
 
 
@@ -223,6 +246,23 @@ def from_other_ports() -> bytes:
 def redirect(port: int) -> bytes:
     value = nested(2, attribute(1, struct.pack(">H", port)))
     return expression(b"immediate\0", number(1, REGISTER), value) + expression(b"redir\0", number(1, REGISTER))
+
+
+def is_new_connection() -> bytes:
+    state = expression(b"ct\0", number(2, CT_STATE), number(1, REGISTER))
+    mask, nothing = (nested(kind, attribute(1, struct.pack("=I", bits))) for kind, bits in ((4, CT_STATE_NEW), (5, 0)))
+    only_new = expression(b"bitwise\0", number(1, REGISTER), number(2, REGISTER), number(3, 4), mask, nothing)
+    return state + only_new + compare(NOT_EQUAL, bytes(4))
+
+
+def exceeds_rate() -> bytes:
+    rate, second = (attribute(kind, struct.pack(">Q", value)) for kind, value in ((1, NEW_PER_SECOND), (2, 1)))
+    return expression(b"limit\0", rate, second, number(3, NEW_BURST), number(5, LIMIT_EXCEEDED))
+
+
+def drop() -> bytes:
+    verdict = nested(2, nested(2, number(1, NF_DROP)))
+    return expression(b"immediate\0", number(1, VERDICT_REGISTER), verdict)
 
 
 if __name__ == "__main__":
