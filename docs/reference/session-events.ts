@@ -185,6 +185,7 @@ export interface SessionChanged {
   title?: string;
   model?: string;
   kinds?: string[];
+  network?: string[];
   policy?: Policy;
   instructions?: string;
   budget?: number;

@@ -177,6 +177,7 @@ class PaddockServer:
             )
             held.push_async_callback(recorder.close)
             networks: SandboxNetworkControl = UnconnectedSandboxNetworks()
+            connections = ConnectionHistory(connection_store, networks, recorder.flush)
             self.fleet = Fleet(
                 backend=self.backend,
                 images=self.images,
@@ -184,7 +185,7 @@ class PaddockServer:
                 events=self.events,
                 config=self.config,
                 hooks=[sandboxes, self.mcp_proxies, sandbox_mcp_servers, devices],
-                check_network_policy=networks.check_policy,
+                network=networks,
             )
             held.push_async_callback(self.fleet.close)
             self.live = await LiveServices.open(self.fleet, self.events, self.config)
@@ -194,7 +195,12 @@ class PaddockServer:
             held.push_async_callback(reconciler.close)
             await reconciler.open()
             run_dependencies = RunServiceDependencies.create(
-                self.config, fleet=self.fleet, images=self.images, gateway=self.gateway, events=self.events
+                self.config,
+                fleet=self.fleet,
+                images=self.images,
+                gateway=self.gateway,
+                events=self.events,
+                connections=connections,
             )
             # The data directory is locked, so no other process works on unfinished runs.
             self.runs = RunService(run_dependencies, self.store, alone=True)
@@ -229,7 +235,7 @@ class PaddockServer:
                 live=self.live,
                 sessions=self.sessions,
                 networks=networks,
-                connections=ConnectionHistory(connection_store, networks, recorder.flush),
+                connections=connections,
                 loop=self.loop,
             )
             self._held = held.pop_all()

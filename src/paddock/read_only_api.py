@@ -249,6 +249,7 @@ class _ReadOnlyServices:
             images=self.images,
             gateway=cast(Any, None),
             events=self.events,
+            connections=self.connections,
             presets=PresetLibrary(self.config.runs.presets, owner="the server"),
             bundles=InputBundleStore(self.config.data / "bundles"),
             deliverable_uploader=DeliverableUploader(None),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from paddock.config.schema import Config
 from paddock.config.units import format_size
 from paddock.errors import Conflict, HostFull, InvalidInput, QuotaExceeded, Unsupported
-from paddock.fleet.fleet_requests import ImageResolver, SandboxRequest
+from paddock.fleet.fleet_requests import ImageResolver, NetworkPolicyEnforcer, SandboxRequest
 from paddock.fleet.kinds import SandboxKinds
 from paddock.fleet.pools import PoolManager
 from paddock.model.sandbox import Image, Sandbox, SandboxLimits, SandboxState, SnapshotState
@@ -22,8 +22,6 @@ from paddock.store.sandbox_store import SandboxStore
 from paddock.store.snapshot_store import SnapshotStore
 
 ALIVE_STATES = [state for state in SandboxState if state.alive]
-CheckNetworkPolicy: TypeAlias = Callable[[str, tuple[str, ...]], None]
-"""Raises `InvalidInput` if the bounds of a tenant allow nothing of a policy."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class AdmissionControl:
         snapshots: SnapshotStore,
         pools: PoolManager,
         features: Collection[BackendFeature],
-        check_policy: CheckNetworkPolicy | None = None,
+        network: NetworkPolicyEnforcer | None = None,
     ) -> None:
         self._config = config
         self._images = images
@@ -57,7 +55,7 @@ class AdmissionControl:
         self._snapshots = snapshots
         self._pools = pools
         self._features = features
-        self._check_policy = check_policy
+        self._network = network
 
     async def check_request(self, tenant: str, request: SandboxRequest) -> ResolvedSandboxSettings:
         """Resolve image, limits, kind and network policy of a request; raise if it is invalid or not allowed."""
@@ -109,8 +107,8 @@ class AdmissionControl:
             return
         if BackendFeature.UPLINK not in self._features:
             raise Unsupported("sandboxes of this backend have no network; leave network out or set it to none")
-        if self._check_policy is not None:
-            self._check_policy(str(tenant), policy)
+        if self._network is not None:
+            self._network.check_policy(str(tenant), policy)
 
     def check_disk(self) -> None:
         """Raise `HostFull` when the host has too little free disk space for a sandbox or a snapshot."""

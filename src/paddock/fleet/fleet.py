@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from subprocess import CalledProcessError
@@ -23,8 +23,8 @@ from paddock.errors import (
     Unavailable,
 )
 from paddock.events.event_log import EventLog
-from paddock.fleet.admission import ALIVE_STATES, AdmissionControl, CheckNetworkPolicy, ResolvedSandboxSettings
-from paddock.fleet.fleet_requests import ImageResolver, SandboxRequest, new_id
+from paddock.fleet.admission import ALIVE_STATES, AdmissionControl, ResolvedSandboxSettings
+from paddock.fleet.fleet_requests import ImageResolver, NetworkPolicyEnforcer, SandboxRequest, new_id
 from paddock.fleet.kinds import SandboxKinds
 from paddock.fleet.lifecycle_hooks import LifecycleHook, LifecycleHooks
 from paddock.fleet.pools import PoolManager, ReadyPoolSandbox
@@ -78,7 +78,7 @@ class Fleet:
         events: EventLog,
         config: Config,
         hooks: Sequence[LifecycleHook] = (),
-        check_network_policy: CheckNetworkPolicy | None = None,
+        network: NetworkPolicyEnforcer | None = None,
     ) -> None:
         self.backend = backend
         self.images = images
@@ -94,6 +94,7 @@ class Fleet:
             per_tenant=lambda tenant: config.quotas.for_tenant(tenant).endpoints,
         )
         self.hooks = LifecycleHooks(hooks, backend)
+        self._network = network
         self.kinds = SandboxKinds.load_installed(config)
         self.pools = PoolManager(backend, images, self.kinds, PoolStore(store), config, self.hooks.uplink_services)
         self._admission = AdmissionControl(
@@ -104,7 +105,7 @@ class Fleet:
             self.snapshots,
             self.pools,
             backend.features,
-            check_network_policy,
+            network,
         )
         self.starting: dict[str, asyncio.Future[Sandbox]] = {}
         """Sandboxes being started: repeated requests wait for them, and they do not count as leftovers."""
@@ -115,6 +116,10 @@ class Fleet:
     def check_limits(self, requested: SandboxLimits) -> None:
         """Raise `InvalidInput` for more than a sandbox may have."""
         self._admission.resolve_limits(requested)
+
+    def check_network(self, tenant: str, policy: tuple[str, ...]) -> None:
+        """Raise `InvalidInput` or `Unsupported` for a policy of which nothing can be granted."""
+        self._admission.check_network(tenant, policy)
 
     async def create(self, tenant: str, request: SandboxRequest) -> Sandbox:
         """Create a sandbox and return it running.
@@ -211,11 +216,10 @@ class Fleet:
         tenant: str,
         sandbox_id: str,
         change: Callable[[tuple[str, ...]], tuple[str, ...]],
-        apply: Callable[[Sandbox], Awaitable[int]],
     ) -> Sandbox:
-        """Replace the network policy of a sandbox by the result of `change`, and let `apply` enforce it.
+        """Replace the network policy of a sandbox by the result of `change`, and enforce it at once.
 
-        Changes of one sandbox are applied in the order in which they are stored. Raises as `create` does for a policy
+        Changes of one sandbox are enforced in the order in which they are stored. Raises as `create` does for a policy
         that cannot be granted, and `Conflict` unless the sandbox is running or paused.
         """
         async with self.sandbox_lock(sandbox_id):
@@ -227,7 +231,7 @@ class Fleet:
             if policy == sandbox.network:
                 return sandbox
             changed = await self.sandboxes.update(sandbox_id, network=policy)
-            closed = await apply(changed)
+            closed = 0 if self._network is None else await self._network.apply_policy(changed)
         await self.publish_event(changed, EventType.NETWORK_CHANGED, policy=list(policy), closed=closed)
         return changed
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from paddock.config.network_policy import NetworkRules
 from paddock.model.owners import Ownership, Visibility
-from paddock.model.sandbox import FrozenModel, Image, SandboxLimits, UplinkService
+from paddock.model.sandbox import FrozenModel, Image, Sandbox, SandboxLimits, UplinkService
 
 
 class VolumeRequest(FrozenModel):
@@ -57,6 +57,18 @@ class SandboxRequest(FrozenModel):
     """Owner and visibility of the session or run that the sandbox is for."""
     request_key: str | None = None
     """Idempotency key: repeating a request with the same key returns the same sandbox."""
+
+
+class NetworkPolicyEnforcer(Protocol):
+    """Checks and enforces the network policies of sandboxes."""
+
+    def check_policy(self, tenant: str, rules: tuple[str, ...]) -> None:
+        """Raise `InvalidInput` if the bounds of the tenant allow nothing of a policy."""
+        ...
+
+    async def apply_policy(self, sandbox: Sandbox) -> int:
+        """Enforce a changed policy at once; return the number of connections it closed."""
+        ...
 
 
 class ImageResolver(Protocol):

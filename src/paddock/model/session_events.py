@@ -49,6 +49,7 @@ class SessionChanged(SessionEvent):
     title: str | None = None
     model: str | None = None
     kinds: tuple[str, ...] | None = None
+    network: tuple[str, ...] | None = None
     policy: Policy | None = None
     instructions: str | None = None
     budget: int | None = None

@@ -294,6 +294,8 @@ class Session(Ownership):
     instructions: str = Field(default="", max_length=100_000)
     kinds: tuple[str, ...] = Field(default=(), max_length=20)
     """Kinds of sandbox it can use."""
+    network: tuple[str, ...] | None = None
+    """Network policy of its sandboxes; `None` means that of each kind."""
     policy: Policy = Policy()
     budget: int | None = Field(default=None, ge=1)
     """Token budget."""

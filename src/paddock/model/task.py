@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
+from paddock.config.network_policy import NetworkRules
 from paddock.config.units import Bytes, Cpus, Seconds
 from paddock.model.sandbox import FrozenModel, SandboxLimits
 from paddock.model.task_fields import (
@@ -342,8 +343,10 @@ class Task(TaskSection):
     """Names of the server's `runs.secrets`; each becomes a variable of the entrypoint and is never stored."""
     resources: TaskResources = Field(default=TaskResources(), examples=[{"cpu": 2, "memory": "2Gi"}])
     """Resource limits of the sandbox."""
-    network: Literal["none"] = Field(default="none", examples=["none"])
-    """Network access: only the server's models and the MCP servers named here."""
+    network: NetworkRules = Field(default=(), examples=["packages"])
+    """Network policy: `none`, `open`, `web`, `packages`, `git`, a rule such as `allow *.example.com:443`, or a list of
+    rules, of which the first match decides. Default: `none`, which leaves the server's models and the MCP servers named
+    here."""
     end: EndConditions = Field(default=EndConditions(), examples=[{"timeout": "10m"}])
     """End conditions."""
     deliverables: Annotated[tuple[Deliverable, ...], BeforeValidator(wrap_in_list)] = Field(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from paddock.errors import InvalidInput
@@ -64,6 +64,16 @@ class ConnectionHistory:
         ordered = sorted(found.values(), key=lambda each: _position(each.record), reverse=True)
         items = ordered[:limit]
         return ConnectionPage(items, items[-1].record.id if len(ordered) > limit else None)
+
+    async def ended_connections(self, sandbox_id: str) -> AsyncIterator[ConnectionRecord]:
+        """Yield the recorded connections of a sandbox in the order of their start."""
+        if self._flush is not None:
+            await self._flush()
+        position = None
+        while records := await self._store.list_in_order(sandbox_id, after=position):
+            for record in records:
+                yield record
+            position = _position(records[-1])
 
     async def totals(self, sandbox_id: str) -> Sequence[TargetTotals]:
         """Return sums by target, the most used targets first."""

@@ -372,6 +372,7 @@ sessions = Table(
     Column("model", Text, nullable=False),
     Column("instructions", Text, nullable=False),
     Column("kinds", _json, nullable=False),
+    Column("network", _json),
     Column("policy", _json, nullable=False),
     Column("budget", BigInteger),
     Column("state", String(32), nullable=False),

@@ -74,6 +74,38 @@ async def test_session_shared_during_creation_shares_its_sandbox(
     assert (await harness.fleet.get(TENANT, sandbox.id)).visibility is Visibility.TENANT
 
 
+async def test_sandboxes_have_the_network_of_their_session(harness: SandboxHarness) -> None:
+    session = await harness.create_session(network=("allow pypi.org",))
+    sandbox = await harness.toolbox.get_sandbox(session, "code")
+    assert sandbox.network == ("allow pypi.org",)
+    changes, now = {"network": ()}, datetime.now(UTC)
+    changed = await harness.store.write(
+        lambda connection: SessionStore.update_session(connection, session.id, changes, now)
+    )
+    await harness.toolbox.change_network(changed)
+    assert (await harness.fleet.get(TENANT, sandbox.id)).network == ()
+    await harness.fleet.delete(TENANT, sandbox.id)
+    await harness.toolbox.change_network(changed)  # A deleted sandbox is skipped.
+
+
+async def test_network_changed_during_creation_applies_to_the_new_sandbox(
+    harness: SandboxHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await harness.create_session(network=("allow pypi.org",))
+    create, now = harness.fleet.create, datetime.now(UTC)
+
+    async def create_and_change(tenant: str, request: SandboxRequest) -> Sandbox:
+        created = await create(tenant, request)
+        await harness.store.write(
+            lambda connection: SessionStore.update_session(connection, session.id, {"network": ()}, now)
+        )
+        return created
+
+    monkeypatch.setattr(harness.fleet, "create", create_and_change)
+    sandbox = await harness.toolbox.get_sandbox(session, "code")
+    assert (await harness.fleet.get(TENANT, sandbox.id)).network == ()
+
+
 async def test_sandboxes_of_two_kinds_work_concurrently_and_isolated(harness: SandboxHarness) -> None:
     session = await harness.create_session("code", "other")
     wait = "echo hello > mine; until [ -e go ]; do sleep 0.02; done; echo went"

@@ -18,6 +18,7 @@ from paddock.agents.sessions.session_service import CreateSessionRequest, Messag
 from paddock.agents.turns.live_turn import LiveTurn, TurnFactory
 from paddock.agents.turns.message_cache import SessionMessageCache
 from paddock.config.schema import Config
+from paddock.errors import InvalidInput
 from paddock.events.event_log import EventLog
 from paddock.llm.archive.archive import ExchangeArchive
 from paddock.llm.gateway.model_routes import ModelRoutes
@@ -82,6 +83,15 @@ class FakeToolbox:
         self.deleted_sessions: list[str] = []
         self.attended_sessions: set[str] = set()
         self.run_gate: asyncio.Event | None = None
+        self.networks: list[tuple[str, ...] | None] = []
+        self.refused_network: tuple[str, ...] | None = None
+
+    def check_network(self, tenant: str, policy: tuple[str, ...]) -> None:
+        if policy == self.refused_network:
+            raise InvalidInput("sandboxes of this server have no network")
+
+    async def change_network(self, session: Session) -> None:
+        self.networks.append(session.network)
 
     async def list_tools(self, session: Session) -> tuple[ToolSpec, ...]:
         return TOOLS

@@ -150,6 +150,15 @@ async def test_import_restores_session_without_open_work(tmp_path: Path) -> None
         assert len(exported_again["calls.jsonl"].splitlines()) == 2 and harness.toolbox.calls_run == []
 
 
+@pytest.mark.parametrize(("network", "imported"), [(("allow open",), None), ((), ()), (None, None)])
+async def test_imported_bundle_does_not_open_the_network(
+    tmp_path: Path, network: tuple[str, ...] | None, imported: tuple[str, ...] | None
+) -> None:
+    async with open_session_harness(tmp_path, ScriptedEngine(reply_done)) as harness:
+        session = await harness.create_session(network=network)
+        assert (await import_bundle(harness, await export_bundle(harness, session))).network == imported
+
+
 async def test_interrupted_import_is_removed_at_next_start(tmp_path: Path) -> None:
     async with open_session_harness(tmp_path, ScriptedEngine(pause_midway)) as harness:
         data = await export_bundle(harness, await create_busy_session(harness))

@@ -46,6 +46,25 @@ async def run_until_cancelled(turn: Turn, turn_input: TurnInput) -> TurnOutcome:
     raise AssertionError
 
 
+async def test_network_of_a_session_is_changed_in_its_sandboxes(tmp_path: Path) -> None:
+    async with open_session_harness(tmp_path, ScriptedEngine(reply_done)) as harness:
+        assert (await harness.create_session()).network is None
+        session = await harness.create_session(network="packages")
+        assert session.network == ("allow packages",)
+        update, by = harness.sessions.update, "me"
+        changed = await update(TENANT, session.id, UpdateSessionRequest(network=["b.org", {"deny": "a.org"}]), by)
+        assert changed.network == ("allow b.org", "deny a.org")
+        assert (await update(TENANT, session.id, UpdateSessionRequest(title="other"), by)).network == changed.network
+        assert (await update(TENANT, session.id, UpdateSessionRequest(network="none"), by)).network == ()
+        assert harness.toolbox.networks == [changed.network, ()]
+        harness.toolbox.refused_network = ("allow open",)
+        with pytest.raises(InvalidInput, match="have no network"):
+            await harness.create_session(network="open")
+        with pytest.raises(InvalidInput, match="have no network"):
+            await update(TENANT, session.id, UpdateSessionRequest(network="open"), by)
+        assert (await harness.sessions.get(TENANT, session.id)).network == ()
+
+
 async def test_invalid_requests_have_clear_errors(tmp_path: Path) -> None:
     async with open_session_harness(tmp_path, ScriptedEngine(reply_done), sessions=2, file_size=1024) as harness:
         for settings, expected_text in (

@@ -188,7 +188,10 @@ def load_error(directory: Path, text: str | bytes, name: str = "t.yaml") -> str:
         (BASE + "resources: {memory: 2 gigs}\n", "t.yaml:4: resources.memory: '2 gigs' is not a size"),
         (BASE + "resources: {disk: 1}\n", "t.yaml:4: resources.disk: must be at least 1Mi, not 1"),
         (BASE + "resources: {processes: 3}\n", "t.yaml:4: resources.processes: must be at least 4, not 3"),
-        (BASE + "network: all\n", "t.yaml:4: network: must be 'none', not 'all'"),
+        (BASE + "network: 5\n", "t.yaml:4: network: must be none, open, web, packages, git, or a list of rules"),
+        (BASE + "network: [open, none]\n", "t.yaml:4: network: 'none' stands alone"),
+        (BASE + "network: allow exa*mple.com\n", "t.yaml:4: network: rule 'allow exa*mple.com': 'exa*mple.com' is not"),
+        (BASE + "network: [{allow: 10.0.0.1/8}]\n", "t.yaml:4: network: rule 'allow 10.0.0.1/8'"),
         # end
         (BASE + "end: 10m\n", "t.yaml:4: end: must be a mapping, not '10m'"),
         (BASE + "end: {exit: maybe}\n", "t.yaml:4: end.exit: must be true or false, not 'maybe'"),

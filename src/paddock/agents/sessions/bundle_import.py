@@ -108,7 +108,8 @@ class SessionBundleImporter:
                 "engine": engine_for_agent(agent, self._engines),
                 "model": self._choose_model(imported.model),
                 "kinds": tuple(kind for kind in imported.kinds if kind in kinds),
-                # Rules of a bundle must not allow calls here without approval.
+                # A bundle must not open the network here, nor allow calls without approval.
+                "network": () if imported.network == () else None,
                 "policy": imported.policy.model_copy(update={"rules": rules, "allow_all": ()}),
                 "state": SessionState.IDLE,
                 "error": None,

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from paddock.config.network_policy import NetworkRules
 from paddock.config.units import format_size
 from paddock.errors import InvalidInput
 from paddock.model.owners import Visibility
@@ -26,6 +27,7 @@ class CreateSessionRequest(FrozenModel):
     agent: str | None = None
     model: str | None = None
     kinds: tuple[str, ...] | None = Field(default=None, max_length=20)
+    network: NetworkRules | None = None
     policy: Policy | None = None
     instructions: str | None = Field(default=None, max_length=100_000)
     title: str | None = Field(default=None, max_length=200)
@@ -38,6 +40,7 @@ class UpdateSessionRequest(FrozenModel):
 
     model: str | None = None
     kinds: tuple[str, ...] | None = Field(default=None, max_length=20)
+    network: NetworkRules | None = None
     policy: Policy | None = None
     instructions: str | None = Field(default=None, max_length=100_000)
     title: str | None = Field(default=None, max_length=200)

@@ -160,9 +160,12 @@ class SessionService:
     ) -> Session:
         """Create a session; a repeated `request_key` returns the first one.
 
-        Raises `InvalidInput` for an unknown agent, model or kind, `QuotaExceeded` for too many sessions.
+        Raises `InvalidInput` for an unknown agent, model or kind and for a network that cannot be granted,
+        `QuotaExceeded` for too many sessions.
         """
         agent = new.agent or self._settings.agent
+        if new.network is not None:
+            self._toolbox.check_network(str(tenant), new.network)
         now = datetime.now(UTC)
         session = Session(
             id=new_id("ses"),
@@ -173,6 +176,7 @@ class SessionService:
             model=self._models.resolve(new.model or await self._models.default()),
             instructions=new.instructions or "",
             kinds=await asyncio.to_thread(resolve_sandbox_kinds, self._config, new.kinds),
+            network=new.network,
             policy=new.policy or Policy(),
             budget=new.budget or self._settings.budget,
             created_at=now,
@@ -230,6 +234,8 @@ class SessionService:
             changes["model"] = self._models.resolve(patch.model)
         if "kinds" in changes:
             changes["kinds"] = await asyncio.to_thread(resolve_sandbox_kinds, self._config, patch.kinds)
+        if patch.network is not None:
+            self._toolbox.check_network(session.tenant, patch.network)
         event = SessionChanged(**changes, by=by)
         if "budget" in patch.model_fields_set:
             changes["budget"] = patch.budget
@@ -244,6 +250,8 @@ class SessionService:
         )
         if "visibility" in changes:
             await self._toolbox.share_sandboxes(session_after)
+        if "network" in changes:
+            await self._toolbox.change_network(session_after)
         return session_after
 
     async def fork(

@@ -147,6 +147,19 @@ class SessionSandboxes:
         ):
             await asyncio.to_thread(volumes.remove_volume, session.tenant, claim)
 
+    async def change_network(self, session: Session) -> None:
+        """Give the session's sandboxes its network policy, if it has one."""
+        for sandbox_id in session.sandboxes.values():
+            try:
+                await self._sync_network(session, await self._fleet.get(session.tenant, sandbox_id))
+            except (NotFound, Conflict) as error:
+                log.info("sandbox of a session has ended", session=session.id, sandbox=sandbox_id, error=error.message)
+
+    async def _sync_network(self, session: Session, sandbox: Sandbox) -> None:
+        policy = session.network
+        if policy is not None and policy != sandbox.network:
+            await self._fleet.change_network(session.tenant, sandbox.id, lambda _: policy)
+
     async def extend_life(self, session: Session, sandbox_id: str) -> None:
         """Renew a sandbox of the session, if it still exists."""
         try:
@@ -255,17 +268,18 @@ class SessionSandboxes:
         if not await self._update_session(session, [ready], add={kind: sandbox.id}):
             await self._delete_sandbox(session.tenant, sandbox.id)
             raise SessionNotFound(f"session {session.id} was deleted")
-        await self._sync_visibility(session.id, sandbox)
+        await self._sync_settings(session.id, sandbox)
         return AcquiredSandbox(
             sandbox, _new_sandbox_note(kind, reason) if has_workspace and sandbox.created_at >= start_time else None
         )
 
-    async def _sync_visibility(self, session_id: str, sandbox: Sandbox) -> None:
-        """Give a new sandbox its session's visibility, which may have changed meanwhile."""
+    async def _sync_settings(self, session_id: str, sandbox: Sandbox) -> None:
+        """Give a new sandbox its session's visibility and network, which may have changed meanwhile."""
         try:
             session = await self._session_store.get(session_id)
             if session.visibility is not sandbox.visibility:
                 await self._fleet.share(session.tenant, sandbox.id, session.visibility)
+            await self._sync_network(session, sandbox)
         except NotFound:
             log.info("new sandbox of a session is already gone", session=session_id, sandbox=sandbox.id)
 
@@ -280,6 +294,7 @@ class SessionSandboxes:
                     metadata={SESSION_KEY: session.id},
                     owner=session.ownership,
                     extensions={LLM_SESSION_EXTENSION: session.id},
+                    network=session.network,
                     volumes=(
                         VolumeRequest(name="workspace", claim=workspace_volume_name(session, kind), target=WORKSPACE),
                     ),

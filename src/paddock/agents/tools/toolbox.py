@@ -146,6 +146,14 @@ class SessionToolbox:
         """Give the session's sandboxes the visibility of the session."""
         await self._fleet.share_owned(session.tenant, {SESSION_KEY: session.id}, session)
 
+    def check_network(self, tenant: str, policy: tuple[str, ...]) -> None:
+        """Raise `InvalidInput` or `Unsupported` for a policy of which nothing can be granted."""
+        self._fleet.check_network(tenant, policy)
+
+    async def change_network(self, session: Session) -> None:
+        """Give the session's running sandboxes the network policy of the session."""
+        await self._sandboxes.change_network(session)
+
     async def close(self) -> None:
         """Wait for sandboxes that are being created; sandboxes keep running."""
         await self._sandboxes.close()

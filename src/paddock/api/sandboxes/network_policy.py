@@ -50,7 +50,7 @@ class NetworkPolicyEditor:
 
     async def change(self, tenant: str, sandbox_id: str, change: PolicyChange) -> Sandbox:
         """Store and enforce a changed policy. Raises `InvalidInput` if the bounds allow nothing of it."""
-        return await self._fleet.change_network(tenant, sandbox_id, change, self._networks.apply_policy)
+        return await self._fleet.change_network(tenant, sandbox_id, change)
 
     def describe(self, sandbox: Sandbox) -> NetworkPolicyResponse:
         return describe_policy(sandbox.network, self._networks.bounds(sandbox.tenant))

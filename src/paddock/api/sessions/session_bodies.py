@@ -15,6 +15,7 @@ from paddock.api.http.body_models import RequestBody, ResponseBody
 from paddock.api.http.error_responses import describe_validation_errors
 from paddock.api.http.event_log_responses import encode_non_json_value
 from paddock.api.http.visibility_change import VisibilityField
+from paddock.config.network_policy import NetworkRules
 from paddock.errors import InvalidInput
 from paddock.model.sessions import LARGEST_MESSAGE, Approval, ApprovalDecision, Policy, Session, SessionMessage
 from paddock.store.chat_sessions.session_store import MessageHit
@@ -37,6 +38,9 @@ class SessionSettingsRequest(RequestBody):
     model: str | None = Field(default=None, min_length=1, max_length=200, examples=["gpt-5"])
     kinds: list[Annotated[str, Field(max_length=100)]] | None = Field(default=None, max_length=20, examples=[["code"]])
     """Kinds of sandbox the session may use."""
+    network: NetworkRules | None = Field(default=None, examples=["packages", ["allow *.example.com:443"]])
+    """Network policy of its sandboxes: `none`, a preset (`open`, `web`, `packages`, `git`), a rule, or a list of rules;
+    omitted means that of each kind. A change also applies to running sandboxes."""
     policy: Policy | None = None
     instructions: str | None = Field(default=None, max_length=100_000)
     budget: int | None = Field(default=None, ge=1, le=2**53)

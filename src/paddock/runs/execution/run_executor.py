@@ -30,6 +30,7 @@ from paddock.runs.execution.end_conditions import (
 from paddock.runs.execution.entrypoint_watch import ENTRYPOINT_COMMAND_ID, EntrypointWatch, EntrypointWatchSettings
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
 from paddock.runs.presets import LaunchPlan, make_output_reader
+from paddock.runs.results.connection_export import write_attempt_connections
 from paddock.runs.results.conversation_export import write_run_conversation
 from paddock.runs.results.run_results import (
     CollectedResults,
@@ -284,6 +285,7 @@ class RunExecutor:
             await stage_operations.remove_run_sandbox(self._dependencies, self.run)
         except (PaddockError, OSError) as error:
             log.error("could not remove sandbox of run; it will expire", run=self.run.id, error=str(error))
+        await self._write_connections()
         usage_source = self._dependencies.gateway.run_traffic
         result = build_run_result(self.run, end, results, self._cancelled_after_end(end)).model_copy(
             update={"stages": self._executed_stages(), "traffic": usage_source.traffic_of(self.run.id)}
@@ -292,6 +294,17 @@ class RunExecutor:
         if result.state in retries.on and self.run.attempt <= retries.times and not (last or self.cancel.requested):
             return await self._queue_retry(result)
         return await self._finish_run(result)
+
+    async def _write_connections(self) -> None:
+        """Write the network connections of this attempt to the run's folder."""
+        if self.run.sandbox_id is None:
+            return
+        try:
+            await write_attempt_connections(
+                self._dependencies.connections, self._folder, self.run.attempt, self.run.sandbox_id
+            )
+        except (PaddockError, OSError, ValueError) as error:
+            log.warning("could not store network connections of run", run=self.run.id, error=str(error))
 
     async def _finish_run(self, result: RunResult) -> Run:
         now = datetime.now(UTC)

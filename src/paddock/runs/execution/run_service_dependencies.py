@@ -11,6 +11,7 @@ from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.mcp.declared_servers import referenced_secrets
 from paddock.model.task import Task
+from paddock.network.connection_history import ConnectionHistory
 from paddock.runs.inputs.input_bundle_store import InputBundleStore
 from paddock.runs.output.secret_masking import SecretMasker
 from paddock.runs.presets import PresetLibrary
@@ -31,6 +32,7 @@ class RunServiceDependencies:
     images: ImageStore
     gateway: ModelGateway
     events: EventLog
+    connections: ConnectionHistory
     presets: PresetLibrary
     bundles: InputBundleStore
     deliverable_uploader: DeliverableUploader
@@ -39,7 +41,14 @@ class RunServiceDependencies:
 
     @classmethod
     def create(
-        cls, config: Config, *, fleet: Fleet, images: ImageStore, gateway: ModelGateway, events: EventLog
+        cls,
+        config: Config,
+        *,
+        fleet: Fleet,
+        images: ImageStore,
+        gateway: ModelGateway,
+        events: EventLog,
+        connections: ConnectionHistory,
     ) -> RunServiceDependencies:
         """Create from the configuration. Raises `ConfigError` for an unsupported address of `runs.artifacts`."""
         bundles = InputBundleStore(config.data / "bundles")
@@ -52,6 +61,7 @@ class RunServiceDependencies:
             images=images,
             gateway=gateway,
             events=events,
+            connections=connections,
             presets=PresetLibrary(config.runs.presets, owner="the server"),
             bundles=bundles,
             deliverable_uploader=deliverable_uploader,

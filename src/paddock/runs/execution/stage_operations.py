@@ -57,6 +57,7 @@ async def admit_run(dependencies: RunServiceDependencies, run: Run, on_progress:
     preset = find_agent_preset(dependencies, run.task)
     image = choose_image_name(dependencies, run.task, preset)
     check_task_secrets(dependencies, run.tenant, run.task)
+    dependencies.fleet.check_network(run.tenant, run.task.network)
     await refresh_models_for_default(dependencies, run.task, preset)
     admitted = AdmittedRun(image, *choose_run_model(dependencies, run, preset))
     create_launch_plan(dependencies, run.task, preset, admitted.model)
@@ -160,6 +161,7 @@ def _sandbox_request(dependencies: RunServiceDependencies, run: Run, image: str)
         owner=run.ownership,
         extensions={**mcp_servers_extension(task.mcp), **_llm_extensions(llm_settings)},
         limits=task.resources.limits(),
+        network=task.network,
         request_key=sandbox_request_key(run),
     )
 

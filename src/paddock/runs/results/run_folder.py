@@ -46,6 +46,7 @@ class RunFolder:
         self.logs = self.path / "logs"
         self.conversation = self.path / "conversation.jsonl"
         self.events = self.path / "events.jsonl"
+        self.network = self.path / "network.jsonl"
 
     def create(self) -> None:
         """Create the folder. Idempotent."""

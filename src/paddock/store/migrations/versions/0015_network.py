@@ -1,4 +1,4 @@
-"""Network policies of sandboxes, and records of their connections.
+"""Network policies of sandboxes and sessions, and records of their connections.
 
 The column `network_default` was always empty or `deny`, which the empty policy says too.
 """
@@ -14,6 +14,7 @@ _number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 def upgrade() -> None:
     op.add_column("sandboxes", sa.Column("network", sa.JSON(), nullable=False, server_default="[]"))
     op.add_column("sandboxes", sa.Column("network_token", sa.Text()))
+    op.add_column("sessions", sa.Column("network", sa.JSON()))
     op.drop_column("sandboxes", "network_default")
     op.create_table(
         "network_connections",
