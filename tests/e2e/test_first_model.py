@@ -75,12 +75,18 @@ def test_provider_key_in_environment_is_enough(tmp_path: Path, name: str, vendor
         assert models["default"] == provider.default
         assert models["patterns"] == (list(MODEL_PATTERNS[name]) if vendor else ["*"])
 
-        session = client.post("/v1/sessions", json={"kinds": []}).raise_for_status().json()
-        assert session["model"] == provider.default
-        body = {"content": [{"type": "text", "text": "Hello, who are you?"}]}
-        client.post(f"/v1/sessions/{session['id']}/messages", json=body).raise_for_status()
         reply = REPLY.format(model=provider.default)
-        eventually(lambda: reply in client.get(f"/v1/sessions/{session['id']}/messages").text)
+        for kinds in ([], ["code"], *([["linux", "browser", "windows", "mobile"]] if vendor else [])):
+            session = client.post("/v1/sessions", json={"kinds": kinds}).raise_for_status().json()
+            assert session["model"] == provider.default
+            body = {"content": [{"type": "text", "text": "Hello, who are you?"}]}
+            client.post(f"/v1/sessions/{session['id']}/messages", json=body).raise_for_status()
+            path = f"/v1/sessions/{session['id']}/messages"
+            eventually(lambda path=path: provider.problems or reply in client.get(path).text)  # type: ignore[misc]
+            assert provider.problems == []
+        assert "ask_user" in provider.requested_tools[0]
+        assert {"code_run_shell_command", "code_write_file"} <= provider.requested_tools[1]
+        assert not vendor or {"linux_start_app", "browser_navigate", "mobile_click"} <= provider.requested_tools[2]
 
         result = server.run("chat", "Hello?", "-p")
         assert (result.returncode, result.stdout.decode().strip()) == (0, reply), result.stderr.decode()

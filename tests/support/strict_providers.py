@@ -1,4 +1,4 @@
-"""Strict fakes of real providers with the protocol of each: they refuse wrong keys, unknown models and fields.
+"""Strict fakes of real providers with the protocol of each: they refuse wrong keys, models, fields and tools.
 
 Models, errors and answers have the shapes that the provider's own documentation shows.
 """
@@ -20,6 +20,14 @@ from tests.support.fake_provider import (
     run_fake_provider,
     sse_response,
 )
+from tests.support.strict_request_checks import (
+    DASHSCOPE_FIELDS,
+    OPENAI_FIELDS,
+    ZHIPU_FIELDS,
+    chat_completions_problem,
+    generate_content_problem,
+    messages_problem,
+)
 
 PROVIDER_KEY = "key-of-the-provider"
 REPLY = "Hello from {model}."
@@ -38,12 +46,16 @@ class StrictProvider:
     address_variable: str
     base_path: str = ""
     """Path at the end of the address."""
+    fields: frozenset[str] = OPENAI_FIELDS
+    """Top-level fields of requests that the provider accepts."""
     page_size: int = 1000
     accepts_key: bool = True
     lists_models: bool = True
     """Whether `/models` exists."""
     requested_models: list[str] = field(default_factory=list)
     """Models named by requests, refused ones included."""
+    requested_tools: list[set[str]] = field(default_factory=list)
+    """Names of the tools of each accepted request."""
     problems: list[str] = field(default_factory=list)
     """Errors found in requests."""
     server: FakeProvider = field(init=False)
@@ -84,7 +96,12 @@ class StrictProvider:
         if (request.method, path) != ("POST", "/chat/completions"):
             return self.refuse(404, f"no such path: {request.method} {path}")
         body = request.document
-        return self.chat_response(body) if self.accepts_model(body["model"]) else self.refuse_model(body["model"])
+        if not self.accepts_model(body["model"]):
+            return self.refuse_model(body["model"])
+        if problem := chat_completions_problem(body, self.fields):
+            return self.refuse(400, problem)
+        self.requested_tools.append({tool["function"]["name"] for tool in body.get("tools", [])})
+        return self.chat_response(body)
 
     def model_objects(self) -> list[dict[str, Any]]:
         return [{"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "system"} for name in self.models]
@@ -140,7 +157,10 @@ class StrictAnthropic(StrictProvider):
         body = request.document
         if not self.accepts_model(body["model"]):
             return self.refuse(404, f"model: {body['model']}")
-        return self.message_response(body) if body.get("max_tokens") else self.refuse(400, "max_tokens: Field required")
+        if problem := messages_problem(body):
+            return self.refuse(400, problem)
+        self.requested_tools.append({tool["name"] for tool in body.get("tools", [])})
+        return self.message_response(body)
 
     def list_models(self, query: Mapping[str, str]) -> PlannedResponse:
         if int(query.get("limit", 20)) > 1000:
@@ -181,7 +201,8 @@ class StrictGemini(StrictProvider):
 
     def refuse(self, status: int, message: str) -> PlannedResponse:
         self.problems.append(message)
-        return json_response({"error": {"code": status, "message": message, "status": "NOT_FOUND"}}, status)
+        name = "NOT_FOUND" if status == 404 else "INVALID_ARGUMENT"
+        return json_response({"error": {"code": status, "message": message, "status": name}}, status)
 
     def refuse_key(self) -> PlannedResponse:
         detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
@@ -198,6 +219,12 @@ class StrictGemini(StrictProvider):
             return self.refuse(404, f"no such path: {request.method} {path}")
         if not self.accepts_model(found):
             return self.refuse(404, f"models/{found} is not found for API version v1beta")
+        body = request.document
+        if problem := generate_content_problem(body):
+            return self.refuse(400, problem)
+        self.requested_tools.append(
+            {each["name"] for tool in body.get("tools", []) for each in tool["functionDeclarations"]}
+        )
         return self.generate_response(found, stream=method == "streamGenerateContent")
 
     def list_models(self, query: Mapping[str, str]) -> PlannedResponse:
@@ -252,11 +279,15 @@ def create_strict_provider(name: str) -> StrictProvider:
         hidden = ("text-embedding-v4", "qwen-image", "qwen-mt-plus", "qwen3-asr-flash", "qwen-vl-ocr", "wan2.5-t2v")
         models = ("qwen-max", "qwen-plus", "qwen-flash", "qwen3-max", *hidden)
         base_path = "/compatible-mode/v1"
-        return StrictProvider(models, "qwen-plus", hidden, "DASHSCOPE_API_KEY", "DASHSCOPE_BASE_URL", base_path)
+        return StrictProvider(
+            models, "qwen-plus", hidden, "DASHSCOPE_API_KEY", "DASHSCOPE_BASE_URL", base_path, DASHSCOPE_FIELDS
+        )
     assert name == "zhipu"
     hidden = ("embedding-3", "cogview-4", "glm-tts", "glm-ocr")
     models = ("glm-4.5", "glm-4.5-air", "glm-4.6", *hidden)
-    return StrictProvider(models, "glm-4.6", hidden, "ZHIPUAI_API_KEY", "ZHIPUAI_BASE_URL", "/api/paas/v4")
+    return StrictProvider(
+        models, "glm-4.6", hidden, "ZHIPUAI_API_KEY", "ZHIPUAI_BASE_URL", "/api/paas/v4", ZHIPU_FIELDS
+    )
 
 
 PROVIDER_NAMES = ("openai", "anthropic", "gemini", "dashscope", "zhipu")
