@@ -311,6 +311,24 @@ def test_writes_tools() -> None:
     [
         ({"type": ["string", "null"]}, {"type": "STRING", "nullable": True}, set()),
         ({"type": ["string", "integer"]}, {"anyOf": [{"type": "STRING"}, {"type": "INTEGER"}]}, set()),
+        (
+            {"type": ["array", "string"], "items": {"type": "integer"}},
+            {"anyOf": [{"type": "ARRAY", "items": {"type": "INTEGER"}}, {"type": "STRING"}]},
+            set(),
+        ),
+        (
+            {"type": ["object", "array"], "properties": {"a": {"type": "string"}}, "required": ["a"]},
+            {
+                "anyOf": [
+                    {"type": "OBJECT", "properties": {"a": {"type": "STRING"}}, "required": ["a"]},
+                    {"type": "ARRAY", "items": {"type": "STRING"}},
+                ]
+            },
+            set(),
+        ),
+        ({"items": {"type": "string"}}, {"type": "ARRAY", "items": {"type": "STRING"}}, set()),
+        ({"enum": ["", "a"]}, {"type": "STRING", "enum": ["a"]}, {"empty text in an enum"}),
+        ({"type": "string", "format": "int32"}, {"type": "STRING"}, {"format int32"}),
         ({"type": "object", "additionalProperties": False}, {"type": "OBJECT"}, {"additionalProperties"}),
         ({"type": "array"}, {"type": "ARRAY", "items": {"type": "STRING"}}, set()),
         ({"const": "x"}, {"type": "STRING", "enum": ["x"]}, set()),

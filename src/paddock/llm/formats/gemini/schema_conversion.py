@@ -14,7 +14,8 @@ _CONVERTED_KEYWORDS = {
     "type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "allOf", "format", "$ref", "$defs",
     "definitions",
 }  # fmt: skip
-_SUPPORTED_FORMATS = {"date-time", "float", "double", "int32", "int64"}
+_FORMATS_BY_TYPE = {"STRING": {"date-time"}, "NUMBER": {"float", "double"}, "INTEGER": {"int32", "int64"}}
+_SUPPORTED_FORMATS = {name for formats in _FORMATS_BY_TYPE.values() for name in formats}
 _MAX_DEPTH = 32
 _MAX_PARTS = 10_000
 """Maximum number of schema parts; nested references can otherwise expand beyond memory."""
@@ -54,6 +55,7 @@ class GeminiSchemaWriter:
         schema = self._merge_all_of(schema, root)
         written: dict[str, Any] = {}
         self._write_type(schema, written)
+        union = written.get("anyOf")
         for key, value in schema.items():
             if key in _COPIED_KEYWORDS and not isinstance(value, dict):
                 written[key] = [*_unique_strings(value)] if isinstance(value, list) else value
@@ -64,15 +66,20 @@ class GeminiSchemaWriter:
             written["properties"] = {
                 name: self._write(value, root, below) for name, value in schema["properties"].items()
             }
-            written.setdefault("type", "OBJECT")
+            if not union:
+                written.setdefault("type", "OBJECT")
         named = _unique_strings(schema.get("required"))
         required = [name for name in written.get("properties", {}) if name in named]
         if required:
             written["required"] = required
         if isinstance(schema.get("items"), dict):
             written["items"] = self._write(schema["items"], root, below)
+            if not union:
+                written.setdefault("type", "ARRAY")
         elif written.get("type") == "ARRAY":
             written["items"] = {"type": "STRING"}
+        if union:
+            _move_into_branches(written, union)
         self._write_choices(schema, written, root, below)
         self._write_enum(schema, written)
         return written
@@ -125,7 +132,7 @@ class GeminiSchemaWriter:
         elif names:
             written["anyOf"] = [{"type": name.upper()} for name in names]
         form = schema.get("format")
-        if isinstance(form, str) and form in _SUPPORTED_FORMATS:
+        if isinstance(form, str) and form in _FORMATS_BY_TYPE.get(written.get("type", ""), _SUPPORTED_FORMATS):
             written["format"] = form
         elif form is not None:
             self.dropped.add(f"format {form}" if isinstance(form, str) else "format")
@@ -152,7 +159,9 @@ class GeminiSchemaWriter:
             return
         if None in values:
             written["nullable"] = True
-        texts = [value for value in values if isinstance(value, str)]
+        texts = [value for value in values if isinstance(value, str) and value]
+        if "" in values:
+            self.dropped.add("empty text in an enum")
         if texts and written.get("type", "STRING") == "STRING":
             written["type"] = "STRING"
             written["enum"] = texts
@@ -161,6 +170,17 @@ class GeminiSchemaWriter:
             self.dropped.add("enum of other than strings")
             listed = f"One of: {', '.join(repr(value) for value in values if not isinstance(value, list | dict))}."
             written["description"] = f"{written.get('description', '')} {listed}".strip()
+
+
+def _move_into_branches(written: dict[str, Any], branches: list[dict[str, Any]]) -> None:
+    """Move keywords of objects and lists into the branches of these types; Gemini rejects them beside `anyOf`."""
+    properties = {key: written.pop(key) for key in ("properties", "required") if key in written}
+    items = written.pop("items", {"type": "STRING"})
+    for branch in branches:
+        if branch["type"] == "OBJECT":
+            branch |= properties
+        elif branch["type"] == "ARRAY":
+            branch["items"] = items
 
 
 def _resolve_reference(root: dict[str, Any], reference: str) -> dict[str, Any] | None:
