@@ -174,7 +174,7 @@ class GeminiSchemaWriter:
 
 def _move_into_branches(written: dict[str, Any], branches: list[dict[str, Any]]) -> None:
     """Move keywords of objects and lists into the branches of these types; Gemini rejects them beside `anyOf`."""
-    properties = {key: written.pop(key) for key in ("properties", "required") if key in written}
+    properties: dict[str, Any] = {key: written.pop(key) for key in ("properties", "required") if key in written}
     items = written.pop("items", {"type": "STRING"})
     for branch in branches:
         if branch["type"] == "OBJECT":
