@@ -66,9 +66,10 @@ from paddock.llm.wire.http_server import HttpServer
 from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.server_proxy import McpServerProxies
 from paddock.model.sandbox import SandboxLimits, SandboxState
+from paddock.network.addresses import TargetAddresses
 from paddock.network.connection_history import ConnectionHistory
 from paddock.network.connection_recorder import ConnectionRecorder
-from paddock.network.sandbox_network_control import SandboxNetworkControl, UnconnectedSandboxNetworks
+from paddock.network.sandbox_networks import SandboxNetworks
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
 from paddock.runs.run_service import RunService
 from paddock.sandbox.base import SandboxBackend
@@ -113,6 +114,7 @@ class PaddockServer:
     model_server: HttpServer
     loop: EventLoopMonitor
     mcp_proxies: McpServerProxies
+    networks: SandboxNetworks
     live: LiveServices
     runs: RunService
     sessions: SessionService
@@ -176,16 +178,24 @@ class PaddockServer:
                 connection_store, self.events, keep=self.config.network.keep_connections
             )
             held.push_async_callback(recorder.close)
-            networks: SandboxNetworkControl = UnconnectedSandboxNetworks()
-            connections = ConnectionHistory(connection_store, networks, recorder.flush)
+            self.networks = SandboxNetworks(
+                self.config.network,
+                recorder.record,
+                TargetAddresses(self.config.network.private_targets, self.config.sandboxes.port_range),
+            )
+            held.push_async_callback(self.networks.close)
+            self.refuse_own_port(self.config.server.port)
+            if settings.listen is not None:
+                self.refuse_own_port(int(settings.listen.rpartition(":")[2]))
+            connections = ConnectionHistory(connection_store, self.networks, recorder.flush)
             self.fleet = Fleet(
                 backend=self.backend,
                 images=self.images,
                 store=self.store,
                 events=self.events,
                 config=self.config,
-                hooks=[sandboxes, self.mcp_proxies, sandbox_mcp_servers, devices],
-                network=networks,
+                hooks=[sandboxes, self.mcp_proxies, sandbox_mcp_servers, devices, self.networks],
+                network=self.networks,
             )
             held.push_async_callback(self.fleet.close)
             self.live = await LiveServices.open(self.fleet, self.events, self.config)
@@ -234,7 +244,7 @@ class PaddockServer:
                 runs=self.runs,
                 live=self.live,
                 sessions=self.sessions,
-                networks=networks,
+                networks=self.networks,
                 connections=connections,
                 loop=self.loop,
             )
@@ -243,6 +253,11 @@ class PaddockServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self._held.aclose()
+
+    def refuse_own_port(self, port: int) -> None:
+        """Keep sandboxes from reaching a port on which this server listens."""
+        self.mcp_proxies.address_policy.refuse_port(port)
+        self.networks.addresses.refuse_port(port)
 
     @cached_property
     def app(self) -> ASGIApp:
@@ -320,17 +335,13 @@ def measure_event_loop_time(handler: Handler, loop: EventLoopMonitor) -> Handler
 
 
 def create_mcp_proxies(config: Config) -> McpServerProxies:
-    """Create the proxies from sandboxes to MCP servers; they never reach this server itself."""
+    """Create the proxies from sandboxes to MCP servers."""
 
     def secret(name: str) -> str | None:
         found = config.runs.secrets.get(name)
         return None if found is None else found.get_secret_value()
 
-    proxies = McpServerProxies(secret, McpAddressPolicy(config.mcp.allow, config.sandboxes.port_range))
-    proxies.address_policy.refuse_port(config.server.port)
-    if config.llm.listen is not None:
-        proxies.address_policy.refuse_port(int(config.llm.listen.rpartition(":")[2]))
-    return proxies
+    return McpServerProxies(secret, McpAddressPolicy(config.mcp.allow, config.sandboxes.port_range))
 
 
 def collect_provider_secrets(settings: LlmConfig) -> list[str]:
@@ -406,7 +417,7 @@ async def _serve(
         await paddock.keys.ensure_local_key(paddock.local_key_path)
         listener = open_listener(config.server.host, config.server.port)
         url = listener_url(listener, config.server.host)
-        paddock.mcp_proxies.address_policy.refuse_port(listener.getsockname()[1])
+        paddock.refuse_own_port(listener.getsockname()[1])
         if config.llm.listen is not None:
             host, _, port = config.llm.listen.rpartition(":")
             check_network_exposure(host, await paddock.keys.any_usable())
