@@ -9,6 +9,7 @@ import typer
 
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
+from paddock.cli.framework.option_parsing import join_rules
 from paddock.cli.output.errors import UsageError
 
 
@@ -22,6 +23,7 @@ def register_commands(app: typer.Typer) -> None:
             paddock chat "What is in this CSV?" --kind code --attach data.csv
             paddock chat --agent claude-code --model claude-sonnet-4-5
             paddock chat --kind linux --kind browser --allow linux
+            paddock chat --network packages --network "allow *.example.com:443"
             paddock chat --resume
             echo "Count to three." | paddock chat --json
         """,
@@ -46,6 +48,12 @@ async def run_chat_command(
         list[str] | None,
         typer.Option("--allow", metavar="KIND", help="Require no approval for this kind; `*` for all."),
     ] = None,
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--network", metavar="RULE", help="Network policy of its sandboxes; repeatable.  [default: by kind]"
+        ),
+    ] = None,
     attach: Annotated[
         list[str] | None, typer.Option("--attach", metavar="FILE", help="Attach a picture or file; repeatable.")
     ] = None,
@@ -60,9 +68,10 @@ async def run_chat_command(
     """
     from paddock.cli.chat.chat_conversation import run_chat_conversation
 
-    if resume and (kinds or agent or instructions):
+    if resume and (kinds or agent or instructions or network):
         raise UsageError(
-            "--resume continues an existing session; --kind, --agent and --instructions are only for new ones"
+            "--resume continues an existing session; "
+            "--kind, --agent, --instructions and --network are only for new ones"
         )
     interactive = sys.stdin.isatty() and sys.stdout.isatty() and not cli.as_json
     if not interactive:
@@ -72,6 +81,8 @@ async def run_chat_command(
         raise UsageError("the message is empty", hint='for example: paddock chat "…"')
     options: dict[str, Any] = {"agent": agent, "model": model, "kinds": kinds, "instructions": instructions}
     settings = {name: value for name, value in options.items() if value}
+    if network:
+        settings["network"] = join_rules(network)
     if allow:
         settings["policy"] = {"allow_all": allow}
     return await run_chat_conversation(

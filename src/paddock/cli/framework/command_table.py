@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "sandbox.shell_command",
         "sandbox.copy_command",
         "sandbox.logs_command",
+        "sandbox.network_command",
         "sandbox.snapshot_commands",
         "sandbox.screenshot_command",
         "sandbox.desktop_commands",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,11 @@ def parse_lifetime(text: str | None) -> dict[str, Any]:
 def parse_expiry(text: str) -> str:
     """Return the time after a duration from now, in the API's format."""
     return (datetime.now(UTC) + timedelta(seconds=parse_duration_option(text, "--for"))).isoformat()
+
+
+def join_rules(rules: Sequence[str]) -> str | list[str]:
+    """Return the rules of a repeatable option as a network policy; one alone may be `none`."""
+    return rules[0] if len(rules) == 1 else list(rules)
 
 
 def parse_resource_limits(**limits: str | None) -> dict[str, str]:

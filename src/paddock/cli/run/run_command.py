@@ -44,6 +44,10 @@ async def run_tasks(
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Model to use.")] = None,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Agent to use.")] = None,
+    network: Annotated[
+        list[str] | None,
+        typer.Option("--network", metavar="RULE", help="Network policy instead of the task's; repeatable."),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Override a task field.")
     ] = None,
@@ -73,7 +77,7 @@ async def run_tasks(
     check_agent_preset(agent, presets)
     tasks, scripts = separate_model_scripts(files)
     sys.stderr.write(format_skipped_script_files(scripts))
-    planned_runs = plan_runs(tasks, parse_task_changes(settings or [], model, agent), presets)
+    planned_runs = plan_runs(tasks, parse_task_changes(settings or [], model, agent, network), presets)
     return (
         await _run_detached(cli, planned_runs)
         if detach

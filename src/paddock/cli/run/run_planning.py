@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paddock.cli.framework.option_parsing import join_rules
 from paddock.cli.output.errors import CliError, UsageError
 from paddock.cli.output.formatting import sanitize_text
 from paddock.cli.run.run_progress import RunProgress
@@ -123,7 +124,7 @@ def apply_task_changes(task: Task, changes: dict[str, Any], presets: Collection[
     try:
         return parse_task_document(document, presets=presets).model_copy(update={"inputs": task.inputs})
     except InvalidInput as error:
-        raise UsageError(f"after applying --set, --model and --agent: {error.message}") from None
+        raise UsageError(f"after applying --set, --model, --agent and --network: {error.message}") from None
 
 
 def _set_field(document: dict[str, Any], name: str, value: Any) -> None:
@@ -137,8 +138,10 @@ def _set_field(document: dict[str, Any], name: str, value: Any) -> None:
     node[last] = value
 
 
-def parse_task_changes(settings: Sequence[str], model: str | None, agent: str | None) -> dict[str, Any]:
-    """Return the changes of `--model`, `--agent` and `--set` by field."""
+def parse_task_changes(
+    settings: Sequence[str], model: str | None, agent: str | None, network: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Return the changes of `--model`, `--agent`, `--network` and `--set` by field."""
     import yaml
 
     changes: dict[str, Any] = {}
@@ -154,4 +157,6 @@ def parse_task_changes(settings: Sequence[str], model: str | None, agent: str | 
         changes["llm.model"] = model
     if agent is not None:
         changes["agent"] = agent
+    if network:
+        changes["network"] = join_rules(network)
     return changes

@@ -32,6 +32,7 @@ def register_commands(app: typer.Typer) -> typer.Typer:
             paddock sandbox create --kind linux --name desk
             paddock sandbox create --kind mobile --device pixel
             paddock sandbox create --image host --timeout 30m --memory 512Mi --env DEBUG=1
+            paddock sandbox create --network packages --network "allow *.example.com:443"
             paddock sandbox create --image code -- python3 -m http.server 8000
             id=$(paddock sandbox create --image host -q)
         """,
@@ -74,6 +75,14 @@ async def create_sandbox(
         list[str] | None,
         typer.Option("--volume", "-v", metavar="SRC:/DIR[:ro]", help="Mount a host directory or a named volume."),
     ] = None,
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--network",
+            metavar="RULE",
+            help="Network policy: none, open, web, packages, git or a rule such as `allow pypi.org:443`; repeatable.",
+        ),
+    ] = None,
     metadata: Annotated[
         list[str] | None, typer.Option("--metadata", "-m", metavar="K=V", help="Metadata label; repeatable.")
     ] = None,
@@ -101,6 +110,8 @@ async def create_sandbox(
         raise UsageError("--image and --snapshot cannot be combined; give one")
     if image:
         request["image"] = {"uri": image}
+    if network:
+        request["network"] = option_parsing.join_rules(network)
     if device is not None:
         request["extensions"]["paddock.device"] = device
         kind = kind or "mobile"

@@ -260,6 +260,9 @@ def _sandbox_facts(sandbox: dict[str, Any]) -> list[tuple[str, str]]:
         facts.append(
             ("expires", f"{expires:%Y-%m-%d %H:%M:%S %Z} ({format_time_left(expires)})" if expires else "never")
         )
+    if "network" in sandbox:
+        rules = [rule.removeprefix("allow ") for rule in sandbox["network"]]
+        facts.append(("network", ", ".join(rules) or "none"))
     if sandbox.get("snapshotId"):
         facts.append(("snapshot", str(sandbox["snapshotId"])))
     if sandbox.get("entrypoint"):
