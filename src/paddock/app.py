@@ -169,7 +169,7 @@ class PaddockServer:
             held.push_async_callback(sandboxes.close)
             self.mcp_proxies = create_mcp_proxies(self.config)
             held.push_async_callback(self.mcp_proxies.close)
-            sandbox_mcp_servers = SandboxMcpServers()
+            sandbox_mcp_servers = SandboxMcpServers(memory.reservation)
             held.push_async_callback(sandbox_mcp_servers.close)
             devices = AndroidDevices(self.config.live)
             held.push_async_callback(devices.close)

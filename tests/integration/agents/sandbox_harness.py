@@ -21,6 +21,7 @@ from paddock.fleet.fleet import Fleet
 from paddock.fleet.reconciler import Reconciler
 from paddock.live.services import LiveServices
 from paddock.live.tools.sandbox_mcp_server import SandboxMcpServers
+from paddock.llm.wire.memory_budget import TOTAL_MEMORY, MemoryBudget, TenantMemoryBudgets
 from paddock.model.events import EventRecord
 from paddock.model.sessions import CallResult, Session, ToolCall
 from paddock.sandbox.images import ImageStore
@@ -102,7 +103,7 @@ async def open_sandbox_harness(data: Path, **settings: Any) -> AsyncIterator[San
     backend = LocalBackend(LocalBackendSettings(data=data))
     store = await Store.open(data / "paddock.db")
     events = await EventLog.open(store)
-    sandbox_mcp_servers = SandboxMcpServers()
+    sandbox_mcp_servers = SandboxMcpServers(TenantMemoryBudgets(MemoryBudget(TOTAL_MEMORY)).reservation)
     fleet = Fleet(
         backend=backend,
         images=ImageStore(data / "images"),

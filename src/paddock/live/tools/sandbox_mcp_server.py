@@ -7,8 +7,10 @@ that sandbox alone. As for clients outside, calls that use mouse or keyboard wai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 from aiohttp import web
@@ -35,10 +37,22 @@ BODY_TIMEOUT = 60.0
 log = structlog.get_logger()
 
 
+class BodyMemory(Protocol):
+    """Memory that one request body reserves of its tenant's budget."""
+
+    def grow(self, size: int) -> bool:
+        """Reserve more bytes, and return whether enough were free."""
+
+    def release(self) -> None:
+        """Return all reserved bytes."""
+
+
 class SandboxMcpServers:
     """Lifecycle hook: serve every sandbox its own tools over MCP and watch its display."""
 
-    def __init__(self) -> None:
+    def __init__(self, reserve_memory: Callable[[str], BodyMemory]) -> None:
+        """`reserve_memory` returns the reservation for a request body of a tenant."""
+        self._reserve_memory = reserve_memory
         self._served: dict[str, _SandboxMcpServer] = {}
         self._tool_caller: ToolCaller | None = None
         self._display_watcher: DisplayWatcher | None = None
@@ -66,7 +80,7 @@ class SandboxMcpServers:
         """Serve the sandbox's socket, replacing one that an earlier server left behind."""
         if self._tool_caller is None or self._display_watcher is None:
             return
-        server = _SandboxMcpServer(sandbox, self._tool_caller)
+        server = _SandboxMcpServer(sandbox, self._tool_caller, self._reserve_memory)
         try:
             async with publish_uplink_socket(uplinks, NAME) as bound:
                 await server.listen(bound)
@@ -104,61 +118,90 @@ class SandboxMcpServers:
 class _SandboxMcpServer(UplinkHttpServer):
     """MCP server for the programs of one sandbox."""
 
-    def __init__(self, sandbox: Sandbox, tool_caller: ToolCaller) -> None:
+    def __init__(self, sandbox: Sandbox, tool_caller: ToolCaller, reserve_memory: Callable[[str], BodyMemory]) -> None:
         super().__init__(NAME)
         self._sandbox = sandbox
         self._tool_caller = tool_caller
+        self._reserve_memory = reserve_memory
         self._pending_bytes = 0
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            answer, headers = await self._answer(request), {}
-            if isinstance(answer, mcp_messages.McpResponse) and answer.status == 405:
-                headers["Allow"] = "POST"
-        except TimeoutError:
-            answer, headers = (
-                mcp_messages.mcp_error_response(408, mcp_messages.REFUSED, "the request body arrived too slowly"),
-                {},
-            )
+            with self._reserved_body() as reserve:
+                return await self._respond(request, reserve)
+        except mcp_messages.McpError as refusal:
+            return _plain_response(refusal.response)
         except Exception:
             log.exception("unexpected error in tool call", sandbox=self._sandbox.id)
             raise
-        if isinstance(answer, ToolProgressNotifier):
-            return await _stream_events(request, answer)
-        kind = "application/json" if answer.body else None
-        return web.Response(status=answer.status, body=answer.body or None, content_type=kind, headers=headers)
 
-    async def _answer(self, request: web.BaseRequest) -> mcp_messages.McpResponse | ToolProgressNotifier:
+    @contextmanager
+    def _reserved_body(self) -> Iterator[Callable[[int], None]]:
+        """Return a function that reserves memory for further bytes of a body until the request ends.
+
+        It raises `McpError` when the sandbox or its tenant has too many bytes in flight.
+        """
+        memory, size = self._reserve_memory(self._sandbox.tenant), 0
+
+        def reserve(count: int) -> None:
+            nonlocal size
+            size += count
+            self._pending_bytes += count
+            if self._pending_bytes > MAX_PENDING_BYTES:
+                raise mcp_messages.McpError(
+                    429, mcp_messages.REFUSED, "too many request bytes in flight; wait for earlier calls to end"
+                )
+            if not memory.grow(count):
+                raise mcp_messages.McpError(
+                    503, mcp_messages.REFUSED, "too many large requests are under way; try again later"
+                )
+
+        try:
+            yield reserve
+        finally:
+            self._pending_bytes -= size
+            memory.release()
+
+    async def _respond(self, request: web.BaseRequest, reserve: Callable[[int], None]) -> web.StreamResponse:
         if is_from_web_page(request.headers):
-            return mcp_messages.mcp_error_response(
-                403, mcp_messages.REFUSED, "web pages may not call the tools of a sandbox"
-            )
+            raise mcp_messages.McpError(403, mcp_messages.REFUSED, "web pages may not call the tools of a sandbox")
         if request.path != PATH:
-            return mcp_messages.mcp_error_response(
-                404, mcp_messages.REFUSED, f"the tools of this sandbox are at {PATH}"
-            )
+            raise mcp_messages.McpError(404, mcp_messages.REFUSED, f"the tools of this sandbox are at {PATH}")
         if request.method != "POST":
-            return mcp_messages.mcp_error_response(
+            refusal = mcp_messages.mcp_error_response(
                 405, mcp_messages.REFUSED, "send MCP messages with POST; this server sends no messages of its own"
             )
-        body = bytearray()
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT):
-                async for chunk in request.content.iter_any():
-                    body += chunk
-                    self._pending_bytes += len(chunk)
-                    if self._pending_bytes > MAX_PENDING_BYTES:
-                        return mcp_messages.mcp_error_response(
-                            429, mcp_messages.REFUSED, "too many request bytes in flight; wait for earlier calls to end"
-                        )
-                    if len(body) > mcp_messages.MAX_REQUEST_SIZE:
-                        break  # The message parser rejects bodies that are too large.
-            version = request.headers.get(mcp_messages.PROTOCOL_HEADER)
-            return await self._tool_caller.handle_mcp_message(
-                self._sandbox.tenant, self._sandbox.id, bytes(body), version, request.headers.get("accept", "")
-            )
-        finally:
-            self._pending_bytes -= len(body)
+            return _plain_response(refusal, {"Allow": "POST"})
+        answer = await self._tool_caller.handle_mcp_message(
+            self._sandbox.tenant,
+            self._sandbox.id,
+            await _read_body(request, reserve),
+            request.headers.get(mcp_messages.PROTOCOL_HEADER),
+            request.headers.get("accept", ""),
+        )
+        if isinstance(answer, ToolProgressNotifier):
+            return await _stream_events(request, answer)
+        return _plain_response(answer)
+
+
+async def _read_body(request: web.BaseRequest, reserve: Callable[[int], None]) -> bytes:
+    """Read a body until it is larger than the message parser accepts. Raises `McpError`."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            async for chunk in request.content.iter_any():
+                reserve(len(chunk))
+                body += chunk
+                if len(body) > mcp_messages.MAX_REQUEST_SIZE:
+                    break
+    except TimeoutError:
+        raise mcp_messages.McpError(408, mcp_messages.REFUSED, "the request body arrived too slowly") from None
+    return bytes(body)
+
+
+def _plain_response(answer: mcp_messages.McpResponse, headers: Mapping[str, str] | None = None) -> web.Response:
+    kind = "application/json" if answer.body else None
+    return web.Response(status=answer.status, body=answer.body or None, content_type=kind, headers=headers)
 
 
 async def _stream_events(request: web.BaseRequest, progress: ToolProgressNotifier) -> web.StreamResponse:

@@ -267,3 +267,25 @@ def test_dripping_model_requests_time_out(server: Server, client: httpx.Client) 
                     raw.sendall(b" ")
         assert set(answers.values()) == {b"HTTP/1.1 408 "}
     client.delete(f"/v1/sandboxes/{sandbox}")
+
+
+def test_tool_messages_of_sandboxes_share_the_memory_budget_of_their_tenant(
+    server: Server, client: httpx.Client
+) -> None:
+    """Each sandbox may have 64 MiB in flight, and three of them together 128 MiB."""
+    key = create_tenant_key(client, "handy", "sandboxes:write", "sandboxes:read", "llm:use")
+    with server.client(key) as handy:
+        sandboxes = [create_sandbox(handy) for _ in range(3)]
+        with ExitStack() as held:
+            sockets = [
+                held.enter_context(connect_sandbox_socket(server, sandbox, "tools"))
+                for sandbox in sandboxes
+                for _ in range(4)
+            ]
+            head = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n"
+            answers = hold_incomplete_bodies(sockets, head, 15_000_000)
+            assert answers == [b"HTTP/1.1 503 "] * 4
+            assert ask_scripted_model(server, key, 20 * 2**20).status_code == 503
+        assert eventually(lambda: ask_scripted_model(server, key, 20 * 2**20)).status_code == 200
+        for sandbox in sandboxes:
+            handy.delete(f"/v1/sandboxes/{sandbox}")
