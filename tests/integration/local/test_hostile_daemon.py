@@ -9,14 +9,16 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.support.server_load import MAX_STEP_CPU, cpu_noise
 
 from paddock.errors import InvalidInput, PaddockError, SandboxGone, SandboxTimeout
 from paddock.model.sandbox import DaemonAddress
 from paddock.sandbox.daemon.client import CommandEnded, DaemonClient
+from paddock.sandbox.daemon.daemon_http import parse_long_json_object
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -273,11 +275,40 @@ def test_replies_with_millions_of_values_are_refused(tmp_path: Path) -> None:
     async def call_daemon() -> float:
         async with daemon(tmp_path, act) as inside:
             begin = time.process_time()
-            with pytest.raises(SandboxGone, match="too many values"):
+            with pytest.raises(SandboxGone, match="more than 50000 values"):
                 await inside.call_tool("x", {})
             return time.process_time() - begin
 
     assert asyncio.run(call_daemon()) < 1
+
+
+COSTLY_REPLIES = {
+    "values": b'{"content":[' + b"[]," * 200_000 + b"[]]}",
+    "commas": b'{"content":["a"' + b"," * (15 * 2**20) + b"]}",
+    "digits": b'{"content":[' + (b"1" * 4000 + b",") * 4000 + b"1]}",
+    "text": b'{"content":"' + b"x" * (15 * 2**20) + b'"}',
+    "escapes": b'{"content":"' + b"\\n" * (7 * 2**20) + b'"}',
+    "text of other alphabets": b'{"content":"' + "é".encode() * (7 * 2**20) + b'"}',
+    "one wide character": b'{"content":"' + b"x" * (7 * 2**20) + "\U0001f600".encode() + b'"}',
+    "empty strings": b'{"content":' + b'""' * (7 * 2**20) + b"}",
+    "spaces": b'{"content":1' + b" " * (15 * 2**20) + b"}",
+}
+
+
+@pytest.mark.parametrize("reply", COSTLY_REPLIES)
+def test_costly_replies_hold_the_event_loop_briefly(reply: str) -> None:
+    async def longest_step() -> float:
+        longest, used = 0.0, time.thread_time()
+        parsing = asyncio.ensure_future(parse_long_json_object(COSTLY_REPLIES[reply]))
+        while not parsing.done():
+            await asyncio.sleep(0)
+            longest, used = max(longest, time.thread_time() - used), time.thread_time()
+        with suppress(SandboxGone):
+            await parsing
+        return longest
+
+    noise = cpu_noise()
+    assert min(asyncio.run(longest_step()) for _ in range(3)) < MAX_STEP_CPU * max(1.0, noise, cpu_noise())
 
 
 def test_oversized_tool_list_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import suppress
 from typing import Any
@@ -12,10 +13,18 @@ from hypothesis import strategies as st
 
 from paddock.errors import NotFound, QuotaExceeded, SandboxGone, SandboxTimeout
 from paddock.live.tools import mcp_messages
-from paddock.live.tools.mcp_messages import McpError, McpMessage, parse_mcp_message, parse_mcp_response
-from paddock.sandbox.daemon.daemon_http import MAX_JSON_VALUES
+from paddock.live.tools.mcp_messages import McpError, McpMessage
+from paddock.sandbox.daemon.untrusted_json import MAX_JSON_VALUES, MAX_NON_ASCII_BYTES
 
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "click", "arguments": {"x": 1}}}
+
+
+def parse_mcp_message(body: bytes) -> McpMessage | None:
+    return asyncio.run(mcp_messages.parse_mcp_message(body))
+
+
+def parse_mcp_response(body: bytes, request: McpMessage) -> dict[str, Any] | None:
+    return asyncio.run(mcp_messages.parse_mcp_response(body, request))
 
 
 def encoded(document: Any) -> bytes:
@@ -34,6 +43,13 @@ def test_tool_call_is_parsed_with_its_tool() -> None:
     message = parse_mcp_message(encoded(CALL))
     assert message is not None
     assert (message.method, message.id, message.tool, message.states_version) == ("tools/call", 7, "click", False)
+
+
+def test_commas_in_strings_do_not_count_as_values() -> None:
+    for size in (MAX_JSON_VALUES, 2**21):
+        call = {**CALL, "params": {"name": "write_file", "arguments": {"content": "1,[2{\n" * size}}}
+        message = parse_mcp_message(encoded(call))
+        assert message is not None and message.arguments == call["params"]["arguments"]
 
 
 def test_other_messages_have_no_tool() -> None:
@@ -61,7 +77,7 @@ def test_notifications_and_client_responses_need_no_response() -> None:
         (b"", 400, -32700, "not JSON"),
         (b"{", 400, -32700, "not JSON"),
         (b"\xff\xfe", 400, -32700, "not JSON"),
-        (b"[" * 100_000, 400, -32700, "not JSON"),
+        (b"[" * 40_000, 400, -32700, "not JSON"),
         (encoded([CALL]), 400, -32600, "one message at a time"),
         (encoded("hello"), 400, -32600, "JSON-RPC"),
         (encoded({"id": 1, "method": "ping"}), 400, -32600, "JSON-RPC"),
@@ -72,6 +88,10 @@ def test_notifications_and_client_responses_need_no_response() -> None:
         (encoded({**CALL, "params": [1]}), 400, -32602, "params"),
         (b" " * (mcp_messages.MAX_REQUEST_SIZE + 1), 413, -32600, "16 MiB"),
         (b"[" + b"[]," * MAX_JSON_VALUES + b"[]]", 413, -32600, "values"),
+        (b"[" * (MAX_JSON_VALUES + 1), 413, -32600, "values"),
+        (b"[" + (b"1" * 4000 + b",") * 300 + b"1]", 413, -32600, "digits"),
+        ('{"a": "é"}'.encode() + b" " * MAX_NON_ASCII_BYTES, 413, -32600, "ASCII"),
+        (('{"a": "' + "\\u2c2c" * 9 + '"}').encode("utf-16"), 400, -32700, "not JSON"),
     ],
 )
 def test_invalid_message_is_rejected_in_one_line(body: bytes, status: int, code: int, expected_message: str) -> None:

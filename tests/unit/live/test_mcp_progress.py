@@ -83,7 +83,7 @@ async def test_closing_cancels_the_call() -> None:
 )
 def test_only_tool_calls_have_progress_tokens(meta: dict[str, Any], token: str | int | None) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "_meta": meta}}
-    message = parse_mcp_message(json.dumps(call).encode())
+    message = asyncio.run(parse_mcp_message(json.dumps(call).encode()))
     assert message is not None and message.progress_token == token
-    listing = parse_mcp_message(json.dumps({**call, "method": "tools/list"}).encode())
+    listing = asyncio.run(parse_mcp_message(json.dumps({**call, "method": "tools/list"}).encode()))
     assert listing is not None and listing.progress_token is None

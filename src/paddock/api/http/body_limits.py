@@ -18,9 +18,9 @@ from starlette.types import Message, Receive, Scope
 
 from paddock.api.http.authorization import PRINCIPAL_SCOPE_KEY, read_header, require_principal
 from paddock.errors import TooLarge
-from paddock.llm.offload.json_value_counter import JsonValueCounter
 from paddock.llm.wire.garbage_collection import schedule_garbage_collection
 from paddock.llm.wire.memory_budget import MemoryReservation, TenantMemoryBudgets
+from paddock.model.json_value_counter import MAX_JSON_DIGITS, JsonValueCounter
 from paddock.model.keys import Principal
 from paddock.model.keys import Scope as KeyScope
 
@@ -162,6 +162,8 @@ class _LimitedBody:
                 raise HTTPException(400, "the body is not UTF-8; send JSON as UTF-8, without a byte order mark")
         if self._counter.feed(chunk) > self._limit.values:
             raise HTTPException(413, f"the body has more than {self._limit.values} values in it")
+        if self._counter.digits > MAX_JSON_DIGITS:
+            raise HTTPException(413, f"the numbers in the body have more than {MAX_JSON_DIGITS} digits")
         return message
 
 

@@ -26,8 +26,8 @@ from paddock.api.services import ApiServices
 from paddock.api.sessions.session_bodies import ResumeSessionRequest, SendMessageRequest, validate_document
 from paddock.errors import InvalidInput, PaddockError, TooLarge
 from paddock.llm.offload.json_decoding import decode_json_in_worker
-from paddock.llm.offload.json_value_counter import has_more_values
 from paddock.llm.offload.worker_tasks import InvalidJson
+from paddock.model.json_value_counter import has_more_values
 from paddock.model.keys import Principal, Scope
 
 NORMAL, GOING_AWAY, TOO_SLOW = 1000, 1001, 1013

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.errors import Conflict, InvalidInput, NotFound, PaddockError, QuotaExceeded, SandboxTimeout, TooLarge
-from paddock.sandbox.daemon.daemon_http import MAX_JSON_VALUES, has_too_many_values
+from paddock.sandbox.daemon.untrusted_json import JsonTooCostly, decode_long_json, encode_json
 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 """Supported MCP revisions. The last has no `initialize`: every request states its own revision."""
@@ -84,14 +84,14 @@ class McpError(Exception):
         self.response = mcp_error_response(status, code, message, id, data)
 
 
-def parse_mcp_message(body: bytes) -> McpMessage | None:
+async def parse_mcp_message(body: bytes) -> McpMessage | None:
     """Parse the single message of a body; None for an unexpected response. Raises `McpError`."""
     if len(body) > MAX_REQUEST_SIZE:
         raise McpError(413, INVALID_REQUEST, f"the message is larger than {MAX_REQUEST_SIZE >> 20} MiB")
-    if has_too_many_values(body):
-        raise McpError(413, INVALID_REQUEST, f"the message has more than {MAX_JSON_VALUES} values and commas")
     try:
-        document = json.loads(body)
+        document = await decode_long_json(body)
+    except JsonTooCostly as error:
+        raise McpError(413, INVALID_REQUEST, f"the message has {error}") from None
     except (ValueError, RecursionError):
         raise McpError(400, PARSE_ERROR, "the body is not JSON") from None
     if isinstance(document, list):
@@ -120,12 +120,10 @@ def check_mcp_version(requested_version: str | None) -> None:
         raise McpError(400, UNSUPPORTED_VERSION, message, data=data)
 
 
-def parse_mcp_response(body: bytes, request: McpMessage) -> dict[str, Any] | None:
+async def parse_mcp_response(body: bytes, request: McpMessage) -> dict[str, Any] | None:
     """Parse a sandbox's response to a request; None if it is invalid."""
-    if has_too_many_values(body):
-        return None
     try:
-        document = json.loads(body)
+        document = await decode_long_json(body)
     except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict) or document.get("jsonrpc") != "2.0" or document.get("id") != request.id:
@@ -151,7 +149,7 @@ def forwarded_mcp_response(status: int, body: bytes) -> McpResponse:
 
 def mcp_result_response(request: McpMessage, document: Mapping[str, Any]) -> McpResponse:
     whole = {"resultType": "complete", **document} if request.states_version else document
-    return McpResponse(200, json.dumps({"jsonrpc": "2.0", "id": request.id, "result": whole}).encode())
+    return McpResponse(200, encode_json({"jsonrpc": "2.0", "id": request.id, "result": whole}))
 
 
 def mcp_error_response(

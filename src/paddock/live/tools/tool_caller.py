@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from paddock.model.screens import InputControlHolder, SandboxTool, Screenshot, T
 from paddock.sandbox.daemon.client import DaemonClient
 from paddock.sandbox.daemon.daemon_http import QUICK_TIMEOUT
 from paddock.sandbox.daemon.tool_stream import OnOutput
+from paddock.sandbox.daemon.untrusted_json import encode_json
 
 MAX_CONCURRENT_CALLS = 64
 """Concurrent tool calls of one sandbox."""
@@ -165,7 +165,7 @@ class ToolCaller:
         message: mcp_messages.McpMessage | None = None
         try:
             mcp_messages.check_mcp_version(version)
-            message = mcp_messages.parse_mcp_message(body)
+            message = await mcp_messages.parse_mcp_message(body)
         except mcp_messages.McpError as refusal:
             return refusal.response
         token = message.progress_token if message is not None and message.id is not None else None
@@ -266,7 +266,7 @@ class ToolCaller:
     ) -> tuple[mcp_messages.McpResponse, dict[str, Any]]:
         """Forward a message and return the sandbox's response. Raises `SandboxError` if it is invalid."""
         status, _, parameters = await inside.mcp(body, timeout=timeout)
-        document = mcp_messages.parse_mcp_response(parameters, message)
+        document = await mcp_messages.parse_mcp_response(parameters, message)
         if document is None:
             raise SandboxError(
                 mcp_messages.daemon_error_text(parameters) or "the sandbox returned an invalid MCP response"
@@ -351,4 +351,4 @@ def _loop_time() -> float:
 
 def tool_result_to_json(result: ToolResult) -> bytes:
     """Encode a tool result as MCP's JSON."""
-    return json.dumps(tool_result_to_mcp(result)).encode()
+    return encode_json(tool_result_to_mcp(result))

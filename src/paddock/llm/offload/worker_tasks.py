@@ -22,7 +22,6 @@ from paddock.llm.formats.openai_responses.item_reference_bodies import (
 )
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.offload.body_patch import SHARED_SETTINGS, patch_request_body, replace_model_in_body
-from paddock.llm.offload.json_value_counter import estimate_value_count, has_more_values
 from paddock.llm.request_kind import COUNT_OPERATION, ModelCall, parse_model_call
 from paddock.llm.scripted_model.turn_conditions import (
     ScriptConditions,
@@ -32,6 +31,7 @@ from paddock.llm.scripted_model.turn_conditions import (
 )
 from paddock.llm.scripted_model.turn_selection import ScriptTurnChoice, choose_script_turn
 from paddock.llm.wire.base import HttpRequest
+from paddock.model.json_value_counter import estimate_value_count, has_more_values
 
 MAX_READ_IN_PROCESS = 4 * 2**20
 """Bytes of a body that the server process scans itself; larger bodies go to a worker."""

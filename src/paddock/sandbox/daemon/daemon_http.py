@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -32,6 +31,7 @@ from paddock.errors import (
 )
 from paddock.model.sandbox import DaemonAddress
 from paddock.sandbox.base import TOKEN_HEADER
+from paddock.sandbox.daemon.untrusted_json import JsonTooCostly, decode_json, decode_long_json
 
 MAX_REPLY_BYTES = 16 * 2**20
 MAX_LINE_BYTES = 4 * 2**20
@@ -40,8 +40,6 @@ MAX_JSON_REPLY_BYTES = 2**20
 MAX_ERROR_MESSAGE_LENGTH = 2000
 MAX_INTERIM_REPLIES = 8
 """Maximum number of 1xx replies before the final one."""
-MAX_JSON_VALUES = 250_000
-"""Approximate maximum of values in a JSON document; parsing a few megabytes of `[]` takes seconds."""
 QUICK_TIMEOUT = 30.0
 READ_SLICE_SECONDS = 0.002
 """Seconds of uninterrupted reading before yielding to the event loop."""
@@ -195,7 +193,7 @@ class DaemonConnection:
             ) as answer:
                 if answer.status >= 400 and not raw:
                     raise daemon_error_from_reply(
-                        answer.status, (await read_bounded_body(answer, MAX_LINE_BYTES)).decode(errors="replace")
+                        answer.status, (await read_bounded_body(answer, MAX_JSON_REPLY_BYTES)).decode(errors="replace")
                     )
                 self._answers.add(answer)
                 try:
@@ -281,32 +279,41 @@ async def read_json_lines(
         for line in lines.add(piece):
             await yielder.yield_if_due()
             if line:
-                yield parse_json_object(line)
+                yield await parse_long_json_object(line)
         if len(lines.rest) > MAX_LINE_BYTES:
             raise SandboxGone("the sandbox sent an oversized event")
 
 
-def has_too_many_values(content: bytes) -> bool:
-    """Return whether JSON has too many values; characters in strings count too."""
-    return sum(map(content.count, (b"[", b"{", b","))) > MAX_JSON_VALUES
-
-
 def parse_json_object(content: bytes) -> dict[str, Any]:
-    if has_too_many_values(content):
-        raise SandboxGone("the sandbox sent too many values")
+    """Parse an object of at most 1 MiB. Raises `SandboxGone`."""
     try:
-        document = json.loads(content)
+        return _require_object(decode_json(content))
+    except JsonTooCostly as error:
+        raise SandboxGone(f"the sandbox sent {error}") from error
     except (ValueError, RecursionError) as error:
         raise SandboxGone("the sandbox sent an invalid reply") from error
+
+
+async def parse_long_json_object(content: bytes) -> dict[str, Any]:
+    """Parse an object of any size without holding the event loop for long. Raises `SandboxGone`."""
+    try:
+        return _require_object(await decode_long_json(content))
+    except JsonTooCostly as error:
+        raise SandboxGone(f"the sandbox sent {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise SandboxGone("the sandbox sent an invalid reply") from error
+
+
+def _require_object(document: object) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise SandboxGone("the sandbox sent an invalid reply")
     return document
 
 
 def daemon_error_from_reply(status: int, body: str) -> PaddockError:
-    """Return the error for a daemon's reply with status 400 or above."""
+    """Return the error for a daemon's reply with status 400 or above, of at most 1 MiB."""
     try:
-        message = str(json.loads(body).get("message", body))
+        message = str(decode_json(body.encode(errors="replace")).get("message", body))
     except (ValueError, AttributeError, RecursionError):
         message = body
     kinds: dict[int, type[PaddockError]] = {404: NotFound, 502: SandboxError, 503: Unavailable, 507: DiskFull}

@@ -17,12 +17,14 @@ from paddock.sandbox.daemon.daemon_http import (
     DaemonConnection,
     EventLoopYielder,
     parse_json_object,
+    parse_long_json_object,
     read_body_chunks,
     read_bounded_body,
     read_json_lines,
 )
 from paddock.sandbox.daemon.display_socket import DisplaySocket, open_display_socket
 from paddock.sandbox.daemon.tool_stream import JSON_LINES_TYPE, OnOutput, read_tool_stream
+from paddock.sandbox.daemon.untrusted_json import encode_json
 
 MAX_TOOL_RESULT_BYTES = 16 * 2**20
 """Maximum bytes of a tool result, which may contain several images; parsing blocks the event loop."""
@@ -75,9 +77,8 @@ class ScreenClient(DaemonConnection):
 
     async def tools(self, timeout: float = QUICK_TIMEOUT) -> list[dict[str, Any]]:
         """Return the sandbox's tools in the format of MCP's `tools/list`."""
-        return _objects(
-            parse_json_object(await self._request_bounded("GET", "/tools", MAX_TOOL_LIST_BYTES, timeout)), "tools"
-        )
+        answer = await self._request_bounded("GET", "/tools", MAX_TOOL_LIST_BYTES, timeout)
+        return _objects(await parse_long_json_object(answer), "tools")
 
     async def call_tool(
         self,
@@ -91,15 +92,17 @@ class ScreenClient(DaemonConnection):
 
         A failed tool has a result too. `on_output` receives live output, at most 64 KiB, if the sandbox sends it.
         """
-        path, body = f"/tools/{quote(name, safe='')}", dict(arguments)
+        path, body = f"/tools/{quote(name, safe='')}", encode_json(dict(arguments))
+        headers = CIMultiDict({"Content-Type": "application/json"})
         if on_output is None:
-            return parse_json_object(
-                await self._request_bounded("POST", path, MAX_TOOL_RESULT_BYTES, timeout, json=body)
+            return await parse_long_json_object(
+                await self._request_bounded("POST", path, MAX_TOOL_RESULT_BYTES, timeout, data=body, headers=headers)
             )
-        limit, headers = aiohttp.ClientTimeout(total=timeout), CIMultiDict({"Accept": JSON_LINES_TYPE})
-        async with self.request("POST", path, headers=headers, json=body, timeout=limit) as answer:
+        headers["Accept"] = JSON_LINES_TYPE
+        limit = aiohttp.ClientTimeout(total=timeout)
+        async with self.request("POST", path, headers=headers, data=body, timeout=limit) as answer:
             if answer.content_type != JSON_LINES_TYPE:  # Sandboxes of older servers do not stream output.
-                return parse_json_object(await read_bounded_body(answer, MAX_TOOL_RESULT_BYTES))
+                return await parse_long_json_object(await read_bounded_body(answer, MAX_TOOL_RESULT_BYTES))
             return await read_tool_stream(answer, MAX_TOOL_RESULT_BYTES, on_output)
 
     async def mcp(

@@ -16,7 +16,7 @@ from paddock.sandbox.daemon.daemon_http import (
     BoundedLineSplitter,
     EventLoopYielder,
     daemon_error_from_reply,
-    parse_json_object,
+    parse_long_json_object,
 )
 
 JSON_LINES_TYPE = "application/x-ndjson"
@@ -35,7 +35,7 @@ async def read_tool_stream(answer: aiohttp.ClientResponse, max_bytes: int, on_ou
     left, cut = MAX_OUTPUT_BYTES, False
     result: dict[str, Any] | None = None
     async for line in _lines(answer, max_bytes + _MAX_OUTPUT_AS_JSON):
-        document = parse_json_object(line)
+        document = await parse_long_json_object(line)
         if result is not None:
             raise SandboxGone("the sandbox sent data after the result of a call")
         if isinstance(found := document.get("result"), dict):

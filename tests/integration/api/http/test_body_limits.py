@@ -145,6 +145,9 @@ def test_values_of_every_kind_are_counted(server: Server, client: httpx.Client) 
         assert response.status_code == 400 and "100 fields" in response.json()["message"]
         response = meter.post("/v1/metrics/events", content=b'{"eventType": "' + b"x" * 2**20 + b'"}')
         assert response.status_code == 413 and "1048576 bytes" in response.json()["message"]
+    body = b'{"task":{"goal":"a","x":[' + (b"1" * 4000 + b",") * 300 + b"1]}}"
+    response = client.post("/v1/tasks/validate", content=body, headers=JSON)
+    assert response.status_code == 413 and "digits" in response.json()["message"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32-le", "utf-32-be"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.api.conftest import create_sandbox
-from tests.support.server import Server, eventually, free_port
+from tests.support.server import Server, eventually, free_port, run_in_sandbox
 from tests.support.server_load import assert_event_loop_responsive, resident_memory, watch_health
 
 JSON = {"Content-Type": "application/json"}
@@ -185,3 +186,47 @@ def test_request_and_chunk_floods_keep_event_loop_responsive(server: Server, cli
             )
         for path in ("/v1/tasks/validate", "/v1/inputs"):
             assert send_and_receive(server, None, head.format(path).encode() + chunks).startswith(b"HTTP/1.1 4")
+
+
+TOOL_FLOOD = r"""
+import os, urllib.error, urllib.request
+M = 2**20
+call = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{%s"name":"%s","arguments":{"path":"/tmp/x",'
+contents = [
+    b"[" + b"[]," * 82_000 + b"[]]",
+    b"{" + b",".join(b'"%d":1' % number for number in range(120_000)) + b"}",
+    b"[" + (b"1" * 4000 + b",") * 4000 + b"1]",
+    b"[" * 240_000,
+    b'"' + b"x" * (15 * M) + b'"',
+    b'"' + b"\n" * (7 * M) + b'"',
+    b'"' + "\u00e9".encode() * (7 * M) + b'"',
+    b'"' + b"x" * (15 * M) + "\U0001f600".encode() + b'"',
+    b'"' + b"x" * (7 * M) + "\U0001f600".encode() + b'"',
+    b'"a' + b"," * (15 * M) + b'"',
+    b'""' * (7 * M),
+    b"1" + b" " * (15 * M),
+    b"," * (15 * M),
+]
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+for content in contents:
+    for meta, tool in ((b"", b"write_file"), (b"", b"nothing"), (b'"_meta":{"progressToken":1},', b"write_file")):
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        body = call % (meta, tool) + b'"content":' + content + b"}}}"
+        request = urllib.request.Request(os.environ["PADDOCK_TOOLS_URL"], body, headers)
+        try:
+            print(opener.open(request, timeout=60).status)
+        except urllib.error.HTTPError as error:
+            print(error.code)
+        except OSError as error:
+            print(error)
+"""
+
+
+def test_tool_messages_from_a_sandbox_keep_event_loop_responsive(server: Server, client: httpx.Client) -> None:
+    sandbox = create_sandbox(client)
+    with assert_event_loop_responsive(server, client):
+        output, code = run_in_sandbox(client, sandbox, f"python3 -c {shlex.quote(TOOL_FLOOD)}")
+    assert code == 0, output
+    statuses = output.split()
+    assert len(statuses) == 39 and set(statuses) <= {"200", "400", "404", "413"}, output
+    assert "200" in statuses and "413" in statuses

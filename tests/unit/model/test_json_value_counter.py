@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from paddock.llm.offload.json_value_counter import JsonValueCounter
+from paddock.model.json_value_counter import JsonValueCounter
 
 TEXTS = {
     '{"a": 1, "b": [1, 2, {}]}': 6,

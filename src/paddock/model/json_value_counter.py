@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+MAX_JSON_DIGITS = 2**20
+"""Maximum digits of numbers in a JSON text; decoding one number takes time quadratic in its digits."""
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_OTHER_BYTES = bytes(set(range(256)) - set(b"0123456789"))
 _REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 
 
@@ -13,6 +16,8 @@ class JsonValueCounter:
 
     def __init__(self) -> None:
         self.values = 0
+        self.digits = 0
+        """Digits outside strings."""
         self._in_string = False
         self._escaped = False
 
@@ -29,6 +34,7 @@ class JsonValueCounter:
             self._in_string = True
             self._escaped = _ends_with_escape(outside, opened + 1)
             outside = outside[:opened]
+        self.digits += len(outside.translate(None, _OTHER_BYTES))
         self.values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
         return self.values
 
