@@ -164,7 +164,7 @@ def etc_file_contents(hostname: str) -> dict[str, str]:
     return {
         "/etc/hostname": f"{hostname}\n",
         "/etc/hosts": f"127.0.0.1 localhost {hostname}\n::1 localhost\n",
-        "/etc/resolv.conf": "nameserver 127.0.0.1\noptions timeout:2 attempts:1\n",
+        "/etc/resolv.conf": "nameserver 127.0.0.1\noptions timeout:1 attempts:3\n",
     }
 
 

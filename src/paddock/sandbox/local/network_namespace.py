@@ -18,9 +18,9 @@ CONNECTION_PORT = 8419
 DNS_PORT = 8418
 """Loopback port of the daemon for DNS queries to any address."""
 DNS = 53
-NEW_PER_SECOND = 500
-NEW_BURST = 4000
-"""Connections and queries that leave the sandbox; more are dropped, and TCP tries again after a second."""
+NEW_PER_SECOND = 1_000
+NEW_BURST = 10_000
+"""Connections and queries to other addresses; more are dropped: TCP tries again, and a query fails."""
 SYSCTLS = {
     "ipv4/ip_unprivileged_port_start": 0,
     # Ended connections are forgotten soon, because all sandboxes and the host share the table.
