@@ -47,7 +47,7 @@ def test_tool_call_is_parsed_with_its_tool() -> None:
 
 def test_commas_in_strings_do_not_count_as_values() -> None:
     for size in (MAX_JSON_VALUES, 2**21):
-        call = {**CALL, "params": {"name": "write_file", "arguments": {"content": "1,[2{\n" * size}}}
+        call: dict[str, Any] = {**CALL, "params": {"name": "write_file", "arguments": {"content": "1,[2{\n" * size}}}
         message = parse_mcp_message(encoded(call))
         assert message is not None and message.arguments == call["params"]["arguments"]
 
