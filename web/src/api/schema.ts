@@ -266,6 +266,72 @@ export interface components {
             /** Accessmodes */
             accessModes?: string[] | null;
         };
+        /** ConnectionListResponse */
+        ConnectionListResponse: {
+            /** Items */
+            items: components["schemas"]["ConnectionResponse"][];
+            /** Totals */
+            totals?: components["schemas"]["ConnectionTotalsResponse"][] | null;
+            /** Next */
+            next?: string | null;
+        };
+        /**
+         * ConnectionRefusal
+         * @description Why a connection was refused or closed by the server.
+         * @enum {string}
+         */
+        ConnectionRefusal: "no_rule" | "deny_rule" | "bound" | "private_address" | "server_name" | "limit" | "unresolved" | "unreachable" | "policy_changed";
+        /** ConnectionResponse */
+        ConnectionResponse: {
+            /** Id */
+            id: string;
+            /**
+             * Startedat
+             * Format: date-time
+             */
+            startedAt: string;
+            /** Seconds */
+            seconds: number;
+            /** Name */
+            name?: string | null;
+            /** Address */
+            address?: string | null;
+            /** Port */
+            port: number;
+            /** Servername */
+            serverName?: string | null;
+            /** Sentbytes */
+            sentBytes: number;
+            /** Receivedbytes */
+            receivedBytes: number;
+            /**
+             * Decision
+             * @enum {string}
+             */
+            decision: "allowed" | "denied";
+            /** Open */
+            open: boolean;
+            /** Rule */
+            rule?: string | null;
+            refusal?: components["schemas"]["ConnectionRefusal"] | null;
+            /** Message */
+            message?: string | null;
+        };
+        /** ConnectionTotalsResponse */
+        ConnectionTotalsResponse: {
+            /** Host */
+            host: string;
+            /** Port */
+            port: number;
+            /** Connections */
+            connections: number;
+            /** Denied */
+            denied: number;
+            /** Sentbytes */
+            sentBytes: number;
+            /** Receivedbytes */
+            receivedBytes: number;
+        };
         /** ConversationListResponse */
         ConversationListResponse: {
             /** Items */
@@ -512,6 +578,18 @@ export interface components {
             } | null;
             /** Entrypoint */
             entrypoint?: string[] | null;
+            /**
+             * Network
+             * @example packages
+             * @example [
+             *       "allow *.example.com:443"
+             *     ]
+             */
+            network?: string | (string | {
+                allow?: string | string[];
+                deny?: string | string[];
+                ports?: number | string | unknown[];
+            })[] | null;
             networkPolicy?: components["schemas"]["NetworkPolicyRequest"] | null;
             credentialProxy?: components["schemas"]["CredentialProxy"] | null;
             /**
@@ -757,7 +835,7 @@ export interface components {
          * EventType
          * @enum {string}
          */
-        EventType: "sandbox.created" | "sandbox.running" | "sandbox.paused" | "sandbox.resumed" | "sandbox.renewed" | "sandbox.adopted" | "sandbox.stopping" | "sandbox.shared" | "sandbox.ended" | "sandbox.failed" | "snapshot.created" | "snapshot.ready" | "snapshot.failed" | "snapshot.deleted" | "pool.created" | "pool.changed" | "pool.deleted" | "disk.full" | "oom" | "desktop.started" | "desktop.stopped" | "terminal.ready" | "terminal.closed" | "screenshot.update" | "input.taken" | "input.released" | "recording.started" | "recording.stopped" | "file.changed" | "file.moved" | "tool.called" | "run.queued" | "run.started" | "run.stage" | "run.sandbox" | "run.text" | "run.thinking" | "run.tool_call" | "run.tool_result" | "run.usage" | "run.output" | "run.error" | "run.checked" | "run.delivered" | "run.missing" | "run.shared" | "run.cancelling" | "run.retrying" | "run.ended" | "session.created" | "session.changed" | "session.state" | "session.deleted" | "session.sandbox" | "session.desktop" | "session.terminal" | "session.screen" | "session.file" | "session.compacted" | "turn.started" | "turn.ended" | "step.started" | "step.ended" | "plan.changed" | "message.received" | "message.started" | "message.delta" | "message.ended" | "thought.started" | "thought.delta" | "thought.ended" | "call.started" | "call.delta" | "call.ready" | "call.running" | "call.output" | "call.result" | "approval.required" | "approval.decided" | "approval.expired" | "usage.changed" | "turn.error";
+        EventType: "sandbox.created" | "sandbox.running" | "sandbox.paused" | "sandbox.resumed" | "sandbox.renewed" | "sandbox.adopted" | "sandbox.stopping" | "sandbox.shared" | "sandbox.ended" | "sandbox.failed" | "snapshot.created" | "snapshot.ready" | "snapshot.failed" | "snapshot.deleted" | "pool.created" | "pool.changed" | "pool.deleted" | "disk.full" | "oom" | "desktop.started" | "desktop.stopped" | "terminal.ready" | "terminal.closed" | "screenshot.update" | "input.taken" | "input.released" | "recording.started" | "recording.stopped" | "file.changed" | "file.moved" | "tool.called" | "network.connection" | "network.changed" | "run.queued" | "run.started" | "run.stage" | "run.sandbox" | "run.text" | "run.thinking" | "run.tool_call" | "run.tool_result" | "run.usage" | "run.output" | "run.error" | "run.checked" | "run.delivered" | "run.missing" | "run.shared" | "run.cancelling" | "run.retrying" | "run.ended" | "session.created" | "session.changed" | "session.state" | "session.deleted" | "session.sandbox" | "session.desktop" | "session.terminal" | "session.screen" | "session.file" | "session.compacted" | "turn.started" | "turn.ended" | "step.started" | "step.ended" | "plan.changed" | "message.received" | "message.started" | "message.delta" | "message.ended" | "thought.started" | "thought.delta" | "thought.ended" | "call.started" | "call.delta" | "call.ready" | "call.running" | "call.output" | "call.result" | "approval.required" | "approval.decided" | "approval.expired" | "usage.changed" | "turn.error";
         /**
          * ExchangeOutcome
          * @enum {string}
@@ -1285,6 +1363,8 @@ export interface components {
             /** Screen */
             screen: boolean;
             limits: components["schemas"]["KindLimits"];
+            /** Network */
+            network: string[];
             /** Built */
             built: boolean;
             /** Recipe */
@@ -1557,29 +1637,12 @@ export interface components {
             /** Kept */
             kept: boolean;
         };
-        /** NetworkPolicy */
-        NetworkPolicy: {
-            /**
-             * Defaultaction
-             * @default deny
-             * @constant
-             */
-            defaultAction: "deny";
-            /**
-             * Egress
-             * @default []
-             */
-            egress: components["schemas"]["NetworkRuleResponse"][];
-        };
         /** NetworkPolicyRequest */
         NetworkPolicyRequest: {
             /** Defaultaction */
             defaultAction?: ("allow" | "deny") | null;
-            /**
-             * Egress
-             * @default []
-             */
-            egress: components["schemas"]["NetworkRule"][];
+            /** Egress */
+            egress?: components["schemas"]["NetworkRuleRequest"][] | null;
         };
         /** NetworkPolicyResponse */
         NetworkPolicyResponse: {
@@ -1590,35 +1653,29 @@ export interface components {
             status: string;
             /**
              * Mode
-             * @default deny_all
+             * @enum {string}
              */
-            mode: string;
+            mode: "deny_all" | "allow_all" | "enforcing";
             /**
              * Enforcementmode
-             * @default namespace
+             * @default relay
              */
             enforcementMode: string;
-            /**
-             * Reason
-             * @default the sandbox has a network namespace of its own with nothing but loopback in it
-             */
-            reason: string | null;
-            /**
-             * @default {
-             *       "defaultAction": "deny",
-             *       "egress": []
-             *     }
-             */
-            policy: components["schemas"]["NetworkPolicy"];
+            /** Reason */
+            reason?: string | null;
+            policy: components["schemas"]["OpenSandboxNetworkPolicy"];
         };
-        /** NetworkRule */
-        NetworkRule: {
+        /** NetworkRuleRequest */
+        NetworkRuleRequest: {
             /**
              * Action
              * @enum {string}
              */
             action: "allow" | "deny";
-            /** Target */
+            /**
+             * Target
+             * @example *.example.com
+             */
             target: string;
         };
         /** NetworkRuleResponse */
@@ -1660,6 +1717,16 @@ export interface components {
             /** Demo */
             demo: boolean;
         };
+        /** OpenSandboxNetworkPolicy */
+        OpenSandboxNetworkPolicy: {
+            /**
+             * Defaultaction
+             * @enum {string}
+             */
+            defaultAction: "allow" | "deny";
+            /** Egress */
+            egress: components["schemas"]["NetworkRuleResponse"][];
+        };
         /** OpenSandboxStatus */
         OpenSandboxStatus: {
             state: components["schemas"]["SandboxState"];
@@ -1682,6 +1749,33 @@ export interface components {
             totalPages: number;
             /** Hasnextpage */
             hasNextPage: boolean;
+        };
+        /** PatchNetworkRequest */
+        PatchNetworkRequest: {
+            /**
+             * Allow
+             * @default []
+             * @example [
+             *       "pypi.org:443"
+             *     ]
+             */
+            allow: string[];
+            /**
+             * Deny
+             * @default []
+             * @example [
+             *       "pypi.org:443"
+             *     ]
+             */
+            deny: string[];
+            /**
+             * Remove
+             * @default []
+             * @example [
+             *       "pypi.org:443"
+             *     ]
+             */
+            remove: string[];
         };
         /** PlanStep */
         PlanStep: {
@@ -1935,6 +2029,21 @@ export interface components {
              * Format: date-time
              */
             expiresAt: string;
+        };
+        /** ReplaceNetworkRequest */
+        ReplaceNetworkRequest: {
+            /**
+             * Policy
+             * @example packages
+             * @example [
+             *       "allow *.example.com:443"
+             *     ]
+             */
+            policy: string | (string | {
+                allow?: string | string[];
+                deny?: string | string[];
+                ports?: number | string | unknown[];
+            })[];
         };
         /** ResumeEntry */
         ResumeEntry: {
@@ -2191,6 +2300,23 @@ export interface components {
             /** Disklimit */
             diskLimit: number | null;
         };
+        /** SandboxNetworkResponse */
+        SandboxNetworkResponse: {
+            /**
+             * Policy
+             * @example [
+             *       "allow packages",
+             *       "allow *.example.com:443"
+             *     ]
+             */
+            policy: string[];
+            /** Effective */
+            effective: string[];
+            /** Bounds */
+            bounds: string[];
+            /** Openconnections */
+            openConnections: number;
+        };
         /** SandboxResponse */
         SandboxResponse: {
             /**
@@ -2213,6 +2339,8 @@ export interface components {
             allocation?: components["schemas"]["PoolAllocation"] | null;
             /** Entrypoint */
             entrypoint?: string[] | null;
+            /** Network */
+            network: string[];
             /** Expiresat */
             expiresAt?: string | null;
             /**
@@ -2354,6 +2482,8 @@ export interface components {
              * @default []
              */
             kinds: string[];
+            /** Network */
+            network?: string[] | null;
             /**
              * @default {
              *       "rules": [],
@@ -2503,6 +2633,18 @@ export interface components {
              *     ]
              */
             kinds?: string[] | null;
+            /**
+             * Network
+             * @example packages
+             * @example [
+             *       "allow *.example.com:443"
+             *     ]
+             */
+            network?: string | (string | {
+                allow?: string | string[];
+                deny?: string | string[];
+                ports?: number | string | unknown[];
+            })[] | null;
             policy?: components["schemas"]["Policy"] | null;
             /** Instructions */
             instructions?: string | null;
@@ -2631,6 +2773,18 @@ export interface components {
              *     ]
              */
             kinds?: string[] | null;
+            /**
+             * Network
+             * @example packages
+             * @example [
+             *       "allow *.example.com:443"
+             *     ]
+             */
+            network?: string | (string | {
+                allow?: string | string[];
+                deny?: string | string[];
+                ports?: number | string | unknown[];
+            })[] | null;
             policy?: components["schemas"]["Policy"] | null;
             /** Instructions */
             instructions?: string | null;
