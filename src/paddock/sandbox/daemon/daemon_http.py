@@ -44,6 +44,8 @@ QUICK_TIMEOUT = 30.0
 READ_SLICE_SECONDS = 0.002
 """Seconds of uninterrupted reading before yielding to the event loop."""
 CLOSE_SECONDS = 2.0
+_FULL_BACKLOG = frozenset({errno.EAGAIN, errno.ENOTCONN})
+"""Errors of connecting to a daemon with too many waiting connections; asyncio notices it only when it sends."""
 
 
 class EventLoopYielder:
@@ -227,7 +229,7 @@ class DaemonConnection:
 
 def _connection_failure(error: aiohttp.ClientConnectionError, gone_message: str) -> PaddockError:
     """Distinguish a busy daemon from a missing one."""
-    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.EAGAIN:
+    if isinstance(error, aiohttp.ClientOSError) and error.errno in _FULL_BACKLOG:
         return Unavailable("the sandbox has too many open connections; close some, or try again in a moment")
     return SandboxGone(gone_message)
 
