@@ -7,6 +7,7 @@ const sandbox = (state: Sandbox["status"]["state"], message?: string): Sandbox =
   status: { state, message },
   metadata: {},
   extensions: { "paddock.kind": "linux" },
+  network: [],
   createdAt: "2026-01-01T00:00:00Z",
   visibility: "private",
 });

@@ -16,6 +16,7 @@ function sandbox(more: Partial<Sandbox> = {}, state: Sandbox["status"]["state"] 
     id: "sb-1",
     status: { state },
     metadata: {},
+    network: [],
     createdAt: "2026-01-01T00:00:00Z",
     visibility: "private",
     ...more,
