@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +54,8 @@ from .script_helpers import (
 )
 
 pytestmark = pytest.mark.anyio
-EXAMPLES = Path(__file__).parents[4] / "examples" / "scripts"
+REPOSITORY = Path(__file__).parents[4]
+EXAMPLES = REPOSITORY / "examples" / "scripts"
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 ALL = pytest.mark.parametrize("format", FORMATS)
 WORK = """
@@ -158,6 +160,18 @@ async def test_the_example_works_with_every_agents_tools(cli: str) -> None:
     assert any("Hello from a script." in str(value) for value in written.values())
     assert "cat hello.txt" in shown.values()
     assert "Hello." in text_of(last)
+
+
+@STREAMS
+@ALL
+async def test_the_documented_script_for_agents_without_tools_writes_an_edit_block(format: str, stream: bool) -> None:
+    page = (REPOSITORY / "docs" / "reference" / "scripts.md").read_text()
+    section = page.partition("### Agents without tools\n")[2]
+    example = re.search(r"^```yaml\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert example is not None
+    answer = await get_whole_answer(script(example[1]), start_conversation("Write hello.txt.", [], stream), format)
+    lines = ["hello.txt", "```", "<<<<<<< SEARCH", "=======", "Hello", ">>>>>>> REPLACE", "```"]
+    assert text_of(answer).splitlines() == lines and not calls_of(answer)
 
 
 @ALL
