@@ -15,8 +15,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.integration.llm.conftest import provider
-from tests.integration.llm.provider_samples import WHOLE
-from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response
+from tests.integration.llm.provider_samples import CHAT_STREAM, WHOLE
+from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response, sse_response
 from tests.support.server import Server, run_server
 
 SCRIPT = {
@@ -302,22 +302,41 @@ def test_websocket_to_unserved_api_is_refused(server: Server, path: str, status:
         assert document["error"]["type"] and "Paddock does not serve realtime" in document["error"]["message"]
 
 
+GEMINI_REQUEST = {"contents": [{"role": "user", "parts": [{"text": "a"}]}]}
+
+
+@pytest.mark.parametrize("way", ["authorization", "x-api-key", "x-goog-api-key", "?key="])
 @pytest.mark.parametrize(
     ("path", "body"),
     [
         ("/messages", {"model": "chat-model", "max_tokens": 9, "messages": [{"role": "user", "content": "a"}]}),
         ("/chat/completions", {"model": "chat-model", "messages": [{"role": "user", "content": "a"}]}),
         ("/responses", {"model": "chat-model", "input": "a"}),
-        ("/models/chat-model:generateContent", {"contents": [{"role": "user", "parts": [{"text": "a"}]}]}),
+        ("/models/chat-model:generateContent", GEMINI_REQUEST),
+        ("/models/chat-model:streamGenerateContent?alt=sse", GEMINI_REQUEST),
+        ("/models/chat-model:streamGenerateContent", GEMINI_REQUEST),
+        ("/models/chat-model:countTokens", GEMINI_REQUEST),
     ],
 )
 def test_clients_with_unversioned_base_url_are_served(
-    client: httpx.Client, fake: FakeProvider, path: str, body: dict[str, Any]
+    server: Server, fake: FakeProvider, path: str, body: dict[str, Any], way: str
 ) -> None:
-    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
-    answer = client.post(path, json=body)
+    streams = "stream" in path
+    fake.always_respond(sse_response(CHAT_STREAM) if streams else PlannedResponse(pieces=[WHOLE["openai-chat"]]))
+    headers = {way: f"Bearer {server.key}" if way == "authorization" else server.key} if way != "?key=" else {}
+    with server.client("", **headers) as client:
+        query = f"{'&' if '?' in path else '?'}key={server.key}" if way == "?key=" else ""
+        answer = client.post(path + query, json=body)
     assert answer.status_code == 200, answer.text
-    assert "Hello" in answer.text
+    if path.endswith(":countTokens"):
+        assert answer.json()["totalTokens"] >= 1
+    elif streams:
+        text = answer.text.replace("data: ", ",").strip(", \r\n") if "alt=sse" in path else answer.text.strip("[] \n")
+        pieces = json.loads(f"[{text}]")
+        parts = [part for piece in pieces for part in piece["candidates"][0]["content"].get("parts", ())]
+        assert "".join(part["text"] for part in parts) == "Hello"
+    else:
+        assert "Hello" in answer.text
 
 
 @pytest.mark.parametrize("path", ["/messages", "/models", "/models/m", "/files", "/batches", "/completions"])
