@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.server import Server
+from tests.integration.api.conftest import create_sandbox
+from tests.support.server import Server, run_in_sandbox
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,11 @@ def settings() -> dict[str, Any]:
         ({"volumes": [{"name": "a", "mountPath": "/a"}]}, "exactly one of host and pvc"),
         ({"volumes": [{"name": "a", "mountPath": "/a", "ossfs": {}}]}, "ossfs"),
         ({"volumes": [{"name": "a", "mountPath": "/proc", "pvc": {"claimName": "c"}}]}, "/proc"),
+        (
+            {"volumes": [{"name": "a", "mountPath": "/usr", "pvc": {"claimName": "c"}}]},
+            "it would hide what the sandbox",
+        ),
+        ({"volumes": [{"name": "a", "mountPath": "/a/../usr/", "pvc": {"claimName": "c"}}]}, "at /usr"),
         ({"extensions": {"requestKey": "x" * 300}}, "request key"),
     ],
 )
@@ -66,6 +72,22 @@ def test_invalid_sandbox_requests_name_the_field(client: httpx.Client, body: dic
     document = response.json()
     assert set(document) == {"code", "message"}
     assert words in document["message"] and "\n" not in document["message"]
+
+
+def test_sub_path_that_is_a_link_out_of_its_volume_is_rejected(client: httpx.Client) -> None:
+    volume = {"name": "v", "pvc": {"claimName": "linked"}, "mountPath": "/v"}
+    maker = create_sandbox(client, volumes=[volume])
+    links = "ln -s /etc /v/absolute; ln -s ../../../../../etc /v/relative; ln -s ../.. /v/root; ls /v"
+    assert run_in_sandbox(client, maker, links) == ("absolute\nrelative\nroot", 0)
+    for path in ("absolute", "relative", "absolute/passwd", "root/x"):
+        response = client.post("/v1/sandboxes", json={"volumes": [{**volume, "subPath": path}]})
+        assert response.status_code == 400, path
+        assert f"subPath '{path}' is not in its volume, or is a link out of it" in response.json()["message"]
+    # A link above the volume's root leads to that root.
+    reader = create_sandbox(client, volumes=[{**volume, "subPath": "root"}])
+    assert run_in_sandbox(client, reader, "ls /v") == ("absolute\nrelative\nroot", 0)
+    for sandbox in (maker, reader):
+        client.delete(f"/v1/sandboxes/{sandbox}")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 10_000, b'{"a": NaN}'])

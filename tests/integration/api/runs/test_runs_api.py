@@ -25,6 +25,7 @@ HELLO_TASK = {
     "deliverables": ["report.md"],
     "verify": ["grep -q hello report.md"],
 }
+SECRET = "hunter2-of-the-server"
 WAITING_TASK = {"name": "waits", "goal": "Wait.", "image": "host", "entrypoint": "echo begun; sleep 600"}
 
 
@@ -38,7 +39,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (tasks / "hello.script.yaml").write_text("turns: [{say: Hello.}]\n")
     presets = tmp_path_factory.mktemp("presets")
     (presets / "no-image.yaml").write_text("command: 'true'\nimage: nowhere\n")
-    return {"runs": {"tasks": str(tasks), "grace": "1s", "presets": [str(presets)]}}
+    runs = {"tasks": str(tasks), "grace": "1s", "presets": [str(presets)], "secrets": {"DEPLOY_TOKEN": SECRET}}
+    return {"runs": runs}
 
 
 def pack_archive(**files: str) -> bytes:
@@ -299,6 +301,20 @@ def test_run_errors_are_one_line(client: httpx.Client, body: dict[str, Any], wor
     assert response.status_code == 400, response.text
     message = response.json()["message"]
     assert words in message and "\n" not in message and "\N{REPLACEMENT CHARACTER}" not in message
+
+
+def test_secrets_repeated_in_a_task_are_masked(client: httpx.Client) -> None:
+    """Also in variables whose names do not suggest a secret."""
+    env = {"MODE": SECRET, "ADDRESS": f"https://a.example/{SECRET}/b", "LEVEL": "3"}
+    task = {**WAITING_TASK, "entrypoint": "true", "env": env, "secrets": ["DEPLOY_TOKEN"]}
+    [run] = submit_run(client, {"task": task})
+    wait_for_end(client, run["id"])
+    response = client.get(f"/v1/runs/{run['id']}")
+    assert SECRET not in response.text and SECRET not in json.dumps(run)
+    hidden = "*" * len(SECRET)
+    shown = response.json()["task"]
+    assert shown["env"] == {"MODE": hidden, "ADDRESS": f"https://a.example/{hidden}/b", "LEVEL": "3"}
+    assert shown["secrets"] == ["DEPLOY_TOKEN"]
 
 
 @pytest.mark.parametrize("inputs", ["in-0123456789abcdef", "../../paddock.db"])
