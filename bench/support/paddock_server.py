@@ -102,6 +102,18 @@ class PaddockServer:
         output = await self._call("POST", f"/sandboxes/{sandbox}/proxy/44772/command", json={"command": command})
         assert b"execution_complete" in output, output
 
+    async def output_in_sandbox(self, sandbox: str, command: str) -> str:
+        """Run a command and return its standard output."""
+        output = await self._call("POST", f"/sandboxes/{sandbox}/proxy/44772/command", json={"command": command})
+        events = [json.loads(line) for line in output.decode().splitlines() if line]
+        return "\n".join(event["text"] for event in events if event["type"] == "stdout")
+
+    async def wait_for_connections(self, sandbox: str, count: int) -> None:
+        """Wait until the sandbox has this many open connections to the network."""
+        async with asyncio.timeout(START_TIMEOUT):
+            while (await self._call("GET", f"/sandboxes/{sandbox}/network"))["openConnections"] < count:
+                await asyncio.sleep(0.1)
+
     async def connect_to_daemon(self, sandbox: str) -> DaemonConnection:
         """Connect to the sandbox's own socket, bypassing the server."""
         endpoint = await self._call("GET", f"/sandboxes/{sandbox}/endpoints/44772")

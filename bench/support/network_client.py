@@ -1,0 +1,93 @@
+"""Client program of the network benchmark; runs on the host, in sandboxes and in the namespaces of peers.
+
+Usage: network_client.py MODE HOST PORT AMOUNT, prints one JSON document. Standard library only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import selectors
+import socket
+import statistics
+import sys
+import time
+
+CHUNK = 256 * 1024
+IDLE_SECONDS = 15
+
+
+def receive_bulk(host: str, port: int, size: int) -> dict[str, float]:
+    """Download `size` bytes over one connection."""
+    buffer = bytearray(CHUNK)
+    with socket.create_connection((host, port)) as connection:
+        connection.sendall(f"{size}\n".encode())
+        started, received = time.perf_counter(), 0
+        while count := connection.recv_into(buffer):
+            received += count
+    assert received == size, received
+    return {"seconds": time.perf_counter() - started}
+
+
+def measure_connects(host: str, port: int, count: int) -> dict[str, float]:
+    """Measure connections up to their first byte, one after another."""
+    times = []
+    for _ in range(count):
+        started = time.perf_counter()
+        with socket.create_connection((host, port)) as connection:
+            connection.sendall(b"1\n")
+            assert connection.recv(1)
+        times.append(time.perf_counter() - started)
+    return {"median": statistics.median(times)}
+
+
+def measure_requests(host: str, port: int, count: int) -> dict[str, float]:
+    """Measure HTTP requests over one connection."""
+    connection = http.client.HTTPConnection(host, port)
+    started = 0.0
+    for number in range(count + 10):
+        if number == 10:
+            started = time.perf_counter()
+        connection.request("GET", "/")
+        connection.getresponse().read()
+    return {"per_second": count / (time.perf_counter() - started)}
+
+
+def receive_concurrently(host: str, port: int, count: int) -> dict[str, float]:
+    """Download over many connections for five seconds; return the shares of the least and the most served."""
+    waiting = selectors.DefaultSelector()
+    received = {}
+    for _ in range(count):
+        connection = socket.create_connection((host, port))
+        connection.sendall(b"1000000000000\n")
+        received[connection] = 0
+        waiting.register(connection, selectors.EVENT_READ)
+    buffer = bytearray(CHUNK)
+    until = time.perf_counter() + 5
+    while time.perf_counter() < until:
+        for key, _ in waiting.select(1):
+            connection = key.fileobj  # type: ignore[assignment]
+            received[connection] += connection.recv_into(buffer)
+    ordered = sorted(received.values())
+    for connection in received:
+        connection.close()
+    return {"least": ordered[0], "most": ordered[-1], "total": sum(ordered)}
+
+
+def hold_idle(host: str, port: int, count: int) -> dict[str, float]:
+    """Keep connections open without traffic."""
+    kept = [socket.create_connection((host, port)) for _ in range(count)]
+    time.sleep(IDLE_SECONDS)
+    return {"open": len(kept)}
+
+
+MODES = {
+    "bulk": receive_bulk,
+    "connect": measure_connects,
+    "requests": measure_requests,
+    "concurrent": receive_concurrently,
+    "idle": hold_idle,
+}
+
+if __name__ == "__main__":
+    print(json.dumps(MODES[sys.argv[1]](sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
