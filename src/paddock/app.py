@@ -181,6 +181,7 @@ class PaddockServer:
             self.networks = SandboxNetworks(
                 self.config.network,
                 recorder.record,
+                recorder.flush,
                 TargetAddresses(self.config.network.private_targets, self.config.sandboxes.port_range),
             )
             held.push_async_callback(self.networks.close)

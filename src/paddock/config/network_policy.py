@@ -107,6 +107,11 @@ def normalize_network_policy(value: object) -> tuple[str, ...]:
     """
     if value is None or value == NO_NETWORK:
         return ()
+    if isinstance(value, str) and value.isalnum() and value not in tuple(NetworkPreset):
+        # A single word is more likely a misspelled preset than a host; hosts can be written as rules.
+        raise ValueError(
+            f"{value[:80]!r} is not one of none, open, web, packages and git; write a host as 'allow HOST'"
+        )
     if isinstance(value, (str, Mapping)):
         value = [value]
     if not isinstance(value, Sequence):

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -70,12 +70,14 @@ class SandboxNetworks:
         self,
         config: NetworkConfig,
         record: Callable[[ConnectionRecord], None],
+        flush: Callable[[], Awaitable[None]],
         addresses: TargetAddresses,
         indexes: PackageIndexes | None = None,
     ) -> None:
-        """`record` is called on the thread of the server's event loop."""
+        """`record` takes connections that ended, on the thread of the server's event loop; `flush` stores them."""
         self._config = config
         self._record = record
+        self._flush = flush
         self.addresses = addresses
         self._indexes = indexes or read_package_indexes()
         self._presets = preset_rules(config.git_hosts, (*self._indexes.targets(), *config.package_hosts))
@@ -145,6 +147,7 @@ class SandboxNetworks:
         serving = self._sandboxes.pop(sandbox_id, None)
         if serving is not None and self._thread is not None:
             await self._thread.run(serving.close())
+            await self._flush()
 
     async def tracked_sandboxes(self) -> Collection[str]:
         return set(self._sandboxes)
@@ -170,11 +173,12 @@ class SandboxNetworks:
 
     async def close(self) -> None:
         """Close all connections. Sandboxes keep running, and the next server serves them."""
-        thread, self._thread = self._thread, None
+        thread = self._thread
         if thread is None:
             return
         while self._sandboxes:
             await thread.run(self._sandboxes.popitem()[1].close())
+        self._thread = None
         await asyncio.to_thread(thread.stop)
 
     def take_connection(self, tenant: str) -> bool:

@@ -13,8 +13,6 @@ from collections.abc import Callable
 
 CHUNK = 64 * 1024
 """Bytes read at a time, and the most that one direction buffers."""
-READS_PER_TURN = 8
-"""Reads of one connection before others get their turn."""
 _RESET = struct.pack("ii", 1, 0)
 _NO_LINGER = struct.pack("ii", 0, 0)
 _scratch = bytearray(CHUNK)
@@ -57,30 +55,24 @@ class SocketPump:
                 self._loop.remove_writer(self._sink.fileno())
 
     def _on_readable(self) -> None:
-        for _ in range(READS_PER_TURN):
-            if self._ended or not self._copy_once():
-                break
-
-    def _copy_once(self) -> bool:
-        """Copy one chunk; return whether the source may have more for a sink that takes it."""
+        """Copy one chunk, so that all connections get their turn."""
         try:
             count = self._source.recv_into(_scratch, CHUNK, socket.MSG_DONTWAIT)
         except (BlockingIOError, InterruptedError):
-            return False
+            return
         except OSError as error:
             self._end(error)
-            return False
+            return
         if count == 0:
             self._end(None)
-            return False
+            return
         self._on_bytes(count)
         sent = self._send(memoryview(_scratch)[:count])
         if sent is None or sent == count:
-            return sent is not None
+            return
         self._pending = bytes(memoryview(_scratch)[sent:count])
         self._loop.remove_reader(self._source.fileno())
         self._loop.add_writer(self._sink.fileno(), self._on_writable)
-        return False
 
     def _on_writable(self) -> None:
         sent = self._send(self._pending)

@@ -78,7 +78,9 @@ async def open_relay(tmp_path: Path) -> Callable[..., Any]:
             created_at=now, changed_at=now, network=rules, metadata={"session": "se-1"},
         )  # fmt: skip
         records: list[ConnectionRecord] = []
-        networks = SandboxNetworks(config, records.append, TargetAddresses(config.private_targets), INDEXES)
+        networks = SandboxNetworks(
+            config, records.append, flush_nothing, TargetAddresses(config.private_targets), INDEXES
+        )
         await networks.on_started(sandbox, tmp_path)
         relay = Relay(networks, sandbox, tmp_path, records)
         with relay.sockets:
@@ -114,6 +116,10 @@ async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     with suppress(ConnectionError):
         await reader.read()
     writer.close()
+
+
+async def flush_nothing() -> None:
+    """The records of these tests are kept at once."""
 
 
 async def read_all(program: socket.socket, timeout: float = 5) -> bytes:

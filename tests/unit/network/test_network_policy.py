@@ -42,7 +42,7 @@ def test_accepted_forms_have_one_canonical_form(value: object, expected: tuple[s
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("allow", "'allow TARGET'"),
+        (["allow"], "'allow TARGET'"),
         ("foo bar baz", "'allow TARGET'"),
         ("api.*.example.com", r"put the wildcard before a whole name, such as \*.example.com"),
         ("10.0.0.1/8", "write 10.0.0.0/8"),
@@ -52,6 +52,7 @@ def test_accepted_forms_have_one_canonical_form(value: object, expected: tuple[s
         ("1.2.3", "not a host name, an address or a network"),
         ("https://example.com", "not a host name|must be ports"),
         (["none"], "'none' stands alone"),
+        ("all", "'all' is not one of none, open, web, packages and git; write a host as 'allow HOST'"),
         ({"allow": "a.example", "deny": "b.example"}, "one of 'allow' and 'deny'"),
         ({"alow": "a.example"}, "one of 'allow' and 'deny'"),
         (7, "must be none, open, web, packages, git"),
