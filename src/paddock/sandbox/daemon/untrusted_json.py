@@ -36,14 +36,15 @@ def decode_json(content: bytes) -> Any:
 
 async def decode_long_json(content: bytes) -> Any:
     """Decode a document of any size. Raises as `decode_json` does."""
+    if len(content) <= _SLICE:
+        return decode_json(content)
     counter = JsonValueCounter()
     for start in range(0, len(content), _SLICE):
         if counter.feed(content[start : start + _SLICE]) > MAX_JSON_VALUES:
             raise _too_many_values()
         if counter.digits > MAX_JSON_DIGITS:
             raise JsonTooCostly(f"numbers of more than {MAX_JSON_DIGITS} digits")
-        if len(content) > _SLICE:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
     if len(content) <= LONG_JSON_BYTES:
         return json.loads(content.decode("utf-8", "surrogatepass"))
     if len(content) > MAX_NON_ASCII_BYTES and not content.isascii():
