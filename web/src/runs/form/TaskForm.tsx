@@ -13,6 +13,7 @@ import { showErrorToast } from "@/ui/controls/toasts";
 import { errorText } from "@/ui/format/error-text";
 import { translateServerText } from "@/ui/format/server-text";
 import { Page } from "@/ui/layout/Page";
+import { type AnsweringModel, answeringModel } from "./answering-model";
 import styles from "./form.module.css";
 import { InputFiles } from "./InputFiles";
 import { type Attachments, taskInputs, unattachedInputs } from "./input-bundle";
@@ -175,6 +176,7 @@ export default function TaskForm({ schema, file, template }: Props) {
               }
               hiddenProblems={hiddenProblems}
               ready={verdict?.ready === true}
+              answering={answeringModel(verdict)}
             />
             {isUnchanged && <span className={styles.hint}>{t("runs.form.asItIs", { file: file.file })}</span>}
           </div>
@@ -195,10 +197,11 @@ interface TaskStatusProps {
   /** Problems that are not shown yet. */
   hiddenProblems: number;
   ready: boolean;
+  answering: AnsweringModel | null;
 }
 
-/** Whether the task can be run, in a few words. */
-function TaskStatus({ isCurrent, failure, hiddenProblems, ready }: TaskStatusProps) {
+/** Whether the task can be run, and which model answers, in a few words. */
+function TaskStatus({ isCurrent, failure, hiddenProblems, ready, answering }: TaskStatusProps) {
   const { t } = useTranslation();
   if (!isCurrent)
     return (
@@ -210,9 +213,18 @@ function TaskStatus({ isCurrent, failure, hiddenProblems, ready }: TaskStatusPro
   if (hiddenProblems > 0) return <Badge>{t("runs.form.incomplete")}</Badge>;
   if (!ready) return <Badge tone="warning">{t("runs.form.notReady")}</Badge>;
   return (
-    <Badge tone="good">
-      <CircleCheck size={13} aria-hidden /> {t("runs.form.valid")}
-    </Badge>
+    <>
+      <Badge tone="good">
+        <CircleCheck size={13} aria-hidden /> {t("runs.form.valid")}
+      </Badge>
+      {answering && (
+        <span>
+          {answering.scripted
+            ? t("runs.form.scriptAnswers")
+            : t("runs.form.modelAnswers", { count: answering.models.length, names: answering.models.join(", ") })}
+        </span>
+      )}
+    </>
   );
 }
 
