@@ -75,6 +75,8 @@ class RunReasonCode(StrEnum):
     EXITED_EARLY = "EXITED_EARLY"
     EXITED_SILENT = "EXITED_SILENT"
     MODEL_UNANSWERED = "MODEL_UNANSWERED"
+    PROVIDER_KEY_REFUSED = "PROVIDER_KEY_REFUSED"
+    """The agent failed because the provider of its model refused the server's key."""
     AGENT_FAILED = "AGENT_FAILED"
     ENTRYPOINT_MISSING = "ENTRYPOINT_MISSING"
     ENTRYPOINT_LOST = "ENTRYPOINT_LOST"

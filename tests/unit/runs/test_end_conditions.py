@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paddock.model.runs import EndedBy, ModelUsage, RunState
+from paddock.model.runs import EndedBy, ModelUsage, RunReasonCode, RunState
 from paddock.model.task import TaskModel
 from paddock.runs.execution.build_progress_filter import BuildProgressFilter
 from paddock.runs.execution.end_conditions import (
@@ -113,6 +113,34 @@ def test_reason_names_an_agent_only_if_there_is_one(uses_model: bool, subject: s
 )
 def test_reason_quotes_a_repeated_model_error_once(error: str, answer: str, reason: str) -> None:
     assert exit_verdict(EntrypointExit(code=1, error=error), ANY, ModelUsage(last_error=answer)).reason == reason
+
+
+REFUSED_KEY = "provider acme refused the key it is configured with (status 401); check ACME_KEY and restart the server"
+
+
+@pytest.mark.parametrize(
+    "exit",
+    [
+        {"code": 0, "uses_model": True},
+        {"code": 1, "uses_model": True, "error": f"API Error: 401 {REFUSED_KEY}"},
+        {"code": 1, "uses_model": True, "last_line": "unauthorized"},
+    ],
+)
+def test_refused_key_of_the_provider_is_the_reason_of_a_failed_agent(exit: dict[str, Any]) -> None:
+    traffic = ModelUsage(requests=2, failed=2, last_error=REFUSED_KEY)
+    verdict = exit_verdict(EntrypointExit(**exit), ANY, traffic)
+    assert (verdict.state, verdict.ended_by) == (RunState.FAILED, EndedBy.AGENT_ERROR)
+    assert verdict.code == RunReasonCode.PROVIDER_KEY_REFUSED
+    assert (verdict.params["provider"], verdict.params["key_setting"]) == ("acme", "ACME_KEY")
+    assert REFUSED_KEY in verdict.reason
+
+
+def test_refused_key_is_not_the_reason_if_other_requests_were_answered_or_the_program_succeeded() -> None:
+    failed = EntrypointExit(code=1, uses_model=True, error="tests fail")
+    answered = exit_verdict(failed, ANY, ModelUsage(requests=3, failed=2, last_error=REFUSED_KEY))
+    assert answered.code == RunReasonCode.AGENT_FAILED
+    succeeded = exit_verdict(EntrypointExit(code=0), ANY, ModelUsage(requests=1, failed=1, last_error=REFUSED_KEY))
+    assert (succeeded.state, succeeded.code) == (RunState.SUCCEEDED, RunReasonCode.EXITED)
 
 
 def test_long_reasons_keep_their_beginning_and_their_end() -> None:

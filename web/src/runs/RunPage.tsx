@@ -2,7 +2,7 @@ import { Ban, Download, Ellipsis, MonitorPlay, OctagonX, RotateCcw, ScrollText, 
 import { Fragment, useEffect } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation, useParams } from "wouter";
-import { buildUrl, downloadFile } from "@/api/client";
+import { buildUrl, downloadFile, PROVIDER_KEY_REFUSED } from "@/api/client";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { Menu } from "@/ui/controls/Menu";
@@ -11,7 +11,7 @@ import { type Tab, Tabs } from "@/ui/controls/Tabs";
 import { showErrorToast } from "@/ui/controls/toasts";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { Page } from "@/ui/layout/Page";
-import { QueryResult } from "@/ui/layout/query-states";
+import { QueryResult, ServerDetails } from "@/ui/layout/query-states";
 import { AgentActivity } from "./AgentActivity";
 import { useRunActions } from "./actions";
 import { isRunOver, type RunDetail, useRun } from "./api";
@@ -91,7 +91,7 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
         <SharedBadge owned={run} />
         <p>
           <ReasonWithLink text={explanation} />
-          {run.result?.code === "MODEL_NOT_FOUND" && !explanation.includes(PROVIDER_DOCS) && (
+          {MODEL_PROBLEMS.has(run.result?.code ?? "") && !explanation.includes(PROVIDER_DOCS) && (
             <>
               {" "}
               <Link href="/settings/models">{t("runs.form.toModels")}</Link>
@@ -99,6 +99,7 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
           )}
         </p>
       </div>
+      {run.result?.code === PROVIDER_KEY_REFUSED && <ServerDetails text={run.result.reason} />}
       {!over && runFeed.feed.build && <ImageBuildStatus build={runFeed.feed.build} />}
       <RunStages run={run} feed={runFeed.feed} />
       <RunMetrics run={run} feed={runFeed.feed} />
@@ -132,6 +133,8 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
   );
 }
 
+/** Codes of results that the model settings explain. */
+const MODEL_PROBLEMS = new Set(["MODEL_NOT_FOUND", PROVIDER_KEY_REFUSED]);
 /** Documentation page named in server errors; the console has its own page about it. */
 const PROVIDER_DOCS = "docs/how-to/connect-a-provider.md";
 

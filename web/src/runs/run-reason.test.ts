@@ -64,6 +64,17 @@ describe("why a run ended", () => {
     expect(explain(unknown)).toBe("The program ended with exit code 3.");
   });
 
+  it.each([
+    ["en", "The provider acme refused its key. Check ACME_KEY and restart the server."],
+    ["zh", "提供方 acme 拒绝了其密钥。请检查 ACME_KEY，然后重启服务器。"],
+  ] as const)("is the refused key, not the deliverables that are missing because of it: %s", async (language, text) => {
+    await chooseLanguage(language);
+    const missing = [{ path: "/workspace/report.md", required: true, reason: "none" }];
+    const params = { provider: "acme", key_setting: "ACME_KEY", exit_code: "1", detail: "401" };
+    const refused: Ending = { code: "PROVIDER_KEY_REFUSED", reason: "the agent failed: 401", params, missing };
+    expect(explain(refused)).toBe(text);
+  });
+
   it("names what is missing instead of the exit's reason", () => {
     const missing = [{ path: "/workspace/report.md", required: true, reason: "none" }];
     const text = explain({ code: "DELIVERABLES_MISSING", reason: "deliverables are missing: report.md", missing });

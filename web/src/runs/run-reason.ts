@@ -1,4 +1,5 @@
 import { useTranslation } from "react-i18next";
+import { PROVIDER_KEY_REFUSED } from "@/api/client";
 import { translateKey } from "@/ui/format/error-text";
 import { isRunOver, type RunDetail, type RunResult } from "./api";
 import type { RunEndCause } from "./run-feed";
@@ -59,6 +60,9 @@ export function useRunExplanation(run: RunDetail, stage: string): string {
     return t(`runs.now.${stage}`);
   }
   if (!result) return t(`runs.why.${run.state}`);
+  // Missing deliverables are only a consequence.
+  if (result.code === PROVIDER_KEY_REFUSED)
+    return t("shell.provider.keyRefusedBy", { name: result.params.provider, where: result.params.key_setting });
   const sentence = t(`runs.endedBy.${result.endedBy}`, { code: result.exitCode ?? "?", defaultValue: result.reason });
   const missing = result.missing.filter((each) => each.required).map((each) => workspaceRelativePath(each.path));
   const failed = result.checks.filter((check) => check.required && !check.passed).map((check) => check.name);

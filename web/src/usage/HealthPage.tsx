@@ -79,7 +79,7 @@ function HealthHints({ facts, llm }: { facts: ServerFacts; llm: Schema<"ModelsRe
     <ul className={styles.hints}>
       {hints.map(({ id, values }) => (
         <li key={id + JSON.stringify(values)}>
-          {t(`health.hints.${id}`, {
+          {t(id === "keyRefused" ? "shell.provider.keyRefusedBy" : `health.hints.${id}`, {
             ...values,
             ...(values.kind ? { kind: kindTitle(String(values.kind)) } : {}),
             ...(values.problem ? { problem: translateServerText(String(values.problem)) } : {}),

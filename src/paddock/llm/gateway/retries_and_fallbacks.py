@@ -25,7 +25,7 @@ from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.llm.providers.base import ProviderRequest, is_bad_key_response
 from paddock.llm.providers.http_providers import HttpProvider
 from paddock.llm.providers.replay_provider import ReplayMiss, ReplayProvider
-from paddock.llm.providers.troubleshooting import provider_address_advice
+from paddock.llm.providers.troubleshooting import key_refusal_message, provider_address_advice
 from paddock.llm.request_kind import ModelCall
 from paddock.llm.wire.base import (
     Headers,
@@ -255,10 +255,7 @@ def _refusal_failure(
     wait = parse_retry_after(response.headers)
     if _is_key_refusal(status, body):
         # Providers quote parts of the refused key, which the client must not see.
-        message = (
-            f"provider {route.provider.name} refused the key it is configured with (status {status}); "
-            f"{provider_key_advice}"
-        )
+        message = key_refusal_message(route.provider.name, status, provider_key_advice)
         if route.provider_settings.key is None:
             quoted_message = FORMATS[request.format].read_failure(status, body).message
             name = route.provider.name

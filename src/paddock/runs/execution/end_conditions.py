@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from paddock.llm.providers.troubleshooting import parse_key_refusal
 from paddock.model.runs import EndedBy, ModelUsage, RunReasonCode, RunState
 from paddock.model.sandbox import FrozenModel
 from paddock.model.task import TaskModel
@@ -85,6 +86,8 @@ class RunEndVerdict(FrozenModel):
 
 
 MAX_REASON_LENGTH = 600
+_AGENT_FAILURES = (RunReasonCode.AGENT_FAILED, RunReasonCode.MODEL_UNANSWERED, RunReasonCode.EXITED)
+"""Reasons of failures that a refused key explains."""
 BUDGET_ERROR = re.compile(r"budget", re.IGNORECASE)
 
 
@@ -137,6 +140,22 @@ def silence_seconds(now: float, last_output: float, traffic: ModelUsage) -> floa
 
 def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> RunEndVerdict:
     """Return the verdict for an exit. The exit code alone is not enough: some agents fail with 0."""
+    verdict = _judge_exit(exit, bounds, traffic)
+    refusal = parse_key_refusal(traffic.last_error or "")
+    explained = verdict.state is RunState.FAILED and verdict.code in _AGENT_FAILURES
+    if refusal is None or not explained or traffic.failed < traffic.requests:
+        return verdict
+    params = {**verdict.params, "provider": refusal.provider, "key_setting": refusal.key_setting}
+    return verdict.model_copy(
+        update={
+            "ended_by": EndedBy.AGENT_ERROR,
+            "code": RunReasonCode.PROVIDER_KEY_REFUSED,
+            "params": params,
+        }
+    )
+
+
+def _judge_exit(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> RunEndVerdict:
     failed = exit.code != 0 or exit.error is not None
     outcome = f"{exit.subject} ended with exit code {exit.code}"
     if exit.code == 0 and exit.error is None:

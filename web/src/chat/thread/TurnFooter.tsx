@@ -6,7 +6,9 @@ import { CopyButton } from "@/ui/content/CodeBlock";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { errorCodeText } from "@/ui/format/error-text";
 import { formatAmount, formatDuration } from "@/ui/format/formats";
+import { keyRefusalText } from "@/ui/format/key-refusal";
 import { formatMoney } from "@/ui/format/money";
+import { ServerDetails } from "@/ui/layout/query-states";
 import { useChatContext } from "../chat-context";
 import styles from "./thread.module.css";
 
@@ -58,15 +60,20 @@ export function TurnErrorNotice({ item, canContinue }: { item: ErrorItem; canCon
   const { t } = useTranslation();
   const chat = useChatContext();
   const noModel = item.code === "MODEL_NOT_FOUND";
+  const refusal = keyRefusalText(item.text);
   const params = { model: (noModel && /'([^']+)'/.exec(item.text)?.[1]) || "" };
   return (
     <div className={item.fatal ? styles.trouble : styles.warning} role={item.fatal ? "alert" : undefined}>
       <CircleAlert size={16} aria-hidden />
       <div>
-        <p className={styles.troubleText}>{errorCodeText(item.code, item.text, params)}</p>
-        <p className={styles.soft}>
-          {t(noModel ? "chat.nextModel" : item.fatal ? "chat.nextFatal" : "chat.nextGoesOn")}
-        </p>
+        <p className={styles.troubleText}>{refusal ?? errorCodeText(item.code, item.text, params)}</p>
+        {refusal ? (
+          <ServerDetails text={item.text} />
+        ) : (
+          <p className={styles.soft}>
+            {t(noModel ? "chat.nextModel" : item.fatal ? "chat.nextFatal" : "chat.nextGoesOn")}
+          </p>
+        )}
         {canContinue && noModel && chat.mayWrite && (
           <Button size="small" icon={SlidersHorizontal} onClick={chat.openSettings}>
             {t("chat.otherModel")}

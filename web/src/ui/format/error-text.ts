@@ -2,6 +2,7 @@
 
 import i18next from "i18next";
 import { ApiError } from "@/api/client";
+import { keyRefusalText } from "./key-refusal";
 
 export type MessageParams = Readonly<Record<string, string | number>>;
 
@@ -13,7 +14,7 @@ export function errorText(error: unknown): string {
 
 /** Text of an error code, or the server's message if there is no translation. */
 export function errorCodeText(code: string, message: string, params: MessageParams = {}): string {
-  return translateKey(`errors.code.${code}`, message, params) ?? message;
+  return keyRefusalText(message) ?? translateKey(`errors.code.${code}`, message, params) ?? message;
 }
 
 /** Translation of a key; null if missing, or if a placeholder has no value. */

@@ -2,6 +2,7 @@
 
 import i18next from "i18next";
 import { translateKey } from "./error-text";
+import { keyRefusalText } from "./key-refusal";
 
 /** Known messages and the keys of their texts; English needs none. */
 let messages: readonly (readonly [RegExp, string])[] = [];
@@ -15,6 +16,8 @@ export async function loadServerMessages(): Promise<void> {
 
 /** The message in the language of the page; a message without a translation is marked as the server's. */
 export function translateServerText(message: string): string {
+  const refusal = keyRefusalText(message);
+  if (refusal) return refusal;
   const advice = ADDRESS_ADVICE.exec(message);
   if (advice) {
     const check = translateKey("errors.text.checkAddress", message, { ...advice.groups });

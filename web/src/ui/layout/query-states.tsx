@@ -28,10 +28,30 @@ export function EmptyState({ icon: Icon = Inbox, title, children, action }: Empt
   );
 }
 
+/** Text of the server behind a translated error, folded. */
+export function ServerDetails({ text }: { text: string }) {
+  const { t } = useTranslation();
+  return (
+    <details className={styles.details}>
+      <summary>{t("shell.provider.details")}</summary>
+      <p lang="en">{text}</p>
+    </details>
+  );
+}
+
 /** Error with advice, and a retry button. */
 export function ErrorState({ error, retry }: { error: unknown; retry?: () => void }) {
   const { t } = useTranslation();
   const apiError = error instanceof ApiError ? error : null;
+  if (apiError?.code === PROVIDER_KEY_REFUSED)
+    return (
+      <div className={styles.state} role="alert">
+        <CircleAlert size={28} aria-hidden />
+        <p>{errorText(error)}</p>
+        <ServerDetails text={apiError.message} />
+        {retry && <Button onClick={retry}>{t("common.retry")}</Button>}
+      </div>
+    );
   const next = apiError ? t(`errors.${errorAdvice(apiError)}`) : t("errors.unexpected");
   return (
     <div className={styles.state} role="alert">
@@ -46,7 +66,6 @@ export function ErrorState({ error, retry }: { error: unknown; retry?: () => voi
 
 function errorAdvice(error: ApiError): string {
   if (error.unreachable) return "startServer";
-  if (error.code === PROVIDER_KEY_REFUSED) return "providerKey";
   if (error.status === 401) return "signIn";
   if (error.status === 403) return "askForScope";
   if (error.status === 404) return "gone";
