@@ -192,7 +192,7 @@ def test_template_form_is_valid_with_its_script(browser: Browser, server: Server
     with open_visitor(browser, server) as person:
         sign_in_to_page(person, "/tasks/new?template=fix-bug")
         expect(person.page.get_by_text(person.t("runs.form.valid"))).to_be_visible()
-        expect(person.page.get_by_text(person.t("runs.form.scriptAnswers"))).to_be_visible()
+        expect(person.page.get_by_text(person.t("runs.issue.SCRIPT_ANSWERS"))).to_be_visible()
         person.assert_no_errors()
 
 

@@ -220,7 +220,7 @@ function TaskStatus({ isCurrent, failure, hiddenProblems, ready, answering }: Ta
       {answering && (
         <span>
           {answering.scripted
-            ? t("runs.form.scriptAnswers")
+            ? t("runs.issue.SCRIPT_ANSWERS")
             : t("runs.form.modelAnswers", { count: answering.models.length, names: answering.models.join(", ") })}
         </span>
       )}
