@@ -5,6 +5,7 @@ import { CodeBlock } from "@/ui/content/CodeBlock";
 import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
 import { Switch } from "@/ui/controls/Switch";
+import { continueNoteText } from "@/ui/format/continue-note";
 import { formatAmount, formatDuration, RelativeTime } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
@@ -145,11 +146,14 @@ function useExchangeColumns(): Column<Exchange>[] {
     {
       id: "asked",
       label: t("archive.column.asked"),
-      cell: (each) => (
-        <Link href={`/archive/${each.id}`} className={styles.preview} title={each.preview ?? undefined}>
-          <bdi>{each.preview || t("archive.noPreview")}</bdi>
-        </Link>
-      ),
+      cell: (each) => {
+        const preview = each.preview && (continueNoteText(each.preview) ?? each.preview);
+        return (
+          <Link href={`/archive/${each.id}`} className={styles.preview} title={preview || undefined}>
+            <bdi>{preview || t("archive.noPreview")}</bdi>
+          </Link>
+        );
+      },
     },
     { id: "at", label: t("archive.column.at"), cell: (each) => <RelativeTime at={each.at} /> },
     {

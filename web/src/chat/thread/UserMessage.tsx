@@ -6,6 +6,7 @@ import type { OutgoingMessage } from "@/session/store";
 import type { MessageItem } from "@/session/types";
 import { useCurrentUser } from "@/shell/account/current-user";
 import { Button } from "@/ui/controls/Button";
+import { continueNoteText } from "@/ui/format/continue-note";
 import { errorText } from "@/ui/format/error-text";
 import { RelativeTime } from "@/ui/format/formats";
 import { useChatContext } from "../chat-context";
@@ -26,7 +27,7 @@ export const UserMessage = memo(function UserMessage({ item }: { item: MessageIt
   if (message.role === "note")
     return (
       <p className={styles.note}>
-        <span>{texts.map((part) => describeTakeoverNote(part, me) ?? part).join(" ")}</span>
+        <span>{texts.map((part) => describeTakeoverNote(part, me) ?? continueNoteText(part) ?? part).join(" ")}</span>
       </p>
     );
   return (
