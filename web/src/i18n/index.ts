@@ -10,16 +10,19 @@ export type Language = keyof typeof LANGUAGES;
 
 type Texts = Record<string, unknown>;
 const english = import.meta.glob<Texts>(
-  ["./en/*.json", "!./en/{archive,health,runs,sandboxPanel,sandboxes,settings,usage}.json"],
+  ["./en/*.json", "!./en/{archive,health,network,runs,sandboxPanel,sandboxes,settings,usage}.json"],
   {
     eager: true,
     import: "default",
   },
 );
 /** Texts of pages that are loaded lazily. */
-const laterEnglish = import.meta.glob<Texts>("./en/{archive,health,runs,sandboxPanel,sandboxes,settings,usage}.json", {
-  import: "default",
-});
+const laterEnglish = import.meta.glob<Texts>(
+  "./en/{archive,health,network,runs,sandboxPanel,sandboxes,settings,usage}.json",
+  {
+    import: "default",
+  },
+);
 const chinese = import.meta.glob<Texts>("./zh/*.json", { import: "default" });
 
 /** Each namespace has its own file, and its keys start with the namespace: `chat.send`. */

@@ -1,4 +1,5 @@
 import {
+  EthernetPort,
   FolderTree,
   Hourglass,
   ListChecks,
@@ -8,12 +9,13 @@ import {
   Pause,
   SquareTerminal,
 } from "lucide-react";
-import { useState } from "react";
+import { Suspense, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { SandboxView } from "@/session/types";
+import { lazyComponent } from "@/shell/navigation/lazy-component";
 import { Tabs } from "@/ui/controls/Tabs";
 import { translateServerText } from "@/ui/format/server-text";
-import { EmptyState } from "@/ui/layout/query-states";
+import { EmptyState, LoadingBars } from "@/ui/layout/query-states";
 import { type CachedSandboxView, isSameView, updateCachedViews } from "./cached-views";
 import { DesktopView } from "./desktop/Desktop";
 import { FilesView } from "./files/FilesView";
@@ -25,6 +27,8 @@ import { availableView, type SandboxViewName, viewsForKind } from "./sandbox-vie
 import { ToolOutput } from "./ToolOutput";
 import type { AgentCommandSource } from "./terminal/agent-commands";
 import { TerminalView } from "./terminal/TerminalView";
+
+const NetworkView = lazyComponent(async () => ({ default: (await import("./network/NetworkView")).NetworkView }));
 
 interface Props {
   sandbox: SandboxView;
@@ -41,6 +45,7 @@ const ICONS: Record<SandboxViewName, LucideIcon> = {
   terminal: SquareTerminal,
   files: FolderTree,
   output: ListChecks,
+  network: EthernetPort,
 };
 
 /** Views of one sandbox. */
@@ -105,6 +110,16 @@ export function SandboxViewPane({ sandbox, view, active, agent, standalone }: Sa
       </EmptyState>
     );
   if (view === "output") return <ToolOutput sandbox={sandbox} agent={agent} active={active} />;
+  if (view === "network")
+    return (
+      <Suspense fallback={<LoadingBars />}>
+        <NetworkView
+          sandbox={sandbox.id}
+          active={active}
+          ended={condition.state === "gone" || condition.state === "broken"}
+        />
+      </Suspense>
+    );
   if (condition.state === "gone" || condition.state === "broken" || condition.state === "paused")
     return <SandboxEndedNotice condition={condition} />;
   if (view === "terminal")

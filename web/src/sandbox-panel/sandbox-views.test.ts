@@ -7,6 +7,7 @@ describe("views", () => {
     expect(viewsForKind("code")).not.toContain("desktop");
     expect(viewsForKind("code", true)).toContain("desktop");
     expect(viewsForKind("mine", false)).not.toContain("desktop");
+    expect([viewsForKind("code").at(-1), viewsForKind("linux").at(-1)]).toEqual(["network", "network"]);
   });
 
   it("fall back to an available one", () => {
@@ -16,10 +17,11 @@ describe("views", () => {
   });
 
   it("are distinguished from other words", () => {
-    expect([isSandboxViewName("files"), isSandboxViewName("nothing"), isSandboxViewName(undefined)]).toEqual([
-      true,
-      false,
-      false,
-    ]);
+    expect([
+      isSandboxViewName("files"),
+      isSandboxViewName("network"),
+      isSandboxViewName("nothing"),
+      isSandboxViewName(undefined),
+    ]).toEqual([true, true, false, false]);
   });
 });

@@ -1,13 +1,14 @@
 /** Views of a sandbox. */
 
-export type SandboxViewName = "desktop" | "terminal" | "files" | "output" | "browser";
+export type SandboxViewName = "desktop" | "terminal" | "files" | "output" | "network" | "browser";
 
+const VIEWS_OF_ALL = ["terminal", "files", "output", "network"] as const;
 const WITHOUT_SCREEN = new Set(["code", ""]);
 
 /** Views of a kind. Whether it has a screen comes from the server; guessed until then. */
 export function viewsForKind(kind: string, screen?: boolean): SandboxViewName[] {
   const hasScreen = screen ?? !WITHOUT_SCREEN.has(kind);
-  return hasScreen ? ["desktop", "terminal", "files", "output"] : ["terminal", "files", "output"];
+  return hasScreen ? ["desktop", ...VIEWS_OF_ALL] : [...VIEWS_OF_ALL];
 }
 
 /** View to show for `requested`: a browser is shown on its desktop. */
@@ -18,5 +19,5 @@ export function availableView(requested: SandboxViewName, kind: string, screen?:
 }
 
 export function isSandboxViewName(text: string | undefined): text is SandboxViewName {
-  return ["desktop", "terminal", "files", "output", "browser"].includes(text ?? "");
+  return ["desktop", ...VIEWS_OF_ALL, "browser"].includes(text ?? "");
 }

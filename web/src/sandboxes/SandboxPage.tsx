@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
-import { ArrowLeft, ListTree, Monitor, Stethoscope } from "lucide-react";
+import { ArrowLeft, EthernetPort, ListTree, Monitor, Stethoscope } from "lucide-react";
+import { Suspense } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation, useParams } from "wouter";
 import { ApiError, api } from "@/api/client";
@@ -7,6 +8,7 @@ import { SandboxPanel, type View } from "@/sandbox-panel/SandboxPanel";
 import { sandboxViewFromResponse } from "@/sandbox-panel/sandbox-queries";
 import { isSandboxViewName } from "@/sandbox-panel/sandbox-views";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
+import { lazyComponent } from "@/shell/navigation/lazy-component";
 import { Tabs } from "@/ui/controls/Tabs";
 import { usePageTitle } from "@/ui/layout/Page";
 import { ErrorState, LoadingBars } from "@/ui/layout/query-states";
@@ -18,7 +20,12 @@ import { SandboxHeader } from "./SandboxHeader";
 import { type Sandbox, sandboxTitle } from "./sandbox-properties";
 import { useSandboxAgent } from "./useSandboxAgent";
 
-type Tab = "live" | "events" | "diagnostics";
+const NetworkView = lazyComponent(async () => ({
+  default: (await import("@/sandbox-panel/network/NetworkView")).NetworkView,
+}));
+
+/** While the sandbox exists, its network is one of the live views. */
+type Tab = "live" | "events" | "diagnostics" | "network";
 
 /** One sandbox: summary, panel and events. */
 export default function SandboxPage() {
@@ -35,7 +42,8 @@ export default function SandboxPage() {
   const { agent, pending } = useSandboxAgent(sandbox);
   usePageTitle(sandbox ? sandboxTitle(sandbox) : id);
   const gone = query.error instanceof ApiError && query.error.status === 404;
-  const tab: Tab = view === "events" || view === "diagnostics" ? view : "live";
+  const liveTab: Tab = view === "events" || view === "diagnostics" ? view : "live";
+  const tab: Tab = sandbox ? liveTab : view === "network" ? "network" : "events";
   const go = (to: string) => navigate(`/sandboxes/${encodeURIComponent(id)}${to ? `/${to}` : ""}`, { replace: true });
 
   if (!sandbox && !gone)
@@ -59,7 +67,7 @@ export default function SandboxPage() {
       <div className={styles.rest}>
         <Tabs<Tab>
           label={t("sandboxes.views")}
-          value={!sandbox && tab !== "events" ? "events" : tab}
+          value={tab}
           onChange={(next) => go(next === "live" ? "" : next)}
           tabs={[
             ...(sandbox
@@ -69,9 +77,14 @@ export default function SandboxPage() {
                 ]
               : []),
             { id: "events" as const, label: t("sandboxes.events.title"), icon: ListTree },
+            ...(sandbox ? [] : [{ id: "network" as const, label: t("network.title"), icon: EthernetPort }]),
           ]}
         >
-          {tab === "events" || !sandbox ? (
+          {tab === "network" ? (
+            <Suspense fallback={<LoadingBars />}>
+              <NetworkView sandbox={id} active ended />
+            </Suspense>
+          ) : tab === "events" || !sandbox ? (
             <SandboxEvents id={id} gone={gone} />
           ) : tab === "diagnostics" ? (
             <SandboxDiagnostics id={id} />

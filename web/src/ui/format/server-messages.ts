@@ -92,6 +92,19 @@ export const SERVER_MESSAGES: readonly (readonly [RegExp, string])[] = [
   [/^(?:interrupted|the server stopped (?:meanwhile|while the sandbox was starting))$/, "serverStopped"],
   [/^the sandbox's first process ended with code (?<code>-?\d+)$/, "sandboxExited"],
   [/^(?:killed|exited|the sandbox is gone|the sandbox has ended)$/, "sandboxGone"],
+  // Network policies.
+  [/^rule (?<given>'.*') must be 'allow TARGET' or 'deny TARGET'/s, "networkRule"],
+  [/^rule (?<given>'.*'): '.*' must be ports such as (?<near>.+)$/s, "networkPorts"],
+  [/^rule (?<given>'.*'): (?<ports>\S+) is not a range of ports from 1 to 65535$/s, "networkPortRange"],
+  [/^rule (?<given>'.*'): .+ has host bits set; write (?<near>\S+)$/s, "networkHostBits"],
+  [
+    /^rule (?<given>'.*'): '.*' is not a host name, an address or a network; .*such as (?<near>\S+)$/s,
+    "networkWildcard",
+  ],
+  [/^rule (?<given>'.*'): '.*' is not a host name, an address or a network$/s, "networkHost"],
+  [/^'none' stands alone; leave it out of a list of rules$/, "networkNone"],
+  [/^has (?<given>\d+) rules; a policy may have (?<most>\d+)$/, "networkRules"],
+  [/^sandboxes of this server have no network \((?<setting>\S+) is none\)/, "networkBound"],
   // Terminals.
   [/^this key may only watch; typing requires/, "terminalReadOnly"],
   [/^the terminal does not accept input now; try again$/, "terminalStuck"],

@@ -34,6 +34,17 @@ describe("messages of the server in Chinese", () => {
     ],
     ["not valid YAML: x", "x"],
     ["'x y' is no image's name; it has no blanks", "'x y'"],
+    ["rule 'a b' must be 'allow TARGET' or 'deny TARGET', such as 'allow pypi.org:443'", "'a b'"],
+    ["rule 'a:x': 'x' must be ports such as 443, 80,443 or 8000-8100", "'a:x'"],
+    ["rule 'a:0': 0 is not a range of ports from 1 to 65535", "'a:0'"],
+    ["rule 'allow 10.0.0.1/8': 10.0.0.1/8 has host bits set; write 10.0.0.0/8", "10.0.0.0/8"],
+    ["rule 'a..b': 'a..b' is not a host name, an address or a network", "'a..b'"],
+    [
+      "rule 'a*b': 'a*b' is not a host name, an address or a network; put the wildcard before a whole name, such as *.example.com",
+      "*.example.com",
+    ],
+    ["'none' stands alone; leave it out of a list of rules", "none"],
+    ["has 1001 rules; a policy may have 1000", "1001"],
     ["expired", ""],
     ["its lifetime was over", ""],
   ])("are translated with their values: %s", (message, value) => {
