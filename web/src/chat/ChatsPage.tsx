@@ -71,7 +71,7 @@ export default function ChatsPage() {
             {mayWrite ? (
               <NewChat
                 onStart={async (setup, composed) => {
-                  const session = await startSession(startSessionRequestBody(setup));
+                  const session = await startSession(await startSessionRequestBody(setup));
                   go(`/chats/${session.id}`);
                   void sendMessage(session.id, composed);
                 }}

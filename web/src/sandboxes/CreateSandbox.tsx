@@ -4,6 +4,8 @@ import { useTranslation } from "react-i18next";
 import { useLocation } from "wouter";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
+import { NetworkPolicyFields } from "@/sandbox-panel/network/NetworkPolicyFields";
+import { isNetworkError, networkErrorText } from "@/sandbox-panel/network/network-policy";
 import { Button } from "@/ui/controls/Button";
 import { Dialog } from "@/ui/controls/Dialog";
 import { Field, Select, TextInput } from "@/ui/controls/forms";
@@ -28,7 +30,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
   const [, navigate] = useLocation();
   const form = useId();
   const [values, setValues] = useState<CreateSandboxForm>({ ...EMPTY_SANDBOX_FORM, snapshot });
-  const change = (name: keyof CreateSandboxForm) => (value: string) =>
+  const change = (name: Exclude<keyof CreateSandboxForm, "network">) => (value: string) =>
     setValues((before) => ({ ...before, [name]: value }));
   const kinds = useQuery({
     queryKey: [SANDBOXES_QUERY, "kinds"],
@@ -51,6 +53,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
   const kind = kinds.data?.items.find((each) => each.name === values.kind);
   const missing = kind?.built === false && !values.image ? kind : null;
   const names = [...new Set((images.data?.items ?? []).filter((each) => each.current).map((each) => each.name))].sort();
+  const networkError = isNetworkError(creation.error) ? networkErrorText(creation.error) : null;
   const submit = (event: FormEvent) => {
     event.preventDefault();
     if (Object.keys(invalid).length === 0) creation.mutate();
@@ -146,7 +149,16 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
         >
           <TextInput value={values.name} onChange={(event) => change("name")(event.target.value)} />
         </Field>
-        {creation.error && <ErrorState error={creation.error} />}
+        <NetworkPolicyFields
+          draft={values.network}
+          onChange={(network) => {
+            creation.reset();
+            setValues((before) => ({ ...before, network }));
+          }}
+          defaultPolicy={kind && !values.snapshot ? kind.network : null}
+          error={networkError}
+        />
+        {creation.error && !networkError && <ErrorState error={creation.error} />}
       </form>
     </Dialog>
   );

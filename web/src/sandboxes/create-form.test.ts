@@ -28,6 +28,15 @@ describe("a new sandbox", () => {
     expect(createSandboxRequestBody({ ...EMPTY_SANDBOX_FORM, life: "never" })).toEqual({ timeout: null });
     expect("timeout" in createSandboxRequestBody(EMPTY_SANDBOX_FORM)).toBe(false);
   });
+  it("has a network policy only if one is chosen", () => {
+    const bodyOf = (choice: "none" | "web" | "own", rules = "") =>
+      createSandboxRequestBody({ ...EMPTY_SANDBOX_FORM, network: { choice, rules } });
+    expect([bodyOf("none"), bodyOf("web")]).toEqual([{ network: "none" }, { network: "web" }]);
+    expect(bodyOf("own", "allow a.org\n\n deny b.org ")).toEqual({ network: ["allow a.org", "deny b.org"] });
+    expect(invalidSandboxFields({ ...EMPTY_SANDBOX_FORM, network: { choice: "own", rules: " \n" } })).toEqual({
+      network: true,
+    });
+  });
   it("omits what a snapshot determines", () => {
     expect(
       createSandboxRequestBody({ ...EMPTY_SANDBOX_FORM, snapshot: "snap-1", image: "host", kind: "linux" }),

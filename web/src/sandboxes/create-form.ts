@@ -1,6 +1,12 @@
 /** Form for a new sandbox, and the request made from it. */
 
 import type { Schema } from "@/api/types";
+import {
+  DEFAULT_NETWORK,
+  isNetworkDraftEmpty,
+  type NetworkDraft,
+  policyFromDraft,
+} from "@/sandbox-panel/network/network-policy";
 
 export interface CreateSandboxForm {
   /** Empty for none. */
@@ -13,6 +19,7 @@ export interface CreateSandboxForm {
   memory: string;
   /** Seconds; empty for the configured default, `never` for no limit. */
   life: string;
+  network: NetworkDraft;
 }
 
 export const EMPTY_SANDBOX_FORM: CreateSandboxForm = {
@@ -23,6 +30,7 @@ export const EMPTY_SANDBOX_FORM: CreateSandboxForm = {
   cpu: "",
   memory: "",
   life: "",
+  network: DEFAULT_NETWORK,
 };
 export const SANDBOX_LIFETIMES = ["", "1800", "3600", "14400", "86400", "604800", "never"];
 
@@ -37,6 +45,8 @@ export function createSandboxRequestBody(form: CreateSandboxForm): Partial<Schem
   if (form.memory.trim()) limits.memory = form.memory.trim();
   if (Object.keys(limits).length > 0) body.resourceLimits = limits;
   if (form.life) body.timeout = form.life === "never" ? null : Number(form.life);
+  const network = policyFromDraft(form.network);
+  if (network !== undefined) body.network = network;
   return body;
 }
 
@@ -46,5 +56,6 @@ export function invalidSandboxFields(form: CreateSandboxForm): Partial<Record<ke
   if (form.cpu.trim() && !/^\d+(\.\d+)?m?$/.test(form.cpu.trim())) found.cpu = true;
   if (form.memory.trim() && !/^\d+(\.\d+)?([kKMGT]i?)?$/.test(form.memory.trim())) found.memory = true;
   if (form.name.trim() && !/^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$/.test(form.name.trim())) found.name = true;
+  if (isNetworkDraftEmpty(form.network)) found.network = true;
   return found;
 }

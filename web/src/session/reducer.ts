@@ -33,6 +33,7 @@ export function emptySessionView(): SessionView {
     policy: null,
     instructions: "",
     budget: null,
+    network: null,
     owned: null,
     state: "idle",
     reason: null,
@@ -89,8 +90,8 @@ function applySessionEvent(draft: SessionViewDraft, event: SessionEvent): void {
       break;
     }
     case "session.changed": {
-      const { title, model, kinds, policy, instructions, budget } = event.data;
-      const changes = { title, model, kinds, policy, instructions, budget };
+      const { title, model, kinds, policy, instructions, budget, network } = event.data;
+      const changes = { title, model, kinds, policy, instructions, budget, network };
       for (const [name, value] of Object.entries(changes))
         if (value !== undefined) Object.assign(view, { [name]: value });
       const { visibility } = event.data;

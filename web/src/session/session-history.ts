@@ -8,9 +8,16 @@ import { nullPrototypeRecord } from "./view-draft";
 
 /** Merge the current settings; later events take precedence. */
 export function mergeSessionRecord(view: SessionView, session: Schema<"Session">): SessionView {
-  const { policy, instructions, budget, subject, created_by, visibility } = session;
+  const { policy, instructions, budget, network, subject, created_by, visibility } = session;
   const owned = { subject, created_by, visibility };
-  return { ...view, policy: policy as SessionView["policy"], instructions, budget: budget ?? null, owned };
+  return {
+    ...view,
+    policy: policy as SessionView["policy"],
+    instructions,
+    budget: budget ?? null,
+    network: network ?? null,
+    owned,
+  };
 }
 
 /** Whether the events contain the whole history. A fork's events start at the fork. */

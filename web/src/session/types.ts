@@ -145,10 +145,12 @@ export interface SessionView {
   agent: string;
   model: string;
   kinds: string[];
-  /** Policy, instructions and budget have no initial event; `useSession` takes them from the session's record. */
+  /** Policy, instructions, budget and network have no initial event; `useSession` takes them from the session's record. */
   policy: Policy | null;
   instructions: string;
   budget: number | null;
+  /** Network policy of its sandboxes; null for that of each kind. */
+  network: string[] | null;
   /** Owner and visibility; null until the session's record is loaded. */
   owned: OwnedResource | null;
   state: SessionState;

@@ -1,4 +1,6 @@
 import { useTranslation } from "react-i18next";
+import { NetworkPolicyFields } from "@/sandbox-panel/network/NetworkPolicyFields";
+import { DEFAULT_NETWORK, defaultNetworkOfKinds, isNetworkDraftEmpty } from "@/sandbox-panel/network/network-policy";
 import { ModelField } from "@/shell/models/ModelField";
 import type { ServerFacts } from "@/shell/status/server-facts";
 import { Button } from "@/ui/controls/Button";
@@ -14,19 +16,22 @@ interface Props {
   setup: ChatSetup;
   onChange: (part: Partial<ChatSetup>) => void;
   onClose: () => void;
+  /** Why the server refused the network policy. */
+  networkError: string | null;
 }
 
 /** Settings of a new chat. */
-export function ChatSetupDialog({ facts, setup, onChange, onClose }: Props) {
+export function ChatSetupDialog({ facts, setup, onChange, onClose, networkError }: Props) {
   const { t } = useTranslation();
   const agent = facts.agents.chat.find((each) => each.name === setup.agent);
+  const network = setup.network ?? DEFAULT_NETWORK;
   return (
     <Dialog
       open
       onClose={onClose}
       title={t("chat.setup")}
       footer={
-        <Button tone="accent" onClick={onClose}>
+        <Button tone="accent" disabled={isNetworkDraftEmpty(network)} onClick={onClose}>
           {t("chat.done")}
         </Button>
       }
@@ -48,6 +53,12 @@ export function ChatSetupDialog({ facts, setup, onChange, onClose }: Props) {
         onChange={(model) => onChange({ model })}
       />
       <SandboxKindPicker kinds={facts.kinds} chosen={setup.kinds} onChange={(kinds) => onChange({ kinds })} />
+      <NetworkPolicyFields
+        draft={network}
+        onChange={(next) => onChange({ network: next.choice === "default" ? null : next })}
+        defaultPolicy={defaultNetworkOfKinds(facts.kinds, setup.kinds)}
+        error={networkError}
+      />
       <div>
         <Switch label={t("chat.askFirst")} checked={setup.ask} onChange={(ask) => onChange({ ask })} />
         <p className={styles.soft}>{setup.ask ? t("chat.askFirstOn") : t("chat.askFirstOff")}</p>

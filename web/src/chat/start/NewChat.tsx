@@ -2,6 +2,8 @@ import { Settings2 } from "lucide-react";
 import { Suspense, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
+import { ApiError } from "@/api/client";
+import { loadAllTexts } from "@/i18n";
 import { acceptsAnyModelName } from "@/shell/models/model-patterns";
 import { lazyComponent } from "@/shell/navigation/lazy-component";
 import { type ServerFacts, useServerFacts } from "@/shell/status/server-facts";
@@ -17,7 +19,10 @@ import { type ChatSetup, initialChatSetup } from "./chat-setup";
 import { EXAMPLE_PROMPTS, examplePromptFiles, kindsForExamplePrompt } from "./example-prompts";
 import styles from "./start.module.css";
 
-const ChatSetupDialog = lazyComponent(async () => ({ default: (await import("./ChatSetupDialog")).ChatSetupDialog }));
+const ChatSetupDialog = lazyComponent(async () => {
+  const [{ ChatSetupDialog: loaded }] = await Promise.all([import("./ChatSetupDialog"), loadAllTexts()]);
+  return { default: loaded };
+});
 
 interface Props {
   onStart: (setup: ChatSetup, composed: ComposedMessage) => Promise<void>;
@@ -44,10 +49,12 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
   const [open, setOpen] = useState(false);
   const [suggestion, setSuggestion] = useState<PromptSuggestion>({ number: 0, text: "" });
   const [busy, setBusy] = useState(false);
+  const [networkError, setNetworkError] = useState<string | null>(null);
   const change = (part: Partial<ChatSetup>) => {
     const next = { ...setup, ...part };
     writeStoredValue("chat.setup", next);
     setChosen(next);
+    setNetworkError(null);
   };
   const start = async (composed: ComposedMessage) => {
     setBusy(true);
@@ -55,11 +62,15 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
       await onStart(setup, composed);
     } catch (error) {
       setSuggestion({ number: suggestion.number + 1, text: composed.text });
-      showErrorToast(error);
+      const refusal = setup.network && (await networkRefusal(error));
+      setNetworkError(refusal);
+      if (refusal) setOpen(true);
+      else showErrorToast(error);
     } finally {
       setBusy(false);
     }
   };
+  const networkText = setup.network && t("chat.networkIs", { network: t(`chat.networks.${setup.network.choice}`) });
   const noModels = facts.models.items.length + facts.models.patterns.length === 0;
   return (
     <div className={styles.inner}>
@@ -88,7 +99,7 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
         options={
           <Button size="small" tone="quiet" icon={Settings2} onClick={() => setOpen(true)} className={styles.summary}>
             <span>
-              {[setup.model || t("chat.chooseModel"), setup.kinds.join(" + ") || t("chat.noSandbox")]
+              {[setup.model || t("chat.chooseModel"), setup.kinds.join(" + ") || t("chat.noSandbox"), networkText]
                 .filter(Boolean)
                 .join(" · ")}
             </span>
@@ -124,11 +135,24 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
       </section>
       {open && (
         <Suspense fallback={null}>
-          <ChatSetupDialog facts={facts} setup={setup} onChange={change} onClose={() => setOpen(false)} />
+          <ChatSetupDialog
+            facts={facts}
+            setup={setup}
+            onChange={change}
+            onClose={() => setOpen(false)}
+            networkError={networkError}
+          />
         </Suspense>
       )}
     </div>
   );
+}
+
+/** Why the server refused the network policy of a new chat; null for other errors. */
+async function networkRefusal(error: unknown): Promise<string | null> {
+  if (!(error instanceof ApiError) || error.unreachable) return null;
+  const { isNetworkError, networkErrorText } = await import("@/sandbox-panel/network/network-policy");
+  return isNetworkError(error) ? networkErrorText(error) : null;
 }
 
 /** Card that starts the demo, the only thing a server without models can run. */

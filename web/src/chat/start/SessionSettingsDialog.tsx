@@ -2,6 +2,13 @@ import { Plus, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Policy, PolicyAction, PolicyRule } from "@/api/types";
+import { NetworkPolicyFields } from "@/sandbox-panel/network/NetworkPolicyFields";
+import {
+  defaultNetworkOfKinds,
+  isNetworkDraftEmpty,
+  isNetworkError,
+  networkErrorText,
+} from "@/sandbox-panel/network/network-policy";
 import type { SessionView } from "@/session/types";
 import { ModelField } from "@/shell/models/ModelField";
 import { useServerFacts } from "@/shell/status/server-facts";
@@ -26,6 +33,7 @@ export function SessionSettingsDialog({ view, onClose, onChange }: Props) {
   const server = useServerFacts();
   const [draft, setDraft] = useState<SessionSettingsDraft>(() => sessionSettingsDraft(view));
   const [busy, setBusy] = useState(false);
+  const [networkError, setNetworkError] = useState<string | null>(null);
   const set = (part: Partial<SessionSettingsDraft>) => setDraft({ ...draft, ...part });
   const isBudgetInvalid = draft.budget.trim() !== "" && !/^[1-9]\d*$/.test(draft.budget.trim());
   const save = async () => {
@@ -34,7 +42,8 @@ export function SessionSettingsDialog({ view, onClose, onChange }: Props) {
       await onChange(sessionSettingsPatch(view, draft));
       onClose();
     } catch (error) {
-      showErrorToast(error);
+      if (isNetworkError(error)) setNetworkError(networkErrorText(error));
+      else showErrorToast(error);
     } finally {
       setBusy(false);
     }
@@ -47,7 +56,12 @@ export function SessionSettingsDialog({ view, onClose, onChange }: Props) {
       footer={
         <>
           <Button onClick={onClose}>{t("common.cancel")}</Button>
-          <Button tone="accent" busy={busy} disabled={isBudgetInvalid} onClick={() => void save()}>
+          <Button
+            tone="accent"
+            busy={busy}
+            disabled={isBudgetInvalid || isNetworkDraftEmpty(draft.network)}
+            onClick={() => void save()}
+          >
             {t("common.save")}
           </Button>
         </>
@@ -61,6 +75,15 @@ export function SessionSettingsDialog({ view, onClose, onChange }: Props) {
         onChange={(model) => set({ model })}
       />
       <SandboxKindPicker kinds={server.data?.kinds ?? []} chosen={draft.kinds} onChange={(kinds) => set({ kinds })} />
+      <NetworkPolicyFields
+        draft={draft.network}
+        onChange={(network) => {
+          setNetworkError(null);
+          set({ network });
+        }}
+        defaultPolicy={view.network ? undefined : defaultNetworkOfKinds(server.data?.kinds ?? [], draft.kinds)}
+        error={networkError}
+      />
       <PolicyEditor kinds={draft.kinds} policy={draft.policy} onChange={(policy) => set({ policy })} />
       <Field label={t("chat.instructions")} hint={t("chat.instructionsHint")}>
         <TextArea rows={4} value={draft.instructions} onChange={(event) => set({ instructions: event.target.value })} />

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { initialChatSetup, startSessionRequestBody } from "./chat-setup";
+import { type ChatSetup, initialChatSetup, startSessionRequestBody } from "./chat-setup";
 
 type Facts = Parameters<typeof initialChatSetup>[0];
 
@@ -39,6 +39,7 @@ describe("a new chat", () => {
       model: "large",
       kinds: ["code"],
       ask: true,
+      network: null,
     });
   });
 
@@ -48,12 +49,14 @@ describe("a new chat", () => {
   });
 
   it("keeps the last choice if still available", () => {
-    const last = { agent: "codex", model: "small", kinds: ["browser", "gone"], ask: false };
+    const network = { choice: "own", rules: "allow a.org" } as const;
+    const last = { agent: "codex", model: "small", kinds: ["browser", "gone"], ask: false, network };
     expect(initialChatSetup(FACTS, last)).toEqual({
       agent: "langgraph",
       model: "small",
       kinds: ["browser"],
       ask: false,
+      network,
     });
     expect(initialChatSetup(FACTS, { kinds: [] }).kinds).toEqual([]);
     expect(initialChatSetup(FACTS, { kinds: ["gone"] }).kinds).toEqual(["linux"]);
@@ -65,10 +68,18 @@ describe("a new chat", () => {
     expect(initialChatSetup(FACTS, { model: "gone" }).model).toBe("large");
   });
 
-  it("asks unless turned off, then in no sandbox", () => {
-    const setup = { agent: "a", model: "m", kinds: ["code", "linux"], ask: true };
-    expect(startSessionRequestBody(setup).policy).toBeNull();
-    expect(startSessionRequestBody({ ...setup, ask: false }).policy).toEqual({
+  it("sends the network only if one is chosen", async () => {
+    const networkOf = async (network: ChatSetup["network"]) =>
+      (await startSessionRequestBody({ ...initialChatSetup(FACTS, null), network })).network;
+    expect(await networkOf(null)).toBeUndefined();
+    expect(await networkOf({ choice: "git", rules: "" })).toBe("git");
+    expect(await networkOf({ choice: "own", rules: "allow a.org\n" })).toEqual(["allow a.org"]);
+  });
+
+  it("asks unless turned off, then in no sandbox", async () => {
+    const setup = { ...initialChatSetup(FACTS, null), kinds: ["code", "linux"] };
+    expect((await startSessionRequestBody(setup)).policy).toBeNull();
+    expect((await startSessionRequestBody({ ...setup, ask: false })).policy).toEqual({
       rules: [],
       allow_all: ["code", "linux"],
     });

@@ -1,6 +1,7 @@
 /** Setup of a new chat and its defaults. */
 
 import type { Schema } from "@/api/types";
+import type { NetworkDraft } from "@/sandbox-panel/network/network-policy";
 import { matchesModelPattern } from "@/shell/models/model-patterns";
 import type { ServerFacts } from "@/shell/status/server-facts";
 
@@ -10,6 +11,8 @@ export interface ChatSetup {
   kinds: string[];
   /** Whether the agent asks before it runs commands or changes files. */
   ask: boolean;
+  /** Network of its sandboxes; null for that of each kind. */
+  network: NetworkDraft | null;
 }
 
 type Kind = Pick<Schema<"KindResponse">, "name" | "built">;
@@ -35,6 +38,7 @@ export function initialChatSetup(facts: SetupFacts, last: Partial<ChatSetup> | n
       "",
     kinds: last?.kinds && (keptKinds.length > 0 || last.kinds.length === 0) ? keptKinds : builtKinds(facts),
     ask: last?.ask ?? true,
+    network: last?.network ?? null,
   };
 }
 
@@ -56,11 +60,14 @@ function typedModel(name: string | undefined, patterns: readonly string[]): stri
 }
 
 /** Body of the request that starts the session. */
-export function startSessionRequestBody(setup: ChatSetup): Schema<"StartSessionRequest"> {
+export async function startSessionRequestBody(setup: ChatSetup): Promise<Schema<"StartSessionRequest">> {
+  // Loaded late, since most chats have the network of their kinds.
+  const policies = setup.network && (await import("@/sandbox-panel/network/network-policy"));
   return {
     agent: setup.agent || null,
     model: setup.model || null,
     kinds: setup.kinds,
+    network: setup.network ? policies?.policyFromDraft(setup.network) : undefined,
     policy: setup.ask ? null : { rules: [], allow_all: setup.kinds },
   };
 }

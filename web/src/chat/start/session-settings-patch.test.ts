@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { sessionSettingsDraft, sessionSettingsPatch } from "./session-settings-patch";
 
-const VIEW = { model: "large", kinds: ["code"], policy: null, instructions: "", budget: 500 };
+const VIEW = { model: "large", kinds: ["code"], policy: null, instructions: "", budget: 500, network: null };
 
 describe("a change of settings", () => {
   it("contains only differences", () => {
@@ -14,6 +14,16 @@ describe("a change of settings", () => {
       sessionSettingsPatch(VIEW, { ...sessionSettingsDraft(VIEW), policy: { rules: [], allow_all: ["code"] } }),
     ).toEqual({
       policy: { rules: [], allow_all: ["code"] },
+    });
+  });
+
+  it("contains a changed network", () => {
+    const withRules = { ...VIEW, network: ["allow packages", "allow a.org"] };
+    const draft = sessionSettingsDraft(withRules);
+    expect(draft.network).toEqual({ choice: "own", rules: "allow packages\nallow a.org" });
+    expect(sessionSettingsPatch(withRules, draft)).toEqual({});
+    expect(sessionSettingsPatch(withRules, { ...draft, network: { choice: "none", rules: "" } })).toEqual({
+      network: "none",
     });
   });
 

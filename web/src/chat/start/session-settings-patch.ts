@@ -1,6 +1,12 @@
 /** Changes of a chat's settings; only changed fields are sent. */
 
 import type { Policy } from "@/api/types";
+import {
+  DEFAULT_NETWORK,
+  type NetworkDraft,
+  networkDraftFromPolicy,
+  policyFromDraft,
+} from "@/sandbox-panel/network/network-policy";
 import type { SessionView } from "@/session/types";
 
 export interface SessionSettingsDraft {
@@ -10,9 +16,10 @@ export interface SessionSettingsDraft {
   instructions: string;
   /** Text of the field; empty means none. */
   budget: string;
+  network: NetworkDraft;
 }
 
-type ChatSettings = Pick<SessionView, "model" | "kinds" | "policy" | "instructions" | "budget">;
+type ChatSettings = Pick<SessionView, "model" | "kinds" | "policy" | "instructions" | "budget" | "network">;
 
 export function sessionSettingsDraft(view: ChatSettings): SessionSettingsDraft {
   return {
@@ -21,6 +28,7 @@ export function sessionSettingsDraft(view: ChatSettings): SessionSettingsDraft {
     policy: view.policy ?? { rules: [], allow_all: [] },
     instructions: view.instructions,
     budget: view.budget === null ? "" : String(view.budget),
+    network: view.network ? networkDraftFromPolicy(view.network) : DEFAULT_NETWORK,
   };
 }
 
@@ -30,6 +38,7 @@ export interface SessionSettingsPatch {
   policy?: Policy;
   instructions?: string;
   budget?: number | null;
+  network?: string | string[];
 }
 
 export function sessionSettingsPatch(view: ChatSettings, draft: SessionSettingsDraft): SessionSettingsPatch {
@@ -41,5 +50,6 @@ export function sessionSettingsPatch(view: ChatSettings, draft: SessionSettingsD
   if (!same("policy")) patch.policy = draft.policy;
   if (!same("instructions")) patch.instructions = draft.instructions;
   if (before.budget !== draft.budget.trim()) patch.budget = draft.budget.trim() ? Number(draft.budget) : null;
+  if (!same("network")) patch.network = policyFromDraft(draft.network);
   return patch;
 }
