@@ -23,6 +23,7 @@ import styles from "./archive.module.css";
 import { ExchangeFilters } from "./ExchangeFilters";
 import { ExchangeOutcomeBadge } from "./ExchangeOutcomeBadge";
 import { ExportConversationsMenu } from "./ExportConversationsMenu";
+import { MODEL_TEST_CLIENT } from "./model-test-client";
 import { exchangeMatcher, useExchangeTail } from "./useExchangeTail";
 
 /** All recorded model requests, newest first. Filters are in the URL. */
@@ -201,5 +202,6 @@ export function ExchangeOrigin({ exchange }: { exchange: Exchange }) {
   if (exchange.run) return <Link href={`/runs/${exchange.run}`}>{t("archive.from.run")}</Link>;
   if (exchange.session) return <Link href={`/chats/${exchange.session}`}>{t("archive.from.session")}</Link>;
   if (exchange.sandbox) return <Link href={`/archive/sandboxes/${exchange.sandbox}`}>{t("archive.from.sandbox")}</Link>;
+  if (exchange.client === MODEL_TEST_CLIENT) return <span className={styles.soft}>{t("archive.from.modelTest")}</span>;
   return <span className={styles.soft}>{exchange.client.split(/[ /]/)[0] || t("archive.from.key")}</span>;
 }

@@ -21,6 +21,7 @@ import { type ChatMessage, type ExchangeDetail, useExchange } from "./api";
 import styles from "./archive.module.css";
 import { ExchangeOutcomeBadge, isScriptedExchange } from "./ExchangeOutcomeBadge";
 import { ExportConversationsMenu } from "./ExportConversationsMenu";
+import { MODEL_TEST_CLIENT } from "./model-test-client";
 import { RawExchangeBody } from "./RawExchangeBody";
 import { ReplayExchangeDialog } from "./ReplayExchangeDialog";
 import { ResponseTiming } from "./ResponseTiming";
@@ -153,7 +154,7 @@ function ExchangeFacts({ exchange }: { exchange: ExchangeDetail }) {
     ["finish", exchange.answer?.finish],
     ["requestSize", formatBytes(exchange.requestSize)],
     ["responseSize", formatBytes(exchange.responseSize)],
-    ["client", exchange.client],
+    ["client", exchange.client === MODEL_TEST_CLIENT ? t("archive.from.modelTest") : exchange.client],
     [
       "run",
       exchange.run && (

@@ -2,6 +2,7 @@
 
 import { api, fetchRaw } from "@/api/client";
 import type { Schema } from "@/api/types";
+import { MODEL_TEST_CLIENT } from "@/archive/model-test-client";
 
 export interface ModelTestResult {
   text: string;
@@ -35,7 +36,7 @@ export async function askModel(model: string, question: string, signal: AbortSig
   try {
     const response = await fetchRaw("POST", "/v1/chat/completions", {
       body: { model, messages: [{ role: "user", content: question }] },
-      headers: { Authorization: `Bearer ${key.secret}` },
+      headers: { Authorization: `Bearer ${key.secret}`, "X-Paddock-Client": MODEL_TEST_CLIENT },
       signal,
     });
     const completion = (await response.json()) as Completion;

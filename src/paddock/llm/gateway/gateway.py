@@ -31,9 +31,9 @@ from paddock.llm.formats.registry import FORMATS
 from paddock.llm.formats.token_counting import count_answer_tokens, estimate_answer_tokens, estimate_request_tokens
 from paddock.llm.gateway.header_filter import (
     headers_for_client,
+    read_client_name,
     read_conversation_id,
     read_trace_parent,
-    read_user_agent,
 )
 from paddock.llm.gateway.item_references import ItemReferenceResolver
 from paddock.llm.gateway.model_catalog import ModelCatalog, to_model_list_entries
@@ -240,7 +240,7 @@ class ModelGateway:
             model=call.model,
             request=request.body,
             stream=call.stream,
-            client=read_user_agent(request),
+            client=read_client_name(request),
             conversation=read_conversation_id(request),
             trace_parent=read_trace_parent(request),
         )

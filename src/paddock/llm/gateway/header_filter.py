@@ -38,6 +38,8 @@ _DROPPED_FROM_CLIENT = _HOP_BY_HOP | {
     b"x-real-ip",
     b"x-http-method-override",
     b"x-goog-user-project",
+    b"x-paddock-client",
+    b"x-paddock-console",  # The console's proof against forged requests.
 }
 _DROPPED_FROM_PROVIDER = _HOP_BY_HOP | {
     b"set-cookie",
@@ -83,8 +85,10 @@ def header_value(headers: Headers, name: bytes) -> bytes:
     return b""
 
 
-def read_user_agent(request: HttpRequest) -> str:
-    return (request.header(b"user-agent") or b"")[:_MAX_VALUE_CHARACTERS].decode("latin-1")
+def read_client_name(request: HttpRequest) -> str:
+    """Return the client's own name for itself; browsers cannot change their user agent."""
+    name = request.header(b"x-paddock-client") or request.header(b"user-agent") or b""
+    return name[:_MAX_VALUE_CHARACTERS].decode("latin-1")
 
 
 def read_trace_parent(request: HttpRequest) -> str | None:
