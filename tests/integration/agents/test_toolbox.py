@@ -74,6 +74,25 @@ async def test_session_shared_during_creation_shares_its_sandbox(
     assert (await harness.fleet.get(TENANT, sandbox.id)).visibility is Visibility.TENANT
 
 
+@pytest.mark.parametrize(
+    ("network", "expected"),
+    [(("allow pypi.org",), ("allow files.example.com:8443", "allow pypi.org")), (None, None)],
+    ids=["policy of the session", "policy of the kind"],
+)
+async def test_approved_network_access_changes_the_policy(
+    harness: SandboxHarness, network: tuple[str, ...] | None, expected: tuple[str, ...] | None
+) -> None:
+    arguments = {"kind": "code", "host": "Files.Example.com", "port": 8443, "reason": "to download"}
+    session = await harness.create_session(network=network)
+    result = await harness.call_tool(session, "request_network_access", **arguments)
+    assert not result.failed and "may connect to Files.Example.com:8443" in result.text
+    sandbox = await harness.fleet.get(TENANT, await harness.sandbox_id(session))
+    assert sandbox.network[0] == "allow files.example.com:8443"
+    assert (await harness.session_store.get(session.id)).network == expected
+    refused = await harness.call_tool(session, "request_network_access", **{**arguments, "host": "not a host"})
+    assert refused.failed and "must be 'allow TARGET'" in refused.text
+
+
 async def test_sandboxes_have_the_network_of_their_session(harness: SandboxHarness) -> None:
     session = await harness.create_session(network=("allow pypi.org",))
     sandbox = await harness.toolbox.get_sandbox(session, "code")

@@ -100,6 +100,23 @@ def test_allow_all_skips_approval_but_not_deny_rules() -> None:
     assert evaluate_policy(elsewhere, shell()) is ASK
 
 
+def network_access(host: str = "pypi.org", reason: str = "to install") -> PolicySubject:
+    arguments = {"kind": "code", "host": host, "port": 443, "reason": reason}
+    return PolicySubject("request_network_access", "request_network_access", None, "network", arguments)
+
+
+def test_network_access_needs_approval_unless_a_rule_allows_it() -> None:
+    assert evaluate_policy(Policy(), network_access()) is ASK
+    assert evaluate_policy(Policy(allow_all=("*",)), network_access()) is ASK
+    assert evaluate_policy(rules((DENY, {"tool": "request_network_access"})), network_access()) is DENY
+
+
+def test_network_access_is_always_allowed_by_host_whatever_the_reason() -> None:
+    policy = add_always_rule(Policy(), network_access(), "call")
+    assert evaluate_policy(policy, network_access(reason="for another package")) is ALLOW
+    assert evaluate_policy(policy, network_access(host="example.com")) is ASK
+
+
 def test_question_always_needs_answer_unless_denied() -> None:
     assert evaluate_policy(Policy(allow_all=("*",)), own("ask_user")) is ASK
     assert evaluate_policy(rules((ALLOW, {})), own("ask_user")) is ASK

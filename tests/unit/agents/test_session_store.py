@@ -173,8 +173,18 @@ async def test_query_text_is_never_syntax(store: Store, session_store: SessionSt
     assert [hit.message for hit in await session_store.search_messages("default", words)] == ["msg-0"]
 
 
+def undo_network(connection: Any) -> None:
+    """Undo revisions 0016 and 0015."""
+    connection.exec_driver_sql("DROP TABLE IF EXISTS previews")
+    connection.exec_driver_sql("DROP TABLE network_connections")
+    for table, column in (("sandboxes", "network"), ("sandboxes", "network_token"), ("sessions", "network")):
+        connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
+    connection.exec_driver_sql("ALTER TABLE sandboxes ADD COLUMN network_default TEXT")
+
+
 def undo_plain_names(connection: Any) -> None:
     """Undo revision 0014."""
+    undo_network(connection)
     for table in ("session_messages", "checkpoint_writes"):
         connection.exec_driver_sql(f"ALTER TABLE {table} RENAME COLUMN position TO place")
     if connection.exec_driver_sql("SELECT count(*) FROM sqlite_schema WHERE name = 'session_index'").scalar():

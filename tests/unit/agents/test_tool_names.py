@@ -90,7 +90,7 @@ def test_session_without_sandboxes_has_tools_that_need_none() -> None:
 def test_moving_needs_two_kinds_and_desktop_tools_need_screen() -> None:
     one = {spec.name for spec in session_tool_specs([CODE])}
     assert "move_between_sandboxes" not in one and "start_desktop" not in one
-    assert {"start_terminal", "keep_file", "session_file_to_sandbox"} <= one
+    assert {"start_terminal", "keep_file", "session_file_to_sandbox", "request_network_access"} <= one
     both = {spec.name: spec for spec in session_tool_specs([CODE, LINUX])}
     assert {"move_between_sandboxes", "screenshot_to_sandbox", "start_desktop", "stop_desktop"} <= set(both)
     assert both["move_between_sandboxes"].effect == "write"

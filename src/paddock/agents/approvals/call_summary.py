@@ -217,6 +217,13 @@ def _describe_visit(arguments: Mapping[str, Any], findings: CallFindings, params
     return "open_page"
 
 
+def _describe_network_access(arguments: Mapping[str, Any], findings: CallFindings, params: dict[str, str | int]) -> str:
+    findings.effects.add("network")
+    params["host"] = one_line_visible_text(f"{arguments.get('host', '')}:{arguments.get('port', 443)}")
+    params["kind"] = one_line_visible_text(str(arguments.get("kind", "")))
+    return "allow_network"
+
+
 def _describe_input(arguments: Mapping[str, Any], findings: CallFindings, params: dict[str, str | int]) -> str:
     findings.effects.add("unknown")
     return "use_screen"
@@ -252,6 +259,7 @@ _DESCRIBERS: Mapping[str, ToolDescriber] = {
     "fetch": _describe_visit,
     "browser_navigate": _describe_visit,
     "start_app": _describe_start,
+    "request_network_access": _describe_network_access,
     "move_between_sandboxes": _describe_transfer,
     "screenshot_to_sandbox": _describe_transfer,
     "session_file_to_sandbox": _describe_transfer,
@@ -274,6 +282,7 @@ _SENTENCES = {
     "copy_to_sandbox": "Copy to {path} in sandbox {to}",
     "start_app": "Start the program {program}",
     "open_page": "Open the page {url}",
+    "allow_network": "Allow connections to {host}",
     "use_screen": "Use mouse or keyboard ({tool})",
     "use_tool": "Use the tool {tool}",
     "use_tool_on": "Use the tool {tool} on {path}",

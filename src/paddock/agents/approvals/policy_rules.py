@@ -17,6 +17,10 @@ from paddock.model.task_fields import WORKSPACE
 
 ASK_USER_TOOL = "ask_user"
 _EFFECTS_THAT_ASK = ("command", "write")
+NETWORK_EFFECT = "network"
+"""Effect of calls that let a sandbox connect to a host. They need approval unless a rule allows them, also in kinds
+whose calls need none."""
+_REASON_ARGUMENT = "reason"
 _ANYTHING = "*"
 _MAX_PATH_LENGTH = 4096
 _HOMES = ("/home/agent", "/root")
@@ -47,6 +51,7 @@ def evaluate_policy(policy: Policy, subject: PolicySubject) -> PolicyAction:
     if index is not None:
         return policy.rules[index].action
     needs_approval = subject.kind is not None and subject.effect in _EFFECTS_THAT_ASK and not allows_all
+    needs_approval = needs_approval or subject.effect == NETWORK_EFFECT
     return PolicyAction.ASK if needs_approval else PolicyAction.ALLOW
 
 
@@ -71,10 +76,15 @@ def add_always_rule(policy: Policy, subject: PolicySubject, scope: Literal["call
     try:
         if scope == "call":
             patterns = {
-                name: escape_policy_pattern(argument_as_text(value)) for name, value in subject.arguments.items()
+                name: escape_policy_pattern(argument_as_text(value))
+                for name, value in subject.arguments.items()
+                if not (subject.effect == NETWORK_EFFECT and name == _REASON_ARGUMENT)
             }
             index = _first_matching_rule(policy, subject, include_ask=True)
-            rules.insert(len(rules) if index is None else index, _allow_rule(subject, patterns, exact=True))
+            rules.insert(
+                len(rules) if index is None else index,
+                _allow_rule(subject, patterns, exact=subject.effect != NETWORK_EFFECT),
+            )
         else:
             rules = [each for rule in rules for each in (*_allow_rules_before(rule, subject), rule)]
             rules.append(_allow_rule(subject, {}))

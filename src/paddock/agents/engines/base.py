@@ -85,7 +85,7 @@ class ToolSpec(FrozenModel):
     """Kind of sandbox; None for session tools such as `ask_user`."""
     tool: str
     """Name in the sandbox."""
-    effect: Literal["none", "command", "write", "other"] = "other"
+    effect: Literal["none", "command", "write", "network", "other"] = "other"
     """Possible changes, for the policy: none, anything (`command`), files (`write`), or other."""
     client: bool = False
     """Whether the session's client runs it: a call waits until the client sends the result."""

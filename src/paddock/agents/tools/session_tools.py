@@ -15,6 +15,7 @@ from paddock.agents.engines.base import ToolSpec
 from paddock.agents.session_files import SessionFiles
 from paddock.agents.tools.session_sandboxes import SessionSandboxes
 from paddock.agents.tools.tool_results import FETCH_TOOL, ToolResultFormatter, failed_tool_result, text_tool_result
+from paddock.config.network_policy import RuleAction
 from paddock.errors import InvalidInput, NotFound
 from paddock.events.event_log import EventLog
 from paddock.fleet.file_mover import FileMover, SandboxFileLocation
@@ -23,13 +24,15 @@ from paddock.live.services import LiveServices
 from paddock.live.tools.tool_caller import InputHeldByPerson
 from paddock.model.sandbox import FrozenModel, Sandbox
 from paddock.model.screens import SandboxKind
-from paddock.model.session_events import PlanChanged, SessionDesktop, SessionFile, SessionTerminal
+from paddock.model.session_events import PlanChanged, SessionChanged, SessionDesktop, SessionFile, SessionTerminal
 from paddock.model.sessions import CallResult, FileContent, PlanStep, Session, ToolCall
 from paddock.model.task_fields import WORKSPACE
+from paddock.network.policy_changes import parse_targets, prepend_rules
 from paddock.store.chat_sessions.session_log_entries import session_log_entries
 from paddock.store.chat_sessions.session_store import SessionStore
 
 ASK_USER_TOOL = "ask_user"
+NETWORK_ACCESS_TOOL = "request_network_access"
 AGENT_VIEWER = "agent"
 """Name of the agent as a terminal viewer."""
 MAX_PLAN_STEPS = 100
@@ -89,6 +92,15 @@ class _PlanArguments(FrozenModel):
     steps: tuple[PlanStep, ...] = Field(max_length=MAX_PLAN_STEPS, description="All steps, in order, as they are now.")
 
 
+class _NetworkAccessArguments(FrozenModel):
+    kind: AnyKind
+    host: str = Field(
+        min_length=1, max_length=253, description="A host name, *.name for its subdomains, or an address."
+    )
+    port: int = Field(default=443, ge=1, le=65535)
+    reason: str = Field(min_length=1, max_length=300, description="What it is needed for, in a few words.")
+
+
 class _ListToolsArguments(FrozenModel):
     kind: str | None = Field(
         default=None, description="Only those of this kind of sandbox.", json_schema_extra=KIND_SCHEMA_EXTRA
@@ -102,7 +114,7 @@ class _SessionTool:
     name: str
     description: str
     arguments: type[FrozenModel]
-    effect: Literal["none", "command", "write", "other"] = "none"
+    effect: Literal["none", "command", "write", "network", "other"] = "none"
     kinds: int = 0
     """Number of sandbox kinds that the session needs for this tool."""
     screen: bool = False
@@ -164,6 +176,14 @@ SESSION_TOOLS = (
         "Show the user how you go about a longer piece of work, and how far you are. Give all steps each time.",
         _PlanArguments,
     ),
+    _SessionTool(
+        NETWORK_ACCESS_TOOL,
+        "Ask the user to let a sandbox connect to a host that its network policy denies. Do this when a command or a "
+        "page failed for that reason, and you need the host; then try again.",
+        _NetworkAccessArguments,
+        "network",
+        kinds=1,
+    ),
     _SessionTool("list_tools", "List all tools that you have, with what they do.", _ListToolsArguments),
 )
 _TOOLS_BY_NAME = {definition.name: definition for definition in SESSION_TOOLS}
@@ -220,6 +240,7 @@ class SessionToolRunner:
             "stop_desktop": self._stop_desktop,
             "start_terminal": self._start_terminal,
             "update_plan": self._update_plan,
+            NETWORK_ACCESS_TOOL: self._allow_network_access,
             "list_tools": self._list_tools,
         }
 
@@ -336,6 +357,23 @@ class SessionToolRunner:
         await self._events.write_with_events(work, lambda _: session_log_entries(session, event))
         done = sum(step.state in ("done", "dropped") for step in arguments.steps)
         return text_tool_result(f"the plan is shown: {done} of {len(arguments.steps)} steps are done")
+
+    async def _allow_network_access(self, session: Session, arguments: _NetworkAccessArguments) -> CallResult:
+        """Put a rule in front of the policy of the sandbox and, if the session has one, of the session."""
+        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        added = parse_targets(RuleAction.ALLOW, [f"{host}:{arguments.port}"])
+        sandbox, note = await self._acquire(session, arguments.kind)
+        await self._fleet.change_network(session.tenant, sandbox.id, lambda policy: prepend_rules(policy, added))
+        if session.network is not None:
+            network = prepend_rules(session.network, added)
+            event = SessionChanged(network=network)
+
+            def work(connection: Any) -> Session:
+                return SessionStore.update_session(connection, session.id, {"network": network}, datetime.now(UTC))
+
+            await self._events.write_with_events(work, lambda changed: session_log_entries(changed, event))
+        text = f"the {arguments.kind} sandbox may connect to {host}:{arguments.port} now; try again"
+        return _with_notes(text_tool_result(text), note)
 
     async def _list_tools(self, session: Session, arguments: _ListToolsArguments) -> CallResult:
         if arguments.kind is not None and arguments.kind not in session.kinds:

@@ -61,7 +61,9 @@ def _sandboxes_section(kinds: Sequence[SandboxKind]) -> str:
     return f"""\
 # Sandboxes
 You have sandboxes: separate computers, each of a kind. One starts when you first use a tool of its kind; the name of \
-a tool begins with its kind. They have no network but what they were given, and do not see each other.
+a tool begins with its kind. They reach only the hosts that their network policy allows, and do not see each other. \
+A denied connection is reset, or answered with the rule that would allow it; ask for a host that you need with \
+request_network_access.
 {kind_lines}
 Calls to different sandboxes can be made at the same time. If one breaks, the others go on, and a new one is made when \
 you next use its kind; the result of the call tells you what was lost."""

@@ -56,7 +56,9 @@ def first_prompt_blocks(session: Session, history: Sequence[SessionMessage]) -> 
     parts = []
     if session.instructions.strip():
         parts.append(session.instructions.strip())
-    parts.append(f"You work in a sandbox without network; your files are in {WORKSPACE}.")
+    parts.append(
+        f"You work in a sandbox that reaches only what its network policy allows; your files are in {WORKSPACE}."
+    )
     if earlier := history_transcript(history):
         parts.append(
             "This conversation began elsewhere. What was said until now, in its order; go on from there:\n"
