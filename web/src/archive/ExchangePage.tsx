@@ -5,6 +5,7 @@ import { useTranslation } from "react-i18next";
 import { Link, useLocation, useParams } from "wouter";
 import { api } from "@/api/client";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
+import { TextWithCode } from "@/ui/content/TextWithCode";
 import { FoldableSection } from "@/ui/content/Transcript";
 import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
@@ -71,15 +72,20 @@ function ExchangeDetails({ exchange }: { exchange: ExchangeDetail }) {
     >
       {exchange.error && (
         <p className={styles.problem} role="alert">
-          {translateServerText(exchange.error)}
+          <TextWithCode text={translateServerText(exchange.error)} />
         </p>
       )}
       <ExchangeFacts exchange={exchange} />
       {exchange.notes.length > 0 && (
-        <FoldableSection title={t("archive.notes", { count: exchange.notes.length })} about={exchange.notes[0]}>
+        <FoldableSection
+          title={t("archive.notes", { count: exchange.notes.length })}
+          about={<TextWithCode text={translateServerText(exchange.notes[0] ?? "")} />}
+        >
           <ul className={styles.notes}>
             {exchange.notes.map((note, index) => (
-              <li key={index}>{note}</li>
+              <li key={index}>
+                <TextWithCode text={translateServerText(note)} />
+              </li>
             ))}
           </ul>
         </FoldableSection>

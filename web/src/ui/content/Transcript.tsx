@@ -138,7 +138,7 @@ interface FoldableSectionProps {
   icon?: LucideIcon;
   title: string;
   /** Title shown while folded. */
-  about?: string;
+  about?: ReactNode;
   badge?: ReactNode;
   mono?: boolean;
   open?: boolean;

@@ -26,6 +26,13 @@ describe("messages of the server in Chinese", () => {
     ["is missing; add it", ""],
     ["there is no such file", ""],
     ["out_of_memory", ""],
+    ["`seed` was left out: Anthropic's API has none", "`seed`"],
+    ["the tool `web_search` was left out: only Gemini has it", "`web_search`"],
+    ["`top_p` was left out: this model takes either it or `temperature`", "`top_p`"],
+    ["effort `max` became `high`, the most this model takes", "`high`"],
+    ["`max_tokens` was set to 8192: Anthropic's API needs a number", "8192"],
+    ["top_k: Chat Completions has no such setting", "`top_k`"],
+    ["acme did not answer; asked fast", "fast"],
     ["the agent 'codex' needs the name of a model", "codex"],
     ["it answered with status 404 when asked for its models", "404"],
     [
