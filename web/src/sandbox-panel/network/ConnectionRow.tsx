@@ -1,5 +1,5 @@
 import { Check } from "lucide-react";
-import { memo } from "react";
+import { memo, useEffect, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import { Badge, type Tone } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
@@ -33,6 +33,13 @@ export const ConnectionRow = memo(function ConnectionRow({ connection, isAllowed
   const target = connectionTarget(connection);
   const outcome = connectionOutcome(connection);
   const { refusal, rule, message } = connection;
+  const allowedNow = useRef<HTMLSpanElement>(null);
+  const wasClicked = useRef(false);
+  useEffect(() => {
+    // The button is gone, and with it the focus.
+    if (isAllowedNow && wasClicked.current) allowedNow.current?.focus();
+    if (isAllowedNow) wasClicked.current = false;
+  }, [isAllowedNow]);
   return (
     <li className={styles.connection} data-outcome={outcome}>
       <time dateTime={connection.startedAt} title={new Date(connection.startedAt).toLocaleString(i18n.language)}>
@@ -64,7 +71,7 @@ export const ConnectionRow = memo(function ConnectionRow({ connection, isAllowed
       {onAllow && canAllow(connection) && (
         <div className={styles.action}>
           {isAllowedNow ? (
-            <span className={styles.allowedNow}>
+            <span ref={allowedNow} tabIndex={-1} className={styles.allowedNow}>
               <Check size={14} aria-hidden /> {t("network.allowedNow")}
             </span>
           ) : (
@@ -72,7 +79,10 @@ export const ConnectionRow = memo(function ConnectionRow({ connection, isAllowed
               size="small"
               busy={busy}
               aria-label={t("network.allowTarget", { target: safeDisplayName(target) })}
-              onClick={() => onAllow(target)}
+              onClick={() => {
+                wasClicked.current = true;
+                onAllow(target);
+              }}
             >
               {t("network.allow")}
             </Button>

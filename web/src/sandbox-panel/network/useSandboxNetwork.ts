@@ -5,6 +5,7 @@ import { useEffect, useState } from "react";
 import { ApiError, api } from "@/api/client";
 import { followEventStream, type StreamState } from "@/api/event-stream";
 import type { Schema } from "@/api/types";
+import { useServerConnection } from "@/shell/status/server-connection";
 import { sandboxApiPath } from "../sandbox-queries";
 import { findLastEventNumber } from "./last-event-number";
 
@@ -27,12 +28,17 @@ function connectionsQueryKey(id: string) {
   return ["sandboxPanel", id, "connections"];
 }
 
+/** Whether another request would be refused too. */
+function isRefused(error: unknown): boolean {
+  return error instanceof ApiError && error.status >= 400 && error.status < 500;
+}
+
 export function useNetworkPolicy(id: string, active: boolean) {
   return useQuery({
     queryKey: networkQueryKey(id),
     queryFn: ({ signal }) => api.get<SandboxNetwork>(`${sandboxApiPath(id)}/network`, { signal }),
     enabled: active,
-    refetchInterval: (state) => (state.state.error instanceof ApiError ? false : POLICY_POLL_MS),
+    refetchInterval: (state) => (isRefused(state.state.error) ? false : POLICY_POLL_MS),
   });
 }
 
@@ -48,8 +54,7 @@ export function useConnections(id: string, filter: ConnectionFilter, limit: numb
     enabled: active,
     placeholderData: keepPreviousData,
     // Long lists are polled less often.
-    refetchInterval: (state) =>
-      state.state.error instanceof ApiError ? false : (POLL_MS * limit) / CONNECTIONS_PER_PAGE,
+    refetchInterval: (state) => (isRefused(state.state.error) ? false : (POLL_MS * limit) / CONNECTIONS_PER_PAGE),
   });
 }
 
@@ -57,6 +62,8 @@ export function useConnections(id: string, filter: ConnectionFilter, limit: numb
 export function useNetworkEvents(id: string, active: boolean): StreamState {
   const queries = useQueryClient();
   const [state, setState] = useState<StreamState>("connecting");
+  const resumed = useServerConnection((connection) => connection.resumed);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `resumed` retries a refused request.
   useEffect(() => {
     if (!active) return;
     const stop = new AbortController();
@@ -101,6 +108,6 @@ export function useNetworkEvents(id: string, active: boolean): StreamState {
       stop.abort();
       clearTimeout(timer);
     };
-  }, [id, active, queries]);
+  }, [id, active, queries, resumed]);
   return state;
 }
