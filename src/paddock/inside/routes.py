@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ROUTE_TABLE = """
 GET     /ping                       handlers.daemon_state ping
 GET     /paddock/state              handlers.daemon_state get_daemon_state
+GET     /paddock/ports              handlers.port_proxy list_listening_ports
 POST    /paddock/claim              handlers.daemon_state claim_sandbox
 POST    /paddock/collect            handlers.deliverables stream_deliverables
 GET     /paddock/services           handlers.services list_services
@@ -69,8 +70,8 @@ GET     /connect/{port}             handlers.port_proxy open_port_tunnel_by_upgr
 """
 
 PASSIVE_PATHS = frozenset(
-    {"/ping", "/metrics", "/metrics/watch", "/paddock/state", "/paddock/services", "/paddock/services/watch",
-     "/screen/shot", "/screen/frames"}
+    {"/ping", "/metrics", "/metrics/watch", "/paddock/state", "/paddock/ports", "/paddock/services",
+     "/paddock/services/watch", "/screen/shot", "/screen/frames"}
 )  # fmt: skip
 """Requests to these paths do not count as use of the sandbox."""
 

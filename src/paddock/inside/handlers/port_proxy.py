@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from ..daemon import Daemon
 from ..errors import ApiError, forbidden_error
 from ..http.buffered_socket import PeerDisconnected
-from ..http.http11 import BufferedSocket, HttpReply, IncomingRequest, RawConnectionReply
+from ..http.http11 import BufferedSocket, HttpReply, IncomingRequest, RawConnectionReply, json_reply
 from ..http.socket_tunnel import copy_between_sockets
+from ..listening_ports import read_listening_ports
 
 CONNECT_TIMEOUT = 10.0
 
@@ -42,6 +44,11 @@ def open_port_tunnel_by_connect(daemon: Daemon, request: IncomingRequest) -> Htt
     return RawConnectionReply(lambda client: _tunnel(client, server, b"HTTP/1.1 200 OK\r\n\r\n"))
 
 
+def list_listening_ports(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    """List ports on which programs listen for TCP connections, without the daemon's own."""
+    return json_reply({"ports": read_listening_ports()})
+
+
 def _parse_port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
         raise ApiError(400, "INVALID_REQUEST_BODY", f"{text!r} is not a port number")
@@ -50,11 +57,22 @@ def _parse_port(text: str) -> int:
 
 def _connect_to_port(port: int) -> socket.socket:
     try:
-        server = socket.create_connection(("127.0.0.1", port), CONNECT_TIMEOUT)
+        server = _connect_to_loopback(port)
     except OSError as error:
         raise ApiError(502, "BAD_GATEWAY", f"nothing answers on port {port} of the sandbox: {error.strerror}") from None
     server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return server
+
+
+def _connect_to_loopback(port: int) -> socket.socket:
+    try:
+        return socket.create_connection(("127.0.0.1", port), CONNECT_TIMEOUT)
+    except ConnectionRefusedError:
+        try:
+            # To some programs, `localhost` is an address of IPv6 only.
+            return socket.create_connection(("::1", port), CONNECT_TIMEOUT)
+        except OSError as error:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused") from error
 
 
 def _tunnel(client: BufferedSocket, server: socket.socket, head: bytes) -> None:

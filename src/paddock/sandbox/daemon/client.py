@@ -31,6 +31,7 @@ __all__ = [
     "SandboxCommand",
 ]
 
+MAX_LISTENING_PORTS = 256
 ENTRYPOINT = "entrypoint"
 """Command id of a sandbox's entrypoint."""
 
@@ -98,6 +99,13 @@ class DaemonClient(ScreenClient):
     async def state(self, timeout: float = QUICK_TIMEOUT) -> dict[str, Any]:
         """Return the daemon's status: entrypoint, running commands, time of last use."""
         return parse_json_object(await self._ask("GET", "/paddock/state", timeout=timeout))
+
+    async def listening_ports(self) -> Sequence[int]:
+        """Return the TCP ports on which programs in the sandbox listen, in ascending order."""
+        ports = parse_json_object(await self._ask("GET", "/paddock/ports")).get("ports")
+        if not isinstance(ports, list):
+            raise SandboxGone("the sandbox sent an invalid reply")
+        return sorted({each for each in ports if type(each) is int and 0 < each < 65536})[:MAX_LISTENING_PORTS]
 
     async def metrics(self) -> dict[str, Any]:
         return parse_json_object(await self._ask("GET", "/metrics"))
