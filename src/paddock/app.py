@@ -36,11 +36,13 @@ from paddock.api.services import ApiServices
 from paddock.auth.api_keys import ApiKeys
 from paddock.auth.logins import BrowserLogins
 from paddock.auth.network_exposure import check_network_exposure
+from paddock.auth.preview_links import PreviewLinkSigner
 from paddock.config.llm import LlmConfig
 from paddock.config.schema import Config
 from paddock.errors import ConfigError, PaddockError, Unavailable
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
+from paddock.fleet.previews import SandboxPreviews
 from paddock.fleet.reconciler import Reconciler
 from paddock.live.android_devices import AndroidDevices
 from paddock.live.services import LiveServices
@@ -82,6 +84,7 @@ from paddock.store.key_store import ApiKeyStore
 from paddock.store.login_store import LoginStore
 from paddock.store.model_exchanges.usage_series import UsageSeriesStore
 from paddock.store.object_counts import ObjectCounts
+from paddock.store.preview_store import PreviewStore
 from paddock.telemetry.event_loop_monitor import EventLoopMonitor
 from paddock.telemetry.log_buffer import LogBuffer
 from paddock.telemetry.logging_setup import configure_logging
@@ -89,6 +92,7 @@ from paddock.telemetry.logging_setup import configure_logging
 BACKEND_ENTRY_POINTS = "paddock.backends"
 DATABASE_FILE = "paddock.db"
 LOCAL_KEY_FILE = "local.key"
+PREVIEW_KEY_FILE = "preview.key"
 SERVER_FILE = "server.json"
 MAX_WEBSOCKET_MESSAGE = 16 * 2**20
 MAX_MODEL_CONNECTIONS = 20_000
@@ -189,13 +193,16 @@ class PaddockServer:
             if settings.listen is not None:
                 self.refuse_own_port(int(settings.listen.rpartition(":")[2]))
             connections = ConnectionHistory(connection_store, self.networks, recorder.flush)
+            previews = await SandboxPreviews.open(PreviewStore(self.store), self.events)
+            held.push_async_callback(previews.close)
+            preview_links = await asyncio.to_thread(PreviewLinkSigner.open, self.config.data / PREVIEW_KEY_FILE)
             self.fleet = Fleet(
                 backend=self.backend,
                 images=self.images,
                 store=self.store,
                 events=self.events,
                 config=self.config,
-                hooks=[sandboxes, self.mcp_proxies, sandbox_mcp_servers, devices, self.networks],
+                hooks=[sandboxes, self.mcp_proxies, sandbox_mcp_servers, devices, self.networks, previews],
                 network=self.networks,
             )
             held.push_async_callback(self.fleet.close)
@@ -247,6 +254,8 @@ class PaddockServer:
                 sessions=self.sessions,
                 networks=self.networks,
                 connections=connections,
+                previews=previews,
+                preview_links=preview_links,
                 loop=self.loop,
             )
             self._held = held.pop_all()

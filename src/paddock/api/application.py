@@ -52,11 +52,14 @@ from paddock.api.sandboxes import (
     network_routes,
     opensandbox_stubs,
     pool_routes,
+    preview_routes,
     sandbox_metrics,
     sandbox_routes,
     snapshot_routes,
 )
 from paddock.api.sandboxes.port_proxy import PortProxy
+from paddock.api.sandboxes.preview_addresses import PreviewAddresses
+from paddock.api.sandboxes.preview_proxy import PreviewProxy
 from paddock.api.services import ApiServices
 from paddock.api.sessions import (
     agui_run,
@@ -87,6 +90,7 @@ ROUTE_MODULES = (
     diagnostics,
     network_policy,
     network_routes,
+    preview_routes,
     pool_routes,
     run_routes,
     task_routes,
@@ -130,7 +134,7 @@ def create_api_app(services: ApiServices) -> ASGIApp:
         admission,
         services.logins,
         BodyLimits(routers, settings.max_body, memory),
-        console=WebConsole(),
+        console=WebConsole(preview_host=settings.preview_host),
         sockets=create_websocket_app(services),
         tickets=services.live.tickets,
         origins=AllowedOrigins(settings),
@@ -146,6 +150,9 @@ def create_api_app(services: ApiServices) -> ASGIApp:
             expose_headers=EXPOSED_HEADERS,
             max_age=600,
         )
+    # Outside of CORS, whose origins are those of the API.
+    addresses = PreviewAddresses(settings.preview_host, services.preview_links)
+    app = PreviewProxy(app, services.fleet, services.previews, addresses, settings)
     return OuterMiddleware(app, settings, services.traffic, services.loop)
 
 

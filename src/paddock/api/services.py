@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from paddock.agents.sessions.session_service import SessionService
     from paddock.auth.api_keys import ApiKeys
     from paddock.auth.logins import BrowserLogins
+    from paddock.auth.preview_links import PreviewLinkSigner
     from paddock.config.schema import Config
     from paddock.events.event_log import EventLog
     from paddock.fleet.fleet import Fleet
+    from paddock.fleet.previews import SandboxPreviews
     from paddock.live.services import LiveServices
     from paddock.llm.archive.archive import ExchangeArchive
     from paddock.llm.gateway.gateway import ModelGateway
@@ -45,6 +47,8 @@ class ApiServices:
     sessions: SessionService
     networks: SandboxNetworkControl
     connections: ConnectionHistory
+    previews: SandboxPreviews
+    preview_links: PreviewLinkSigner
     counts: ObjectCounts
     series: UsageSeriesStore
     ready: Callable[[], Awaitable[None]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
@@ -19,6 +20,8 @@ from paddock.config.sandbox_limits import SandboxLimitsConfig
 from paddock.config.section import ConfigSection
 from paddock.config.units import Bytes, Cpus, PortRange, Ports, Seconds
 
+_HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+
 
 class ServerConfig(ConfigSection):
     """The HTTP server."""
@@ -31,10 +34,24 @@ class ServerConfig(ConfigSection):
     """Host names accepted in the `Host` header in addition to loopback names. Protects against DNS rebinding."""
     cors_origins: tuple[str, ...] = ()
     """Origins allowed to call the API from a browser (CORS)."""
+    preview_host: str | None = None
+    """Wildcard name of previews, such as `*.preview.example.com`: each preview gets an origin of its own,
+    `PORT-SANDBOX.preview.example.com`. `null` puts previews below `/preview/` of the server's own name. Use a domain
+    that serves nothing else; its names must lead to this server."""
     max_body: Bytes = Field(default=64 * 2**20, ge=1024)
     """Maximum size of a JSON request body; most routes accept at most 1 MiB. Proxied requests are not limited."""
     shutdown_grace: Seconds = 3
     """How long open requests may continue after the server is asked to stop."""
+
+    @field_validator("preview_host")
+    @classmethod
+    def _normalize_preview_host(cls, name: str | None) -> str | None:
+        if name is None:
+            return None
+        name = name.lower().removeprefix("*.").rstrip(".")
+        if len(name) > 200 or not _HOST_NAME.fullmatch(name):
+            raise ValueError("is not a host name; write for example *.preview.example.com, without a port")
+        return name
 
 
 class SandboxesConfig(ConfigSection):

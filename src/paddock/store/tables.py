@@ -321,6 +321,21 @@ network_connections = Table(
 )
 """Ended and refused connections of sandboxes to the network."""
 
+previews = Table(
+    "previews",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("sandbox", String(63), nullable=False),
+    Column("tenant", String(63), nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("public", Boolean, nullable=False),
+    Column("created_by", Text),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("expires_at", UtcTimestamp, nullable=False),
+    UniqueConstraint("sandbox", "port"),
+)
+"""Addresses under which browsers reach ports of sandboxes."""
+
 runs = Table(
     "runs",
     metadata,

@@ -835,7 +835,7 @@ export interface components {
          * EventType
          * @enum {string}
          */
-        EventType: "sandbox.created" | "sandbox.running" | "sandbox.paused" | "sandbox.resumed" | "sandbox.renewed" | "sandbox.adopted" | "sandbox.stopping" | "sandbox.shared" | "sandbox.ended" | "sandbox.failed" | "snapshot.created" | "snapshot.ready" | "snapshot.failed" | "snapshot.deleted" | "pool.created" | "pool.changed" | "pool.deleted" | "disk.full" | "oom" | "desktop.started" | "desktop.stopped" | "terminal.ready" | "terminal.closed" | "screenshot.update" | "input.taken" | "input.released" | "recording.started" | "recording.stopped" | "file.changed" | "file.moved" | "tool.called" | "network.connection" | "network.changed" | "run.queued" | "run.started" | "run.stage" | "run.sandbox" | "run.text" | "run.thinking" | "run.tool_call" | "run.tool_result" | "run.usage" | "run.output" | "run.error" | "run.checked" | "run.delivered" | "run.missing" | "run.shared" | "run.cancelling" | "run.retrying" | "run.ended" | "session.created" | "session.changed" | "session.state" | "session.deleted" | "session.sandbox" | "session.desktop" | "session.terminal" | "session.screen" | "session.file" | "session.compacted" | "turn.started" | "turn.ended" | "step.started" | "step.ended" | "plan.changed" | "message.received" | "message.started" | "message.delta" | "message.ended" | "thought.started" | "thought.delta" | "thought.ended" | "call.started" | "call.delta" | "call.ready" | "call.running" | "call.output" | "call.result" | "approval.required" | "approval.decided" | "approval.expired" | "usage.changed" | "turn.error";
+        EventType: "sandbox.created" | "sandbox.running" | "sandbox.paused" | "sandbox.resumed" | "sandbox.renewed" | "sandbox.adopted" | "sandbox.stopping" | "sandbox.shared" | "sandbox.ended" | "sandbox.failed" | "snapshot.created" | "snapshot.ready" | "snapshot.failed" | "snapshot.deleted" | "pool.created" | "pool.changed" | "pool.deleted" | "disk.full" | "oom" | "desktop.started" | "desktop.stopped" | "terminal.ready" | "terminal.closed" | "screenshot.update" | "input.taken" | "input.released" | "recording.started" | "recording.stopped" | "file.changed" | "file.moved" | "tool.called" | "network.connection" | "network.changed" | "preview.opened" | "preview.closed" | "run.queued" | "run.started" | "run.stage" | "run.sandbox" | "run.text" | "run.thinking" | "run.tool_call" | "run.tool_result" | "run.usage" | "run.output" | "run.error" | "run.checked" | "run.delivered" | "run.missing" | "run.shared" | "run.cancelling" | "run.retrying" | "run.ended" | "session.created" | "session.changed" | "session.state" | "session.deleted" | "session.sandbox" | "session.desktop" | "session.terminal" | "session.screen" | "session.file" | "session.compacted" | "turn.started" | "turn.ended" | "step.started" | "step.ended" | "plan.changed" | "message.received" | "message.started" | "message.delta" | "message.ended" | "thought.started" | "thought.delta" | "thought.ended" | "call.started" | "call.delta" | "call.ready" | "call.running" | "call.output" | "call.result" | "approval.required" | "approval.decided" | "approval.expired" | "usage.changed" | "turn.error";
         /**
          * ExchangeOutcome
          * @enum {string}
@@ -1381,6 +1381,16 @@ export interface components {
             p90: number;
             /** P99 */
             p99: number;
+        };
+        /** ListeningPortResponse */
+        ListeningPortResponse: {
+            /** Port */
+            port: number;
+        };
+        /** ListeningPortsResponse */
+        ListeningPortsResponse: {
+            /** Items */
+            items: components["schemas"]["ListeningPortResponse"][];
         };
         /** LogLineResponse */
         LogLineResponse: {
@@ -1929,6 +1939,56 @@ export interface components {
         ProviderResponse: {
             /** Name */
             name: string;
+        /** PreviewListResponse */
+        PreviewListResponse: {
+            /** Items */
+            items: components["schemas"]["PreviewResponse"][];
+        };
+        /** PreviewRequest */
+        PreviewRequest: {
+            /**
+             * Port
+             * @example 3000
+             */
+            port: number;
+            /**
+             * Ttl
+             * @default 3600
+             * @example 3600
+             */
+            ttl: number;
+            /**
+             * Public
+             * @default false
+             */
+            public: boolean;
+        };
+        /** PreviewResponse */
+        PreviewResponse: {
+            /** Port */
+            port: number;
+            /** Public */
+            public: boolean;
+            /**
+             * Address
+             * @example /preview/0123456789abcdef0123456789abcdef/
+             */
+            address: string;
+            /** Link */
+            link: string;
+            /**
+             * Createdat
+             * Format: date-time
+             */
+            createdAt: string;
+            /** Createdby */
+            createdBy?: string | null;
+            /**
+             * Expiresat
+             * Format: date-time
+             */
+            expiresAt: string;
+        };
             /** Kind */
             kind: string;
             /** Baseurl */

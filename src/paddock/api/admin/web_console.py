@@ -56,11 +56,6 @@ PERMISSIONS_POLICY = ", ".join(
         "fullscreen=(self)",
     ]
 )
-_PAGE_HEADERS = [
-    (b"content-security-policy", CONSOLE_CONTENT_POLICY.encode()),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"permissions-policy", PERMISSIONS_POLICY.encode()),
-]
 _NOT_BUILT = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Paddock</title>
 <body style="font:16px/1.6 system-ui,sans-serif;max-width:40rem;margin:4rem auto;padding:0 1rem">
 <h1>The console has not been built</h1>
@@ -69,6 +64,18 @@ _NOT_BUILT = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Pad
 <p>Then reload this page; no restart is needed. Everything else works without it: see
 <a href="/docs">the API</a>, or <code>paddock --help</code>.</p>
 """
+
+
+def console_page_headers(preview_host: str | None) -> list[tuple[bytes, bytes]]:
+    """Return the headers of the console's page, which may frame previews."""
+    policy = CONSOLE_CONTENT_POLICY
+    if preview_host is not None:
+        policy = policy.replace("frame-src 'self' ", f"frame-src 'self' *.{preview_host}:* ")
+    return [
+        (b"content-security-policy", policy.encode()),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"permissions-policy", PERMISSIONS_POLICY.encode()),
+    ]
 
 
 @dataclass(frozen=True)
@@ -81,8 +88,9 @@ class _File:
 class WebConsole:
     """Answers GET and HEAD for addresses outside the API. No key is needed: the files are public."""
 
-    def __init__(self, directory: Path = STATIC_DIRECTORY) -> None:
+    def __init__(self, directory: Path = STATIC_DIRECTORY, *, preview_host: str | None = None) -> None:
         self._directory = directory
+        self._page_headers = console_page_headers(preview_host)
         self._last_state: tuple[int, int, int] | None = None
         self._files: dict[str, _File] = {}
         self._compressed: dict[str, bytes] = {}
@@ -116,9 +124,8 @@ class WebConsole:
         elif INDEX_PAGE in self._files:
             await self._send_file(INDEX_PAGE, scope, send)
         else:
-            await _send_response(
-                send, scope, 200, [(b"content-type", b"text/html; charset=utf-8")], _NOT_BUILT, page=True
-            )
+            headers = [(b"content-type", b"text/html; charset=utf-8"), *self._page_headers]
+            await _send_response(send, scope, 200, headers, _NOT_BUILT)
 
     def _index_files(self) -> None:
         """Index the files. Only indexed files are served, so no path can lead elsewhere."""
@@ -152,14 +159,15 @@ class WebConsole:
             (b"cross-origin-resource-policy", b"same-origin"),
             (b"vary", b"Accept-Encoding"),
         ]
-        page = kind.startswith("text/html")
+        if kind.startswith("text/html"):
+            headers += self._page_headers
         if file.etag in read_header(scope, b"if-none-match"):
-            await _send_response(send, scope, 304, headers, None, page=page)
+            await _send_response(send, scope, 304, headers, None)
             return
         encoding, content = await self._read_encoded(address, kind, read_header(scope, b"accept-encoding"))
         if encoding:
             headers.append((b"content-encoding", encoding.encode()))
-        await _send_response(send, scope, 200, headers, content, page=page)
+        await _send_response(send, scope, 200, headers, content)
 
     async def _read_encoded(self, address: str, kind: str, accepted: str) -> tuple[str, bytes]:
         """Return a file's encoding and content, compressed if the client accepts it and it is worthwhile."""
@@ -181,10 +189,8 @@ class WebConsole:
 
 
 async def _send_response(
-    send: Send, scope: Scope, status: int, headers: list[tuple[bytes, bytes]], body: bytes | None, *, page: bool
+    send: Send, scope: Scope, status: int, headers: list[tuple[bytes, bytes]], body: bytes | None
 ) -> None:
-    if page:
-        headers = headers + _PAGE_HEADERS
     if body is not None:
         headers = [*headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -19,13 +19,18 @@ class AllowedHosts:
 
     def __init__(self, config: ServerConfig) -> None:
         self._names = {name.lower() for name in config.allowed_hosts} | {"localhost", config.host.strip("[]").lower()}
+        self._preview_suffix = None if config.preview_host is None else f".{config.preview_host}"
 
     def allows_request(self, scope: Scope) -> bool:
         name = read_header(scope, b"host")
-        if self.allows_name(name):
+        if self.allows_name(name) or self._is_preview_name(name):
             return True
         server = scope.get("server")
         return bool(server and host_name_without_port(name).lower() == str(server[0]).lower())
+
+    def _is_preview_name(self, host: str) -> bool:
+        suffix = self._preview_suffix
+        return suffix is not None and host_name_without_port(host).lower().endswith(suffix)
 
     def allows_name(self, host: str) -> bool:
         """Return whether a Host header names this server, on any of its addresses."""

@@ -28,7 +28,10 @@ from paddock.telemetry.prometheus import RequestMetrics
 ReturnConnection = Callable[[bytes], None]
 _STARTS = tuple(f"POST {path} HTTP/1.1\r\n".encode() for path in POST_PATHS)
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]{1,6}) *(?=\r\n|$)")
-_EXCLUDED_HEADERS = re.compile(rb"\r\n(?:origin|upgrade|transfer-encoding|expect|connection) *:(?! *keep-alive)")
+_EXCLUDED_HEADERS = re.compile(
+    rb"\r\n(?:(?:origin|upgrade|transfer-encoding|expect|connection) *:(?! *keep-alive)|host *: *[0-9]{1,5}-sb-)"
+)
+"""Also the host names of previews: a program in a sandbox may have a model API of its own."""
 _KNOWN_HOSTS = 1000
 log = structlog.get_logger()
 

@@ -17,6 +17,7 @@ from paddock.config.schema import ServerConfig
 from paddock.telemetry.event_loop_monitor import EventLoopMonitor
 from paddock.telemetry.prometheus import RequestMetrics
 
+_PREVIEW_TOKEN = re.compile(r"(?<=^/preview/)([0-9a-f]{8})[0-9a-f]{24}(?:\.[A-Za-z0-9_-]{43})?")
 PROXIED_SCOPE_KEY = "paddock.proxied"
 """Set in the scope of requests that a sandbox or a model provider answers: no headers are added to their answers."""
 REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -28,6 +29,11 @@ _SECURITY_HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 ]
 log = structlog.get_logger()
+
+
+def mask_preview_token(path: str) -> str:
+    """Return a path without the token of a preview, which opens it to whoever reads the log."""
+    return _PREVIEW_TOKEN.sub(r"\1…", path)
 
 
 class OuterMiddleware:
@@ -42,13 +48,14 @@ class OuterMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return
+        logged_path = mask_preview_token(scope["path"])
         shown = read_header(scope, b"x-request-id")
         request_id = shown if REQUEST_ID_PATTERN.fullmatch(shown) else secrets.token_hex(8)
         answer = _ResponseSender(send, request_id, scope)
         started = time.perf_counter()
         try:
             if self._hosts.allows_request(scope):
-                route = f"{scope.get('method', 'WEBSOCKET')} {scope['path']}"
+                route = f"{scope.get('method', 'WEBSOCKET')} {logged_path}"
                 await self._loop.measure(self._run_app(scope, receive, answer.send), route)
             else:
                 name = read_header(scope, b"host")
@@ -61,7 +68,7 @@ class OuterMiddleware:
                     scope, answer, 503, "UNAVAILABLE", "the server is stopping; try again when it is back"
                 )
         except Exception:
-            log.exception("request failed", request=request_id, method=scope.get("method"), path=scope["path"])
+            log.exception("request failed", request=request_id, method=scope.get("method"), path=logged_path)
             if answer.status is None:
                 message = f"internal error; see the server's log, request {request_id}"
                 await self._send_refusal(scope, answer, 500, "INTERNAL_ERROR", message)
@@ -73,7 +80,7 @@ class OuterMiddleware:
                 "request",
                 request=request_id,
                 method=scope.get("method", "WEBSOCKET"),
-                path=scope["path"],
+                path=logged_path,
                 status=answer.status,
                 milliseconds=round((time.perf_counter() - started) * 1000, 1),
             )

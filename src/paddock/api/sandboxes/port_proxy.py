@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 import aiohttp
+from multidict import CIMultiDict
 from starlette.types import Receive, Scope, Send
 
 from paddock.api.http.authentication import RequestAuthenticator
@@ -17,7 +19,7 @@ from paddock.api.http.authorization import NO_KEY_MESSAGE, read_header, read_que
 from paddock.api.http.error_responses import send_error_response, status_for_error
 from paddock.api.http.outer_middleware import PROXIED_SCOPE_KEY
 from paddock.api.sandboxes import network_policy
-from paddock.api.sandboxes.proxy_headers import headers_from_sandbox, headers_to_sandbox
+from paddock.api.sandboxes.proxy_headers import Headers, headers_from_sandbox, headers_to_sandbox
 from paddock.api.sandboxes.websocket_relay import relay_websocket_to_sandbox
 from paddock.auth.key_secrets import looks_like_key_secret
 from paddock.errors import (
@@ -95,13 +97,8 @@ class PortProxy:
         path = target.rest if target.port == EXECD_PORT else b"/proxy/%d%s" % (target.port, target.rest)
         query = _remove_token(scope["query_string"]) if used_token else scope["query_string"]
         address = (path + b"?" + query if query else path).decode("latin-1")
-        scope[PROXIED_SCOPE_KEY] = True
-        if scope["type"] == "websocket":
-            await relay_websocket_to_sandbox(
-                inside, address, headers_to_sandbox(scope, target.port, target.prefix), scope, receive, send
-            )
-        else:
-            await _ProxiedRequest(inside, address, target, scope, receive, send).run()
+        headers = PortHeaders(target.port, target.prefix)
+        await forward_to_sandbox(inside, address, headers, scope, receive, send, send_error_response)
 
     async def _authenticate(self, target: ProxyTarget, scope: Scope) -> tuple[Sandbox, bool]:
         """Return the sandbox and whether the secret was in the address.
@@ -138,15 +135,72 @@ class PortProxy:
         return sandbox
 
 
+class HeaderFilter(Protocol):
+    """Headers between a client and a program in a sandbox."""
+
+    def to_sandbox(self, scope: Scope) -> CIMultiDict[str]:
+        """Return the client's headers as the program receives them."""
+        ...
+
+    def from_sandbox(self, received: Iterable[tuple[bytes, bytes]]) -> Headers:
+        """Return the program's headers as the client receives them."""
+        ...
+
+
+class ErrorSender(Protocol):
+    """Answers a request with an error."""
+
+    async def __call__(self, send: Send, status: int, code: str, message: str, *, close: bool = False) -> None: ...
+
+
+@dataclass(frozen=True)
+class PortHeaders:
+    """Headers of requests to a port below its path."""
+
+    port: int
+    prefix: bytes
+
+    def to_sandbox(self, scope: Scope) -> CIMultiDict[str]:
+        return headers_to_sandbox(scope, self.port, self.prefix)
+
+    def from_sandbox(self, received: Iterable[tuple[bytes, bytes]]) -> Headers:
+        return headers_from_sandbox(received, self.prefix)
+
+
+async def forward_to_sandbox(
+    inside: DaemonClient,
+    address: str,
+    headers: HeaderFilter,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    send_error: ErrorSender,
+) -> None:
+    """Forward a request or a WebSocket to an address of the daemon, and stream both directions until it ends."""
+    scope[PROXIED_SCOPE_KEY] = True
+    if scope["type"] == "websocket":
+        await relay_websocket_to_sandbox(inside, address, headers.to_sandbox(scope), scope, receive, send)
+    else:
+        await _ProxiedRequest(inside, address, headers, scope, receive, send, send_error).run()
+
+
 class _ProxiedRequest:
     """One proxied request and its response."""
 
     def __init__(
-        self, inside: DaemonClient, address: str, target: ProxyTarget, scope: Scope, receive: Receive, send: Send
+        self,
+        inside: DaemonClient,
+        address: str,
+        headers: HeaderFilter,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        send_error: ErrorSender,
     ) -> None:
         self._inside = inside
         self._address = address
-        self._target = target
+        self._headers = headers
+        self._send_error_response = send_error
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -176,7 +230,7 @@ class _ProxiedRequest:
     async def _relay_response(self) -> None:
         async with self._open_request() as answer:
             self._response_started = True
-            headers = headers_from_sandbox(answer.raw_headers, self._target.prefix)
+            headers = self._headers.from_sandbox(answer.raw_headers)
             await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
             # `iter_any` yields data as it arrives, without joining or splitting chunks.
             async for piece in answer.content.iter_any():
@@ -185,7 +239,7 @@ class _ProxiedRequest:
 
     def _open_request(self) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         scope = self._scope
-        headers = headers_to_sandbox(scope, self._target.port, self._target.prefix)
+        headers = self._headers.to_sandbox(scope)
         has_body = "Content-Length" in headers or read_header(scope, b"transfer-encoding") != ""
         if not has_body:
             self._sent_all.set()
@@ -232,7 +286,7 @@ class _ProxiedRequest:
         self._scope.pop(PROXIED_SCOPE_KEY, None)
         if not isinstance(error, PaddockError):
             error = SandboxError("the program in the sandbox does not answer in HTTP")
-        await send_error_response(
+        await self._send_error_response(
             self._send, status_for_error(error), error.code, error.message, close=not self._sent_all.is_set()
         )
 

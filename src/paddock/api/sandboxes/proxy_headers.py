@@ -34,10 +34,8 @@ _DROPPED_FROM_RESPONSES = HOP_BY_HOP | frozenset(
     b"alt-svc clear-site-data nel origin-agent-cluster public-key-pins public-key-pins-report-only report-to "
     b"reporting-endpoints server service-worker-allowed set-login strict-transport-security x-request-id".split()
 )
-_SANDBOX_POLICY = (
-    b"content-security-policy",
-    b"sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts",
-)
+NO_ORIGIN_POLICY = b"sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"
+_SANDBOX_POLICY = (b"content-security-policy", NO_ORIGIN_POLICY)
 _UNSAFE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _LOCAL = re.compile(rb"https?://(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?(?=/|$)")
 
@@ -67,11 +65,19 @@ def headers_to_sandbox(scope: Scope, port: int, prefix: bytes) -> CIMultiDict[st
 
 def headers_from_sandbox(received: Iterable[tuple[bytes, bytes]], prefix: bytes) -> Headers:
     """Return the sandbox's headers as they may appear under the server's origin."""
+    return [*filter_response_headers(received, prefix), _SANDBOX_POLICY]
+
+
+def filter_response_headers(received: Iterable[tuple[bytes, bytes]], prefix: bytes, *, cors: bool = False) -> Headers:
+    """Drop headers with an effect beyond the response, and confine cookies and redirects to a path.
+
+    With `cors`, the program may decide which pages read its responses.
+    """
     received = [(name.lower(), value) for name, value in received]
     hop = _connection_headers(received)
     headers: Headers = []
     for name, value in received:
-        if name in _DROPPED_FROM_RESPONSES or name in hop or name.startswith(b"access-control-"):
+        if name in _DROPPED_FROM_RESPONSES or name in hop or (name.startswith(b"access-control-") and not cors):
             continue
         if _UNSAFE.search(name) or _UNSAFE.search(value):
             continue
@@ -82,7 +88,6 @@ def headers_from_sandbox(received: Iterable[tuple[bytes, bytes]], prefix: bytes)
         elif name in (b"location", b"content-location"):
             value = rewrite_redirect_location(value, prefix)
         headers.append((name, value))
-    headers.append(_SANDBOX_POLICY)
     return headers
 
 

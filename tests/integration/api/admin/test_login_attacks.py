@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import BrowserContext, Frame, Page
 
 from tests.e2e.browser_pages import run_chromium
 from tests.integration.api.conftest import create_sandbox
@@ -112,10 +112,12 @@ def open_logged_in_page(context: BrowserContext, server: Server) -> Page:
 
 
 def check_attack_results(
-    page: Page, server: Server, client: httpx.Client, victim: str, before: set[str]
+    page: Page | Frame, server: Server, client: httpx.Client, victim: str, before: set[str]
 ) -> dict[str, Any]:
     """Assert that a hostile page read nothing and changed nothing, and return its results."""
-    page.wait_for_function("window.results", timeout=30_000)
+    page.wait_for_function(
+        "window.results", timeout=30_000, polling=100
+    )  # Frames out of view have no animation frames.
     results: dict[str, Any] = page.evaluate("window.results")
     cookie = results.pop("cookie")
     assert cookie in ("", "failed: SecurityError") or "paddock_session" not in cookie
@@ -195,13 +197,7 @@ def test_cookie_opens_no_page_of_a_sandbox(
     opened.value.wait_for_load_state()
     assert "UNAUTHORIZED" in opened.value.content()
     opened.value.close()
-    console.evaluate(
-        "(address) => { const f = document.createElement('iframe'); f.src = address; document.body.append(f); }",
-        hostile_address,
-    )
-    handle = console.wait_for_selector("iframe", state="attached")
-    frame = handle.content_frame() if handle is not None else None
-    assert frame is not None
+    frame = open_frame(console, hostile_address)
     frame.wait_for_load_state()
     assert "hostile" not in frame.content()
     console.close()
@@ -219,6 +215,80 @@ def test_sandbox_page_loaded_with_a_key_is_harmless(
     check_attack_results(page, server, client, victim, before)
     page.close()
     open_logged_in_page(logged_in, server).close()
+
+
+@pytest.fixture(scope="module")
+def preview_link(server: Server, client: httpx.Client, hostile_address: str) -> str:
+    """Link to a preview of the hostile page, which needs neither key nor cookie."""
+    sandbox = hostile_address.split("/")[5]
+    preview = client.post(f"/v1/sandboxes/{sandbox}/previews", json={"port": HOSTILE_PORT}).raise_for_status().json()
+    return f"{server.url}{preview['link']}"
+
+
+def test_sandbox_page_in_a_preview_is_harmless(
+    server: Server, client: httpx.Client, logged_in: BrowserContext, victim: str, preview_link: str
+) -> None:
+    before = {item["id"] for item in client.get("/v1/sandboxes").json()["items"]}
+    page = logged_in.new_page()
+    page.goto(preview_link)
+    check_attack_results(page, server, client, victim, before)
+    assert page.evaluate("origin") == "null"
+    page.close()
+    console = open_logged_in_page(logged_in, server)
+    frame = open_frame(console, preview_link)
+    check_attack_results(frame, server, client, victim, before)
+    assert frame.evaluate("(() => { try { return parent.document.title } catch (error) { return error.name } })()") == (
+        "SecurityError"
+    )
+    console.close()
+
+
+def test_preview_page_reads_its_own_files_only(logged_in: BrowserContext, preview_link: str) -> None:
+    """A page without an origin still works: its scripts and requests below its own address are allowed."""
+    page = logged_in.new_page()
+    page.goto(preview_link)
+    own = "(path) => fetch(path, {headers: {'X-Own': '1'}}).then((r) => r.status, (error) => error.name)"
+    assert page.evaluate(own, "index.html") == 200
+    assert page.evaluate(own, "/v1/me") == "TypeError"
+    assert page.evaluate(own, "/") == "TypeError"
+    page.close()
+
+
+def test_preview_is_framed_by_the_console_only(logged_in: BrowserContext, preview_link: str) -> None:
+    with run_foreign_server(f'<iframe src="{preview_link}"></iframe>'.encode()) as (url, _):
+        page = logged_in.new_page()
+        page.goto(url)
+        handle = page.wait_for_selector("iframe", state="attached")
+        frame = handle.content_frame() if handle is not None else None
+        assert frame is not None
+        eventually(lambda: frame.url.startswith("chrome-error:") or frame.url == preview_link)
+        assert "hostile" not in frame.content()
+        page.close()
+
+
+def test_console_runs_no_script_of_a_preview(server: Server, logged_in: BrowserContext, preview_link: str) -> None:
+    """The console's content policy allows its own origin, so the server refuses such requests."""
+    console = open_logged_in_page(logged_in, server)
+    script = """(address) => new Promise((done) => {
+        const script = document.createElement('script');
+        script.onload = () => done('loaded'); script.onerror = () => done('refused');
+        script.src = address; document.body.append(script);
+    })"""
+    assert console.evaluate(script, f"{preview_link}index.html") == "refused"
+    worker = "(address) => navigator.serviceWorker.register(address).then(() => 'registered', (error) => error.name)"
+    assert console.evaluate(worker, f"{preview_link}index.html") != "registered"
+    console.close()
+
+
+def open_frame(page: Page, address: str) -> Frame:
+    page.evaluate(
+        "(address) => { const f = document.createElement('iframe'); f.src = address; document.body.append(f); }",
+        address,
+    )
+    handle = page.wait_for_selector("iframe", state="attached")
+    frame = handle.content_frame() if handle is not None else None
+    assert frame is not None
+    return frame
 
 
 def test_blind_requests_of_hostile_pages_were_refused(server: Server) -> None:

@@ -19,6 +19,7 @@ import httpx
 import pytest
 from starlette.types import Message
 
+from paddock.api.http.error_responses import send_error_response
 from paddock.api.sandboxes import port_proxy
 from paddock.model.sandbox import DaemonAddress
 from paddock.sandbox.daemon.client import DaemonClient
@@ -168,12 +169,13 @@ def test_body_unread_by_the_sandbox_times_out(tmp_path: Path, monkeypatch: pytes
         async def send(message: Message) -> None:
             sent.append(message)
 
-        target = port_proxy.ProxyTarget(b"/prefix", "sb-x", DAEMON_PORT, b"/")
+        filtered = port_proxy.PortHeaders(DAEMON_PORT, b"/prefix")
         headers = [(b"content-length", b"1000000000")]
         scope = {"type": "http", "method": "POST", "scheme": "http", "headers": headers}
         server = await asyncio.start_unix_server(never_read, tmp_path / "box.sock")
         async with server, DaemonClient(DaemonAddress(token="x", socket=tmp_path / "box.sock")) as inside:
-            await asyncio.wait_for(port_proxy._ProxiedRequest(inside, "/", target, scope, receive, send).run(), 10)
+            work = port_proxy.forward_to_sandbox(inside, "/", filtered, scope, receive, send, send_error_response)
+            await asyncio.wait_for(work, 10)
             for writer in held:
                 writer.transport.abort()
             await asyncio.sleep(0)
