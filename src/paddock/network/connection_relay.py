@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import socket
 import time
@@ -176,7 +177,8 @@ class ConnectionRelay:
                 await asyncio.get_running_loop().sock_connect(upstream, (str(address), self.target.port))
                 return upstream
             except OSError as error:
-                failure = error.strerror or str(error)
+                # The event loop's message lacks the reason.
+                failure = os.strerror(error.errno) if error.errno else str(error)
                 close_socket(upstream)
             except BaseException:
                 close_socket(upstream)

@@ -285,7 +285,8 @@ async def test_unreachable_and_unknown_targets_are_recorded(open_relay: Callable
         port = unused.getsockname()[1]
     async with open_relay("allow site.test", "allow nowhere.invalid") as relay:
         assert await read_all(await relay.open("site.test", port)) == b"<reset>"
-        assert (await relay.record(1)).refusal is ConnectionRefusal.UNREACHABLE
+        record = await relay.record(1)
+        assert record.refusal is ConnectionRefusal.UNREACHABLE and "Connection refused" in (record.message or "")
         assert await read_all(await relay.open("nowhere.invalid", port), 20) == b"<reset>"
         assert (await relay.record(2)).refusal is ConnectionRefusal.UNRESOLVED
 
