@@ -18,6 +18,7 @@ exec chromium --user-data-dir="$profile" --remote-debugging-port="$port" \
   --window-position=0,0 --window-size="$(echo "$PADDOCK_SCREEN" | tr x ,)" \
   --no-first-run --no-default-browser-check --disable-default-apps --disable-infobars --hide-crash-restore-bubble \
   --disable-background-networking --disable-component-update --disable-sync --disable-breakpad \
-  --disable-features=Translate,MediaRouter,OptimizationHints --password-store=basic \
+  --disable-features=Translate,MediaRouter,OptimizationHints,NetworkTimeServiceQuerying --password-store=basic \
+  --component-updater=url-source=http://127.0.0.1:9/ \
   --disable-gpu --enable-unsafe-swiftshader \
   $PADDOCK_BROWSER_FLAGS "${PADDOCK_START_PAGE:-file:///usr/share/paddock/start.html}"
