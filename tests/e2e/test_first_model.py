@@ -157,6 +157,7 @@ def test_refused_key_and_missing_model_list_are_reported(tmp_path: Path) -> None
         verdict = client.post("/v1/tasks/validate", json={"task": task}).raise_for_status().json()
         (issue,) = verdict["issues"]
         assert (issue["code"], issue["level"], verdict["ready"]) == ("PROVIDER_KEY_REFUSED", "error", False)
+        assert client.get("/v1/server").json()["models"]["refusedKeys"] == {"google": "GEMINI_API_KEY"}
         assert issue["params"] == {"provider": "google", "model": body["model"]}
 
         provider.accepts_key, provider.lists_models = True, False

@@ -1724,6 +1724,10 @@ export interface components {
              * @enum {string}
              */
             state: "ready" | "key_refused" | "not_reached";
+            /** Refusedkeys */
+            refusedKeys: {
+                [key: string]: string;
+            };
             /** Demo */
             demo: boolean;
         };

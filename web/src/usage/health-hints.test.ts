@@ -24,7 +24,9 @@ describe("hints", () => {
     const ids = (facts: Partial<ServerFacts>, llm = MODELS) =>
       healthHints({ ...HEALTHY_FACTS, ...facts }, llm).map(({ id }) => id);
     expect(ids({ disk: { free: 1, total: 9, needed: 5 } })).toEqual(["disk"]);
-    expect(ids({ models: { items: [], patterns: [], real: false, demo: true, state: "ready" } })).toEqual(["scripts"]);
+    expect(
+      ids({ models: { items: [], patterns: [], real: false, demo: true, state: "ready", refusedKeys: {} } }),
+    ).toEqual(["scripts"]);
     expect(ids({ kinds: HEALTHY_FACTS.kinds.map((kind) => ({ ...kind, built: false })) })).toEqual(["kinds"]);
     expect(ids({}, { ...MODELS, archive: { ...MODELS.archive, lost: 3 } })).toEqual(["lost"]);
     expect(ids({}, { ...MODELS, providers: MODELS.providers.map((each) => ({ ...each, failing: true })) })).toEqual([

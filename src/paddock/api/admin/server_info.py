@@ -68,6 +68,8 @@ class OfferedModelsResponse(ResponseBody):
     """Whether there is any model besides scripts."""
     state: Literal["ready", "key_refused", "not_reached"]
     """`ready` if some provider neither refuses its key nor is unreachable, else the problem."""
+    refused_keys: dict[str, str]
+    """Providers that refused their key, with the variable or setting that holds it."""
     demo: bool
     """Whether only Paddock's demonstration script is available, because no provider is configured."""
 
@@ -190,6 +192,11 @@ async def list_offered_models(services: ApiServices, principal: Principal) -> Of
         default=catalog.default(),
         real=any(kinds[model.provider] not in _SCRIPTED_KINDS for model in settings.models.values()),
         state=_models_state(services),
+        refused_keys={
+            name: settings.discovered_providers.get(name) or f"llm.providers.{name}.key"
+            for name in settings.providers
+            if services.gateway.routes.key_health.refused_at(name) is not None
+        },
         demo=has_only_demo_model(settings) and DEMO_MODEL in settings.models,
     )
 

@@ -5,6 +5,7 @@ import { Link } from "wouter";
 import { ApiError } from "@/api/client";
 import { loadAllTexts } from "@/i18n";
 import { acceptsAnyModelName } from "@/shell/models/model-patterns";
+import { refusedKeyOfModel } from "@/shell/models/refused-key";
 import { lazyComponent } from "@/shell/navigation/lazy-component";
 import { type ServerFacts, useServerFacts } from "@/shell/status/server-facts";
 import { useOpenDemoChat } from "@/shell/status/useOpenDemoChat";
@@ -71,6 +72,7 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
     }
   };
   const networkText = setup.network && t("chat.networkIs", { network: t(`chat.networks.${setup.network.choice}`) });
+  const refused = refusedKeyOfModel(facts.models, setup.model);
   const noModels = facts.models.items.length + facts.models.patterns.length === 0;
   return (
     <div className={styles.inner}>
@@ -79,6 +81,12 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
         <p className={styles.note} role="note">
           {t(noModels ? "chat.noModel" : facts.models.demo ? "chat.onlyDemo" : "chat.onlyScripts")}{" "}
           <Link href="/settings/models">{t("chat.connectModel")}</Link>
+        </p>
+      )}
+      {refused && (
+        <p className={styles.note} role="note">
+          {t("shell.provider.keyRefusedBy", { ...refused })}{" "}
+          <Link href="/settings/models">{t("chat.toModelSettings")}</Link>
         </p>
       )}
       {facts.models.real && !setup.model && facts.models.patterns.length > 0 && (

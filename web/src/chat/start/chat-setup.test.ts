@@ -23,6 +23,7 @@ const FACTS: Facts = {
     real: true,
     demo: false,
     state: "ready",
+    refusedKeys: {},
   },
   kinds: [
     { name: "code", built: false },

@@ -37,6 +37,8 @@ export interface ServerFacts {
     real: boolean;
     demo: boolean;
     state: "ready" | "key_refused" | "not_reached";
+    /** Providers that refused their key, with the variable or setting that holds it. */
+    refusedKeys: Record<string, string>;
   };
   kinds: Schema<"KindResponse">[];
   defaultKinds: string[];
