@@ -84,6 +84,9 @@ class EventType(StrEnum):
     """The entrypoint wrote `text` to `stream`; no preset rule interprets it."""
     RUN_ERROR = "run.error"
     """The agent reported an error: `message`."""
+    RUN_MODEL_FAILED = "run.model_failed"
+    """The first model request, or the first after an answered one, failed: `message`, and `retried`, whether agents
+    usually repeat such a request."""
     RUN_CHECKED = "run.checked"
     RUN_DELIVERED = "run.delivered"
     """`path`, `size`, `sha256`."""

@@ -59,6 +59,8 @@ class EndedBy(StrEnum):
     CANCEL = "cancel"
     AGENT_ERROR = "agent_error"
     """The agent reported an error; its exit code does not count."""
+    MODEL = "model"
+    """The model's provider answered none of the requests."""
     OUT_OF_MEMORY = "out_of_memory"
     DISK_FULL = "disk_full"
     SANDBOX_DIED = "sandbox_died"
@@ -75,6 +77,7 @@ class RunReasonCode(StrEnum):
     EXITED_EARLY = "EXITED_EARLY"
     EXITED_SILENT = "EXITED_SILENT"
     MODEL_UNANSWERED = "MODEL_UNANSWERED"
+    PROVIDER_UNREACHED = "PROVIDER_UNREACHED"
     PROVIDER_KEY_REFUSED = "PROVIDER_KEY_REFUSED"
     """The agent failed because the provider of its model refused the server's key."""
     AGENT_FAILED = "AGENT_FAILED"
@@ -155,6 +158,12 @@ class ModelUsage(FrozenModel):
     last_at: float | None = None
     """Time of the latest start or end of a request, in seconds since 1970."""
     under_way: int = 0
+    failing: int = 0
+    """Failed requests since the last answered one."""
+    unreached: int = 0
+    """Those of them that no provider answered: none could be reached, or it reported a server error."""
+    failing_since: float | None = None
+    """Time of the first of them, in seconds since 1970."""
 
 
 class RunResult(FrozenModel):

@@ -288,7 +288,9 @@ def test_run_succeeds_after_a_short_provider_outage(failing_runs: RunCommandResu
 
 def test_permanent_provider_outage_fails_the_run(failing_runs: RunCommandResult) -> None:
     done = failing_runs["down-for-good"]
-    assert (done.run["state"], done.result["endedBy"]) == ("failed", "agent_error")
+    assert (done.run["state"], done.result["endedBy"]) == ("failed", "model")
+    assert done.result["code"] == "PROVIDER_UNREACHED"
+    assert "provider gone" in done.event_data("model_failed")[0]["message"]
     assert "gone" in done.result["reason"] and done.result["traffic"]["failed"] >= 1
     assert done.result["seconds"] < 60
 

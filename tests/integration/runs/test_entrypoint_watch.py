@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from paddock.model.events import EventType
+from paddock.model.events import EventRecord, EventType
 from paddock.model.runs import EndedBy, RunState
 from paddock.model.sandbox import SandboxLimits
 from paddock.sandbox.base import BackendFeature
@@ -157,6 +157,32 @@ async def test_spent_budget_ends_the_run(data: Path, bounds: dict[str, float], f
         assert (end.state, end.ended_by) == (RunState.OVER_BUDGET, EndedBy.BUDGET)
         usage = [event.data for event in await watched.events() if event.type is EventType.RUN_USAGE]
         assert usage[-1]["requests"] == figures["requests"]
+
+
+async def test_unreachable_provider_is_reported_at_once_and_ends_the_run(data: Path) -> None:
+    def failures(events: list[EventRecord]) -> list[dict[str, Any]]:
+        return [dict(event.data) for event in events if event.type is EventType.RUN_MODEL_FAILED]
+
+    async def is_reported() -> bool:
+        return bool(failures(await watched.events()))
+
+    async with entrypoint(data, FOREVER, agent="talk") as watched:
+        watching = asyncio.ensure_future(watched.run_to_end(SimpleOutputReader()))
+        counts = {"requests": 1, "failed": 1, "failing": 1, "unreached": 1, "failing_since": time.time()}
+        watched.usage_source.set(**counts, last_error="provider acme: gone")
+        await until(is_reported)
+        assert not watching.done()
+        counts |= {"requests": 8, "failed": 8, "failing": 8, "unreached": 8}
+        watched.usage_source.set(**counts, last_error="provider acme: gone")
+        end = await watching
+        assert (end.state, end.ended_by, end.code) == (RunState.FAILED, EndedBy.MODEL, "PROVIDER_UNREACHED")
+        assert failures(await watched.events()) == [{"message": "provider acme: gone", "retried": True}]
+
+
+async def test_last_output_begins_at_the_beginning_of_a_line(data: Path) -> None:
+    script = "head -c 3000 /dev/zero | tr '\\0' x; echo; echo last; exit 1"
+    async with entrypoint(data, script) as watched:
+        assert (await watched.run_to_end()).evidence["last_output"] == {"stdout": "last\n"}
 
 
 async def test_passed_checks_end_the_run_after_a_turn(data: Path) -> None:

@@ -17,6 +17,7 @@ from paddock.runs.execution.end_conditions import (
     exit_verdict,
     shorten_reason_middle,
     silence_seconds,
+    unreached_verdict,
 )
 from paddock.runs.output.output_logs import OutputLog
 from paddock.runs.output.pattern_search import MAX_LINE_CHARACTERS, LineSplitter, PatternSearch
@@ -141,6 +142,54 @@ def test_refused_key_is_not_the_reason_if_other_requests_were_answered_or_the_pr
     assert answered.code == RunReasonCode.AGENT_FAILED
     succeeded = exit_verdict(EntrypointExit(code=0), ANY, ModelUsage(requests=1, failed=1, last_error=REFUSED_KEY))
     assert (succeeded.state, succeeded.code) == (RunState.SUCCEEDED, RunReasonCode.EXITED)
+
+
+UNKNOWN_HOST = "provider acme: the upstream's host name is unknown"
+
+
+def unreached(failed: int, **more: Any) -> ModelUsage:
+    return ModelUsage(
+        **{
+            "requests": failed,
+            "failed": failed,
+            "failing": failed,
+            "unreached": failed,
+            "failing_since": 100.0,
+            "last_error": UNKNOWN_HOST,
+            **more,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("traffic", "now", "ends"),
+    [
+        (unreached(2), 101.0, False),
+        (unreached(2), 161.0, True),
+        (unreached(8), 101.0, True),
+        (unreached(8, under_way=1), 101.0, False),
+        (unreached(1), 161.0, False),
+        (unreached(8, requests=9), 161.0, False),
+        (unreached(8, unreached=0), 161.0, False),
+        (ModelUsage(), 161.0, False),
+    ],
+    ids=["retrying", "a minute", "many", "active", "one", "answered before", "refused", "none"],
+)
+def test_run_ends_whose_provider_has_answered_no_request(traffic: ModelUsage, now: float, ends: bool) -> None:
+    verdict = unreached_verdict(traffic, now)
+    assert (verdict is not None) == ends
+    if verdict is not None:
+        assert (verdict.state, verdict.ended_by) == (RunState.FAILED, EndedBy.MODEL)
+        assert verdict.code == RunReasonCode.PROVIDER_UNREACHED
+        assert UNKNOWN_HOST in verdict.reason
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_unreachable_provider_is_the_only_reason_of_an_agent_that_gave_up(code: int) -> None:
+    exit = EntrypointExit(code=code, uses_model=True, error="API Error: 502. Check status.example.com.")
+    verdict = exit_verdict(exit, ANY, unreached(3))
+    assert verdict.code == RunReasonCode.PROVIDER_UNREACHED
+    assert verdict.reason == f"none of its 3 requests to the model was answered: {UNKNOWN_HOST}"
 
 
 def test_long_reasons_keep_their_beginning_and_their_end() -> None:

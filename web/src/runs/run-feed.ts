@@ -155,6 +155,7 @@ function applyRunEvent(feed: RunFeed, { number: id, type, at, data }: RunEvent):
       break;
     }
     case "run.error":
+    case "run.model_failed":
       items.push({ type: "error", id, at, text: text("message") });
       break;
     case "run.usage":

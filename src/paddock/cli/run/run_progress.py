@@ -158,6 +158,9 @@ class RunProgress:
                         f"check {clean_terminal_line(str(data.get('name', '')))}: {word}",
                     )
                 ]
+            case "model_failed":
+                more = " (the agent retries)" if data.get("retried") else ""
+                return [ProgressLine("note", clean_terminal_line(f"model request failed: {data.get('message')}{more}"))]
             case "missing":
                 return [ProgressLine("note", clean_terminal_line(f"no {data.get('path')}: {data.get('reason')}"))]
             case "cancelling":

@@ -259,7 +259,7 @@ class ModelGateway:
             await self._answer_within_limits(call, request, holder, exchange, sender)
         except NoUpstreamAnswer as error:
             drop_stack_frames(error)
-            exchange.outcome, exchange.error = ExchangeOutcome.FAILED, error.failure.message
+            exchange.outcome, exchange.error = ExchangeOutcome.FAILED, error.cause
             await self._send_upstream_failure(reply, exchange, call, error)
         except PaddockError as error:
             drop_stack_frames(error)

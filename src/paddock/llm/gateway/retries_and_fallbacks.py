@@ -58,6 +58,7 @@ class NoUpstreamAnswer(Exception):
         retry_after: float | None = None,
         transient: bool = True,
         provider_response: tuple[str, Headers, bytes] | None = None,
+        cause: str = "",
     ) -> None:
         super().__init__(failure.message)
         self.failure = failure
@@ -67,6 +68,8 @@ class NoUpstreamAnswer(Exception):
         """Whether a retry may succeed at all."""
         self.provider_response = provider_response
         """The provider's error response, if there was one: format, headers and body."""
+        self.cause = cause or failure.message
+        """The failure without advice on the next attempt, for the archive."""
 
 
 @dataclass(slots=True)
@@ -146,8 +149,10 @@ class UpstreamRequester:
         """Send the request to one provider, unless its circuit breaker is open."""
         wait = route.circuit.seconds_until_allowed()
         if wait is not None:
-            message = f"provider {route.provider.name} is failing; the next attempt is possible in {math.ceil(wait)} s"
-            raise NoUpstreamAnswer(ModelFailure(503, message, "overloaded_error"), retry_after=wait)
+            cause = f"provider {route.provider.name}: {route.circuit.last_problem or 'it is failing'}"
+            message = f"{cause}; the next attempt is possible in {math.ceil(wait)} s"
+            exchange.notes.append(f"not sent: paused for {math.ceil(wait)} s after repeated failures")
+            raise NoUpstreamAnswer(ModelFailure(503, message, "overloaded_error"), retry_after=wait, cause=cause)
         try:
             prepared = await prepare_provider_request(call, http, exchange, route, self._workers)
             exchange.provider_format = prepared.provider_request.format
@@ -198,13 +203,13 @@ class UpstreamRequester:
             for secret in route.provider.secrets:
                 body = body.replace(secret, b"[redacted]")
         except UpstreamError as error:
-            route.circuit.record_failure()
+            route.circuit.record_failure(str(error))
             raise _connection_failure(request, route, error) from None
         finally:
             if response is not None:
                 response.close()
         if response.status >= 500:
-            route.circuit.record_failure()
+            route.circuit.record_failure(f"it answered with status {response.status}")
         else:
             route.circuit.record_success()
         if _is_key_refusal(response.status, body):

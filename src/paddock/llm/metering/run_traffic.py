@@ -41,6 +41,9 @@ class _RunCounter:
     failed: int = 0
     last_error: str | None = None
     last_at: float = 0.0
+    failing: int = 0
+    unreached: int = 0
+    failing_since: float | None = None
     under_way: set[str] = field(default_factory=set)
     """Ids of active exchanges."""
     over: set[str] = field(default_factory=set)
@@ -63,6 +66,9 @@ class _RunCounter:
             last_error=self.last_error,
             last_at=self.last_at or None,
             under_way=len(self.under_way),
+            failing=self.failing,
+            unreached=self.unreached,
+            failing_since=self.failing_since,
         )
 
     def add(self, kind: str | None, tokens: tuple[int, int], cost: float | None, *, failed: bool) -> None:
@@ -75,9 +81,25 @@ class _RunCounter:
             if cost is not None:
                 self.cost = (self.cost or 0.0) + cost
 
+    def add_result(self, exchange: Exchange, at: float) -> None:
+        """Note whether an exchange that ends now failed."""
+        if exchange.outcome in _FAILED:
+            self.last_error = exchange.error
+            self.failing_since = self.failing_since or at
+            self.failing += 1
+            self.unreached += _is_unreached(exchange.outcome, exchange.status)
+        else:
+            self.model = exchange.provider_model or exchange.model
+            self.failing, self.unreached, self.failing_since = 0, 0, None
+
     def add_earlier(self, each: ExchangeSummary) -> None:
         """Count an archived exchange, older than all counted so far."""
         failed = each.outcome in _FAILED
+        # The archive is read backwards: until now, all later exchanges have failed.
+        if failed and self.failing == self.requests:
+            self.failing += 1
+            self.unreached += _is_unreached(each.outcome, each.status)
+            self.failing_since = each.at + each.total
         self.add(each.provider_kind, (each.input or 0, each.output or 0), each.cost, failed=failed)
         if failed:
             self.last_error = self.last_error or each.error
@@ -88,6 +110,11 @@ class _RunCounter:
     def notify(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
+
+
+def _is_unreached(outcome: str, status: int) -> bool:
+    """Return whether no provider answered a failed request; limits and invalid requests do not count."""
+    return outcome == ExchangeOutcome.FAILED and (status == 0 or status >= 500)
 
 
 class RunTrafficCounters:
@@ -176,10 +203,7 @@ class RunTrafficCounters:
             usage, failed = exchange.usage, exchange.outcome in _FAILED
             tokens = (usage.input, usage.output) if usage is not None else (0, 0)
             counted.add(exchange.provider_kind, tokens, exchange.cost, failed=failed)
-            if failed:
-                counted.last_error = exchange.error
-            else:
-                counted.model = exchange.provider_model or exchange.model
+            counted.add_result(exchange, counted.last_at)
         counted.notify()
 
     def _add_counter(self, run_id: str, tenant: str) -> _RunCounter:

@@ -23,6 +23,7 @@ class CircuitBreaker:
 
     __slots__ = (
         "_clock", "_failed_at", "_first_rest", "_longest_rest", "_probe_until", "_rest", "_rests_until", "_within",
+        "last_problem",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +44,8 @@ class CircuitBreaker:
         self._rests_until = 0.0
         self._probe_until: float | None = None
         """Until when a probe is waited for, while one is in flight."""
+        self.last_problem = ""
+        """Message of the last recorded failure."""
 
     @property
     def is_open(self) -> bool:
@@ -69,8 +72,9 @@ class CircuitBreaker:
             self._rest = 0.0
             self._probe_until = None
 
-    def record_failure(self) -> None:
+    def record_failure(self, problem: str = "") -> None:
         """Count a failure: unreachable, timed out, or a server error."""
+        self.last_problem = problem
         now = self._clock()
         if self._rest:
             # Requests in flight when the circuit opened carry no new information.

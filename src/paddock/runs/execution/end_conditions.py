@@ -85,6 +85,9 @@ class RunEndVerdict(FrozenModel):
     evidence: Mapping[str, Any] = {}
 
 
+MAX_UNREACHED_REQUESTS, MAX_UNREACHED_SECONDS = 8, 60.0
+"""Requests, or seconds since the first one, after which a run ends whose provider has answered none. Agents would retry
+for minutes."""
 MAX_REASON_LENGTH = 600
 _AGENT_FAILURES = (RunReasonCode.AGENT_FAILED, RunReasonCode.MODEL_UNANSWERED, RunReasonCode.EXITED)
 """Reasons of failures that a refused key explains."""
@@ -138,6 +141,32 @@ def silence_seconds(now: float, last_output: float, traffic: ModelUsage) -> floa
     return max(0.0, now - max(last_output, traffic.last_at or 0.0))
 
 
+def unreached_verdict(
+    traffic: ModelUsage,
+    now: float,
+    max_requests: int = MAX_UNREACHED_REQUESTS,
+    max_seconds: float = MAX_UNREACHED_SECONDS,
+) -> RunEndVerdict | None:
+    """Return a verdict if no provider has answered any request of a run, and the agent has retried for long enough."""
+    if traffic.under_way or traffic.unreached < 2 or not _is_never_answered(traffic):
+        return None
+    waited = now - (traffic.failing_since or now)
+    return _unreached(traffic) if traffic.unreached >= max_requests or waited >= max_seconds else None
+
+
+def _is_never_answered(traffic: ModelUsage) -> bool:
+    return bool(traffic.unreached) and traffic.failing >= traffic.requests
+
+
+def _unreached(traffic: ModelUsage) -> RunEndVerdict:
+    error = single_line_text(traffic.last_error or "no answer")
+    reason = f"none of its {traffic.requests} requests to the model was answered: {error}"
+    if traffic.requests == 1:
+        reason = f"its request to the model was not answered: {error}"
+    params = {"requests": traffic.requests, "detail": error}
+    return _failed(EndedBy.MODEL, reason, RunReasonCode.PROVIDER_UNREACHED, **params)
+
+
 def exit_verdict(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> RunEndVerdict:
     """Return the verdict for an exit. The exit code alone is not enough: some agents fail with 0."""
     verdict = _judge_exit(exit, bounds, traffic)
@@ -171,6 +200,8 @@ def _judge_exit(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) ->
         return _failed(EndedBy.OUT_OF_MEMORY, reason, RunReasonCode.OUT_OF_MEMORY)
     if spent := budget_verdict(bounds, traffic):
         return spent
+    if exit.uses_model and _is_never_answered(traffic):
+        return _unreached(traffic)  # The agent's own message only repeats it.
     if exit.error is not None:
         error = single_line_text(exit.error)
         if _contains_other(error, answer):  # Agents repeat the model's error.
@@ -199,6 +230,8 @@ def _judge_exit(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) ->
 
 
 def _judge_success(exit: EntrypointExit, traffic: ModelUsage) -> RunEndVerdict:
+    if exit.uses_model and _is_never_answered(traffic):
+        return _unreached(traffic)
     if exit.uses_model and traffic.requests and traffic.failed >= traffic.requests:
         error = single_line_text(traffic.last_error or "no answer")
         reason = f"the agent finished (exit code 0), but none of its requests to the model was answered: {error}"

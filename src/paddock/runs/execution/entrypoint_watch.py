@@ -43,6 +43,8 @@ from paddock.runs.execution.end_conditions import (
     cancelled_verdict,
     exit_verdict,
     silence_seconds,
+    single_line_text,
+    unreached_verdict,
 )
 from paddock.runs.execution.entrypoint_stop import stop_entrypoint
 from paddock.runs.execution.sandbox_health import SandboxHealthMonitor, SandboxHealthTimeouts, find_full_disk_event
@@ -239,7 +241,7 @@ class EntrypointWatch:
             code=ended.exit_code,
             exit_message=ended.reason,
             error=self._pipeline.error,
-            uses_model=self._run.task.agent is not None and self._run.model is not None,
+            uses_model=self._uses_model,
             produced_events=self._publisher.has_agent_events or self._reader is None,
             out_of_memory_kills=status.out_of_memory_kills,  # Since the sandbox's start; it serves one attempt.
             full_disk=await find_full_disk_event(self._fleet.events, self._sandbox),
@@ -274,6 +276,8 @@ class EntrypointWatch:
             if silence is not None and quiet >= silence:
                 reason = f"it wrote nothing and asked no model for {silence:g} seconds"
                 self._decide(_timed_out(EndedBy.SILENCE, reason, RunReasonCode.SILENT, f"{silence:g}"))
+            if self._uses_model and (unreached := unreached_verdict(self._usage_source.traffic_of(self._run.id), now)):
+                self._decide(unreached)
             await self._pipeline.search_unfinished_lines()
             await asyncio.sleep(self._settings.check_interval)
 
@@ -311,10 +315,19 @@ class EntrypointWatch:
             traffic = self._usage_source.traffic_of(self._run.id)
             if traffic.requests or traffic.under_way:
                 await self._publisher.publish_usage(self._usage(traffic))
+            await self._publish_model_failure(traffic)
             if spent := budget_verdict(self._run.task.llm, traffic):
                 self._decide(spent)
             await self._usage_source.wait_for_change(self._run.id, traffic)
             await asyncio.sleep(self._settings.usage_interval)
+
+    async def _publish_model_failure(self, traffic: ModelUsage) -> None:
+        message = single_line_text(traffic.last_error or "no answer") if traffic.failing else None
+        await self._publisher.publish_model_failure(message, retried=traffic.unreached > 0)
+
+    @property
+    def _uses_model(self) -> bool:
+        return self._run.task.agent is not None and self._run.model is not None
 
     def _usage(self, traffic: ModelUsage) -> dict[str, Any]:
         figures = traffic.model_dump(include={"requests", "input_tokens", "output_tokens", "cost"})
@@ -359,6 +372,7 @@ class EntrypointWatch:
             await self._pipeline.finish()
         await self._publisher.flush()
         traffic = self._usage_source.traffic_of(self._run.id)
+        await self._publish_model_failure(traffic)
         if traffic.requests or self._pipeline.turns:
             await self._publisher.publish_usage(self._usage(traffic))
         evidence = await self._evidence(verdict)
@@ -376,9 +390,8 @@ class EntrypointWatch:
         )
 
     async def _evidence(self, verdict: RunEndVerdict) -> dict[str, Any]:
-        last = {
-            stream: data.decode(errors="replace") for stream, data in self._logs.tails(EVIDENCE_BYTES).items() if data
-        }
+        tails = self._logs.tails(EVIDENCE_BYTES + 1).items()
+        last = {stream: text for stream, data in tails if (text := self._whole_lines(data))}
         kills = (await self._health.status()).out_of_memory_kills
         disk = await find_full_disk_event(self._fleet.events, self._sandbox)
         found = {
@@ -389,6 +402,13 @@ class EntrypointWatch:
             "slow_patterns": self._pipeline.slow_searches,
         }
         return {**verdict.evidence, **{name: value for name, value in found.items() if value}}
+
+    def _whole_lines(self, tail: bytes) -> str:
+        """Return the last lines from their beginnings; the end of one very long line only if it is not JSON."""
+        if len(tail) > EVIDENCE_BYTES:
+            _, _, whole = tail.partition(b"\n")
+            tail = whole if whole.strip() or self._reader is not None else tail[1:]
+        return tail.decode(errors="replace")
 
     def _last_line(self) -> str:
         tails = self._logs.tails(EVIDENCE_BYTES)

@@ -127,6 +127,8 @@ class AgentEventPublisher:
         """Number of the last known event of the stream."""
         self.usage: dict[str, Any] = {}
         """Last published usage."""
+        self._model_failure_published = False
+        """Whether a failed model request is published, and none was answered since."""
         self.has_agent_events = False
         """Whether the output contained recognised agent events."""
 
@@ -140,6 +142,9 @@ class AgentEventPublisher:
                 self.number = event.number
                 if event.type is EventType.RUN_STARTED:  # A new attempt starts from zero.
                     self.published, self.published_to, self.usage = 0, 0, {}
+                    self._model_failure_published = False
+                elif event.type is EventType.RUN_MODEL_FAILED:
+                    self._model_failure_published = True
                 elif event.type is EventType.RUN_USAGE:
                     self.usage = dict(event.data)
                 elif isinstance(nth := event.data.get("nth"), int):
@@ -206,6 +211,15 @@ class AgentEventPublisher:
         async with self._appending:
             if figures != self.usage and await self._append(EventType.RUN_USAGE, figures):
                 self.usage = figures
+
+    async def publish_model_failure(self, message: str | None, *, retried: bool) -> None:
+        """Publish the failure of the latest model requests once; `None` after an answered one."""
+        async with self._appending:
+            if message is None:
+                self._model_failure_published = False
+            elif not self._model_failure_published:
+                data = {"message": message, "retried": retried}
+                self._model_failure_published = await self._append(EventType.RUN_MODEL_FAILED, data)
 
     async def _append(self, kind: EventType, data: Mapping[str, Any]) -> bool:
         appending = asyncio.ensure_future(self._events.append(self._stream, kind, data, tenant=self._tenant))

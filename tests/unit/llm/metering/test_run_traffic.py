@@ -60,9 +60,8 @@ def succeeded(number: int, run: str | None = "run-1", tenant: str = "acme", **mo
 
 
 def failed(number: int, **more: Any) -> Exchange:
-    return succeeded(
-        number, usage=None, cost=None, outcome=ExchangeOutcome.FAILED, status=502, error=f"trouble {number}", **more
-    )
+    facts = {"outcome": ExchangeOutcome.FAILED, "status": 502, "error": f"trouble {number}", **more}
+    return succeeded(number, usage=None, cost=None, **facts)
 
 
 async def test_requests_are_counted_at_start_and_end(tmp_path: Path) -> None:
@@ -85,7 +84,26 @@ async def test_requests_are_counted_at_start_and_end(tmp_path: Path) -> None:
             failed=1,
             last_error="trouble 2",
             last_at=NOW,
+            failing=1,
+            unreached=1,
+            failing_since=NOW,
         )
+
+
+async def test_failures_since_the_last_answer_are_counted_also_after_a_restart(tmp_path: Path) -> None:
+    async with server(tmp_path) as machine:
+        machine.counters.start_counting("run-1", "acme")
+        for exchange in (failed(1), succeeded(2), failed(3), failed(4, status=429), failed(5)):
+            machine.finish_exchange(exchange)
+        live = machine.counters.traffic_of("run-1")
+        assert (live.failed, live.failing, live.unreached) == (4, 3, 2)
+    async with server(tmp_path) as machine:
+        earlier = await machine.counters.resume_counting("run-1", "acme")
+        assert (earlier.failed, earlier.failing, earlier.unreached) == (4, 3, 2)
+        assert earlier.failing_since == pytest.approx(START + 3, abs=5)
+        machine.finish_exchange(succeeded(6))
+        answered = machine.counters.traffic_of("run-1")
+        assert (answered.failing, answered.unreached, answered.failing_since) == (0, 0, None)
 
 
 async def test_unpriced_and_scripted_requests_have_no_known_cost(tmp_path: Path) -> None:
@@ -168,7 +186,7 @@ async def test_restarted_server_continues_counting(tmp_path: Path) -> None:
         before = machine.counters.traffic_of("run-1")
     async with server(tmp_path) as machine:
         found = await machine.counters.resume_counting("run-1", "acme")
-        assert found.model_copy(update={"last_at": NOW}) == before
+        assert found.model_copy(update={"last_at": NOW, "failing_since": NOW}) == before
         assert found.last_at is not None and START < found.last_at < NOW
         assert await machine.counters.resume_counting("run-1", "acme") == found
         machine.finish_exchange(succeeded(6, provider_model="new"))

@@ -33,6 +33,12 @@ def test_consecutive_failures_open_the_circuit() -> None:
     assert circuit.seconds_until_allowed() == 0.75
 
 
+def test_open_circuit_knows_the_last_problem() -> None:
+    circuit = CircuitBreaker(1, clock=Clock())
+    circuit.record_failure("the host name is unknown")
+    assert (circuit.is_open, circuit.last_problem) == (True, "the host name is unknown")
+
+
 def test_success_between_failures_leaves_the_circuit_closed() -> None:
     circuit = CircuitBreaker(3, clock=Clock())
     for _ in range(10):
