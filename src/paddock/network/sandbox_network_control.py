@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from paddock.model.network import ConnectionRecord
@@ -11,6 +11,11 @@ from paddock.model.sandbox import Sandbox
 
 class SandboxNetworkControl(Protocol):
     """Enforces network policies and knows the open connections."""
+
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        """Ended connections by refusal, or `allowed`, since the server started."""
+        ...
 
     async def apply_policy(self, sandbox: Sandbox) -> int:
         """Enforce a changed policy at once; return the number of connections it closed."""
@@ -35,6 +40,8 @@ class SandboxNetworkControl(Protocol):
 
 class UnconnectedSandboxNetworks:
     """No network: nothing is connected, and policies are shown as they are stored."""
+
+    outcomes: Mapping[str, int] = {}
 
     async def apply_policy(self, sandbox: Sandbox) -> int:
         return 0

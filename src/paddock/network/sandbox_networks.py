@@ -84,6 +84,8 @@ class SandboxNetworks:
         self._server_bound = PolicyRules(config.bound, self._presets)
         self._has_certificates = _HOST_CERTIFICATES.is_file()
         self._sandboxes: dict[str, _SandboxNetwork] = {}
+        self.outcomes: Counter[str] = Counter()
+        """Ended connections by refusal, or `allowed`, since the server started."""
         self._tenant_connections: Counter[str] = Counter()
         self._thread: _RelayThread | None = None
 
@@ -194,7 +196,11 @@ class SandboxNetworks:
     def publish(self, record: ConnectionRecord) -> None:
         """Pass a record to the server's thread."""
         if self._thread is not None:
-            self._thread.call_server(self._record, record)
+            self._thread.call_server(self._count_and_record, record)
+
+    def _count_and_record(self, record: ConnectionRecord) -> None:
+        self.outcomes[str(record.refusal or "allowed")] += 1
+        self._record(record)
 
     async def resolve(self, name: str, port: int) -> Sequence[IPAddress]:
         """Look a name up. Called on the relay's thread. Raises `OSError`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -172,6 +173,7 @@ def test_refusal_names_the_rule_to_add(client: httpx.Client, port: int) -> None:
     assert answer.startswith("403") and f"`allow site.test:{port}`" in answer
     (record,) = eventually(lambda: connections(client, sandbox, decision="denied"))
     assert record["refusal"] == "no_rule" and f"`allow site.test:{port}`" in record["message"]
+    assert re.search(r'paddock_network_connections_total\{outcome="no_rule"\} [1-9]', client.get("/v1/metrics").text)
 
 
 def test_sandbox_without_policy_reaches_nothing(client: httpx.Client, port: int) -> None:

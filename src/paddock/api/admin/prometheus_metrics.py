@@ -15,6 +15,7 @@ import paddock
 from paddock.api.http.authorization import MetricsReader
 from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
+from paddock.model.network import ConnectionRefusal
 from paddock.model.runs import RunState
 from paddock.model.sandbox import SandboxState
 from paddock.model.sessions import ApprovalState, SessionState
@@ -91,6 +92,12 @@ async def _collect_metrics(services: ApiServices) -> str:
         "paddock_llm_open_circuits",
         "Models that get no requests at present because their provider keeps failing.",
         [({"provider": name}, count) for name, count in sorted(services.gateway.routes.open_circuits().items())],
+    )
+    outcomes = services.networks.outcomes
+    exposition.counter(
+        "paddock_network_connections_total",
+        "Ended connections of sandboxes to the network since the server started, by outcome.",
+        [({"outcome": name}, float(outcomes.get(name, 0))) for name in ("allowed", *ConnectionRefusal)],
     )
     exposition.gauge(
         "paddock_archive_waiting_bytes", "Bytes of exchanges not yet written.", [({}, services.archive.waiting_bytes)]
