@@ -1,5 +1,5 @@
 import { Ban, Download, Ellipsis, MonitorPlay, OctagonX, RotateCcw, ScrollText, Trash2 } from "lucide-react";
-import { Fragment, useEffect } from "react";
+import { useEffect } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation, useParams } from "wouter";
 import { buildUrl, downloadFile, PROVIDER_KEY_REFUSED } from "@/api/client";
@@ -90,8 +90,8 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
         <RunStateBadge run={run} />
         <SharedBadge owned={run} />
         <p>
-          <ReasonWithLink text={explanation} />
-          {MODEL_PROBLEMS.has(run.result?.code ?? "") && !explanation.includes(PROVIDER_DOCS) && (
+          {explanation}
+          {MODEL_PROBLEMS.has(run.result?.code ?? "") && (
             <>
               {" "}
               <Link href="/settings/models">{t("runs.form.toModels")}</Link>
@@ -135,19 +135,6 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
 
 /** Codes of results that the model settings explain. */
 const MODEL_PROBLEMS = new Set(["MODEL_NOT_FOUND", PROVIDER_KEY_REFUSED]);
-/** Documentation page named in server errors; the console has its own page about it. */
-const PROVIDER_DOCS = "docs/how-to/connect-a-provider.md";
-
-/** A reason in which the name of a documentation page links to the console's page. */
-function ReasonWithLink({ text }: { text: string }) {
-  return text.split(PROVIDER_DOCS).map((piece, index) => (
-    <Fragment key={index}>
-      {index > 0 && <Link href="/settings/models">{PROVIDER_DOCS}</Link>}
-      {piece}
-    </Fragment>
-  ));
-}
-
 /** Progress of the image build. */
 function ImageBuildStatus({ build: { image, step, fraction } }: { build: BuildProgress }) {
   const { t } = useTranslation();

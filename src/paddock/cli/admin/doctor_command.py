@@ -191,7 +191,7 @@ async def _check_providers(cli: CliContext) -> list[HostCheck]:
         return [_provider_finding(each) for each in real]
     fix = (
         "set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY in the shell of `paddock serve` and restart it, "
-        "or name a provider in paddock.yaml (docs/how-to/connect-a-provider.md)"
+        "or name a provider in paddock.yaml; `paddock llm list` shows how"
     )
     return [HostCheck(check="providers", ok=False, detail="no model is connected", fix=fix, required=False)]
 

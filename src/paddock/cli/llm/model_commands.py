@@ -32,7 +32,8 @@ llm:
   models:
     gpt-*: openai/gpt-*
 
-Other providers, and some without a network: docs/how-to/connect-a-provider.md"""
+DASHSCOPE_API_KEY and ZHIPUAI_API_KEY are known as well. For a provider at another address, set its 'base_url', or a
+variable such as OPENAI_BASE_URL."""
 
 
 def register_commands(app: typer.Typer) -> typer.Typer:

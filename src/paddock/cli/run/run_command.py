@@ -24,6 +24,7 @@ def register_commands(app: typer.Typer) -> None:
         "run",
         server=True,
         examples="""
+            paddock run hello
             paddock run tasks/hello.yaml
             paddock run tasks/*.yaml --parallel 4 -o results
             paddock run tasks/hello.yaml --agent codex --model gpt-5 --set end.timeout=10m
@@ -34,7 +35,14 @@ def register_commands(app: typer.Typer) -> None:
 
 async def run_tasks(
     cli: CliContext,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Task files, YAML or JSON.", show_default=False)],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE",
+            help="Task files, YAML or JSON, or names that `paddock task list` shows.",
+            show_default=False,
+        ),
+    ],
     parallel: Annotated[
         int | None,
         typer.Option("--parallel", "-p", metavar="N", min=1, help="Maximum concurrent runs.  [default: all]"),
@@ -70,12 +78,13 @@ async def run_tasks(
         plan_runs,
         separate_model_scripts,
     )
+    from paddock.cli.run.task_lookup import find_task_files
 
     if detach and (parallel or output or show):
         raise UsageError("--detach returns at once; it cannot be combined with --parallel, --output or --show")
     presets = _agent_presets(cli)
     check_agent_preset(agent, presets)
-    tasks, scripts = separate_model_scripts(files)
+    tasks, scripts = separate_model_scripts(find_task_files(cli, files))
     sys.stderr.write(format_skipped_script_files(scripts))
     planned_runs = plan_runs(tasks, parse_task_changes(settings or [], model, agent, network), presets)
     return (

@@ -25,6 +25,14 @@ from paddock.cli.run.task_display import (
     task_report,
     workspace_relative_path,
 )
+from paddock.cli.run.task_lookup import (
+    TASKS_DIRECTORY,
+    find_task_file,
+    find_task_files,
+    list_sample_task_files,
+    list_user_task_files,
+    task_directories,
+)
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
@@ -32,7 +40,6 @@ if TYPE_CHECKING:
     from paddock.runs.tasks.task_file_loader import LoadedTask
     from paddock.runs.tasks.task_problems import InvalidTaskError
 
-_TASKS_DIRECTORY = Path("tasks")
 _SERVER_SECONDS = 5.0
 """Seconds to wait for the names of the server's models."""
 
@@ -83,7 +90,7 @@ async def validate_tasks(
     from paddock.runs.tasks.task_problems import InvalidTaskError
 
     presets = _load_presets(cli)
-    paths, scripts = separate_model_scripts(files) if files else (_task_files(cli), [])
+    paths, scripts = separate_model_scripts(find_task_files(cli, files)) if files else (list_user_task_files(cli), [])
     sys.stderr.write(format_skipped_script_files(scripts))
     found: list[tuple[Path, LoadedTask | InvalidTaskError]] = []
     for path in paths:
@@ -139,7 +146,7 @@ async def _fetch_server_verdicts(
 
 
 def list_tasks(cli: CliContext) -> None:
-    """List the tasks in ./tasks and in the configured directory.
+    """List the tasks in ./tasks and in the configured directory, and the samples that ship with Paddock.
 
     The setting `runs.tasks` names that directory. Files that end in `.script.yaml` are scripted models, not tasks.
     """
@@ -150,14 +157,16 @@ def list_tasks(cli: CliContext) -> None:
     sys.stderr.write(format_skipped_script_files(_script_files(cli)))
     documents: list[dict[str, Any]] = []
     rows = []
-    for path in _task_files(cli):
+    own = list_user_task_files(cli)
+    samples = list_sample_task_files(own)
+    for path in [*own, *samples]:
         try:
             task = _load_task_file(path, presets).task
         except InvalidTaskError as error:
             documents.append(task_file_report(path, error))
             rows.append([path.stem, "✗", "", "", f"not valid; see: paddock task validate {path}"])
             continue
-        documents.append({"file": str(path), "valid": True, **task_report(task, presets)})
+        documents.append({"file": str(path), "valid": True, "sample": path in samples, **task_report(task, presets)})
         back = ", ".join(workspace_relative_path(each.path) for each in task.deliverables)
         rows.append(
             [
@@ -170,9 +179,11 @@ def list_tasks(cli: CliContext) -> None:
         )
     if cli.as_json:
         return cli.out.print_json({"tasks": documents})
-    if not rows:
-        return cli.out.print_line("No tasks in tasks/; create one with: paddock task new NAME")
-    return cli.out.print_table(["NAME", "AGENT", "MODEL", "DELIVERABLES", "DESCRIPTION"], rows)
+    cli.out.print_table(["NAME", "AGENT", "MODEL", "DELIVERABLES", "DESCRIPTION"], rows)
+    if samples and cli.out.is_interactive:
+        count = f"{len(samples)} of these tasks ship" if own else "These tasks ship"
+        sys.stderr.write(f"{count} with Paddock; run one: paddock run NAME. Create your own: paddock task new NAME\n")
+    return None
 
 
 def show_task(
@@ -184,7 +195,7 @@ def show_task(
     from paddock.runs.tasks.matrix_expansion import expand_task_matrix
 
     presets = _load_presets(cli)
-    loaded = _load_task_file(_find_task_file(cli, name), presets)
+    loaded = _load_task_file(find_task_file(cli, name), presets)
     task = loaded.task
     runs = [run for run, _ in expand_task_matrix(task)]
     if cli.as_json:
@@ -241,7 +252,7 @@ async def write_new_task(
     if agent not in known:
         near = closest_name(agent, known)
         raise CliError(f"there is no preset '{agent}'", hint=f"did you mean {near}?" if near else ", ".join(known))
-    path = _TASKS_DIRECTORY / f"{name}.yaml" if output is None else Path(output)
+    path = TASKS_DIRECTORY / f"{name}.yaml" if output is None else Path(output)
     shown = f"tasks/{name}.yaml" if output == "-" else str(path)
     text = render_starter_task_file(
         name, agent, shown, entrypoint=presets.get(agent).command is None, models=await _fetch_server_models(cli)
@@ -297,47 +308,14 @@ def _load_presets(cli: CliContext) -> PresetLibrary:
     return PresetLibrary(cli.load_config({}, only=["runs.presets"]).config.runs.presets)
 
 
-def _task_files(cli: CliContext) -> list[Path]:
-    from paddock.runs.tasks.task_file_loader import list_task_files
-
-    return [path for directory in _task_directories(cli) for path in list_task_files(directory)]
-
-
 def _script_files(cli: CliContext) -> list[Path]:
     """Return the scripted-model files beside the tasks."""
     from paddock.runs.tasks.task_file_loader import list_script_files
 
-    return [path for directory in _task_directories(cli) for path in list_script_files(directory)]
-
-
-def _task_directories(cli: CliContext) -> list[Path]:
-    configured = cli.load_config({}, only=["runs.tasks"]).config.runs.tasks
-    return [
-        _TASKS_DIRECTORY,
-        *([configured] if configured is not None and configured.resolve() != _TASKS_DIRECTORY.resolve() else []),
-    ]
+    return [path for directory in task_directories(cli) for path in list_script_files(directory)]
 
 
 def _load_task_file(path: Path, presets: PresetLibrary) -> LoadedTask:
     from paddock.runs.tasks.task_file_loader import load_task_file
 
     return load_task_file(path, presets=presets)
-
-
-def _find_task_file(cli: CliContext, name: str) -> Path:
-    """Return the file of a path, a task name or a file name."""
-    from paddock.cli.sandbox.sandbox_lookup import AmbiguousName
-    from paddock.config.yaml_files import closest_name
-    from paddock.runs.tasks.task_file_loader import TASK_FILE_SUFFIXES, read_task_name
-
-    if "/" in name or name.endswith(TASK_FILE_SUFFIXES):
-        return Path(name)
-    files = {path: read_task_name(path) for path in _task_files(cli)}
-    found = [path for path, own in files.items() if own == name] or [path for path in files if path.stem == name]
-    if len(found) > 1:
-        raise AmbiguousName(f"{name} is the name of {', '.join(map(str, found))}", hint="give the file instead")
-    if not found:
-        near = closest_name(name, [own for own in files.values() if own])
-        hint = f"did you mean {near}?" if near else "list tasks: paddock task list"
-        raise CliError(f"there is no task {name}", hint=hint)
-    return found[0]

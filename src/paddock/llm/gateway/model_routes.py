@@ -143,7 +143,7 @@ class ModelRoutes:
         key = key_variable_for_model(requested) or "a provider's key, such as ANTHROPIC_API_KEY,"
         return (
             f"set {key} before the server starts, or llm.providers and llm.models in its configuration "
-            "(docs/how-to/connect-a-provider.md)"
+            "('paddock llm list' shows how)"
         )
 
     def iter_fallbacks(self, route: ModelRoute) -> Iterator[ModelRoute]:

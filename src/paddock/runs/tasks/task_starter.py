@@ -13,7 +13,7 @@ _TEMPLATE = """\
 #   paddock run {file}
 #
 # Uncomment a field to make it part of the task.
-# All fields: docs/reference/task-file.md. For editors: paddock task schema > task.schema.json, and as first line here
+# All fields: paddock task schema. For editors: paddock task schema > task.schema.json, and as first line here
 # yaml-language-server: $schema=task.schema.json
 
 name: {name}
@@ -58,7 +58,7 @@ end:
 # Model and limits. Default: the model that the preset suggests, or else the server's default.
 {models}\
 # 'script' is a file that answers instead of the model if the server does not have the model, so that no key is
-# needed. Its format: docs/reference/scripts.md.
+# needed. The samples of 'paddock task list' have one each.
 #llm:
 #  model: {model}
 #  script: {name}.script.yaml

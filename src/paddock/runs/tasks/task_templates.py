@@ -37,12 +37,12 @@ def task_template_directory() -> Path:
 
 def load_task_templates(presets: PresetLibrary) -> list[LoadedTask]:
     """Load all sample tasks, by file name. Raises `InvalidTaskError` for one that is not valid."""
-    return [load_task_file(path, presets=presets) for path in _template_files().values()]
+    return [load_task_file(path, presets=presets) for path in task_template_files().values()]
 
 
 def find_task_template(name: str, presets: PresetLibrary) -> LoadedTask:
     """Load a sample task by its name. Raises `NotFound`, which lists the names."""
-    files = _template_files()
+    files = task_template_files()
     if name not in files:
         raise NotFound(f"there is no template {name[:80]!r}; there are: {', '.join(files)}")
     return load_task_file(files[name], presets=presets)
@@ -50,11 +50,12 @@ def find_task_template(name: str, presets: PresetLibrary) -> LoadedTask:
 
 def user_task_files() -> list[Path]:
     """Return the user's task files beside the samples of a checkout."""
-    samples = set(_template_files().values())
+    samples = set(task_template_files().values())
     return [path for path in list_task_files(task_template_directory()) if path not in samples]
 
 
-def _template_files() -> dict[str, Path]:
+def task_template_files() -> dict[str, Path]:
+    """Return the files of the sample tasks by name."""
     return {
         path.stem: path
         for path in list_task_files(task_template_directory())

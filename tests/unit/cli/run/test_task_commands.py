@@ -144,9 +144,24 @@ def test_terminal_shows_problems_below_their_lines(tasks: Path) -> None:
 def test_without_tasks_the_output_shows_how_to_create_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["task", "validate"]) == 1
     assert "create one: paddock task new NAME" in capsys.readouterr().err
-    assert run(["task", "list"]) == 0
-    assert "create one with: paddock task new NAME" in capsys.readouterr().out
-    assert document(capsys, "task", "list") == {"tasks": []}
+
+
+def test_samples_are_found_by_name_without_a_tasks_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = document(capsys, "task", "list")["tasks"]
+    assert {"hello", "fix-bug"} <= {each["name"] for each in listed} and all(each["sample"] for each in listed)
+    assert document(capsys, "task", "show", "hello")["task"]["name"] == "hello"
+    assert run(["task", "validate", "hello"]) == 0 and "hello: claude-code" in capsys.readouterr().out
+    assert run(["run", "tasks/hello.yaml"]) == 1
+    assert "run the sample of that name: paddock run hello" in capsys.readouterr().err
+    assert run(["run", "helo"]) == 1
+    assert "there is no task helo\n  did you mean hello?" in capsys.readouterr().err
+
+
+def test_own_task_hides_the_sample_of_its_name(tasks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tasks / "hello.yaml").write_text(GOOD.replace("name: good", "name: hello"))
+    assert document(capsys, "task", "show", "hello")["file"] == "tasks/hello.yaml"
+    hellos = [each for each in document(capsys, "task", "list")["tasks"] if each["name"] == "hello"]
+    assert [each["sample"] for each in hellos] == [False]
 
 
 def test_tasks_are_listed_with_their_details(tasks: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +176,7 @@ def test_tasks_are_listed_with_their_details(tasks: Path, capsys: pytest.Capture
     assert rows[1] == ["bad", "✗", "not valid; see: paddock task validate tasks/bad.yaml"]
     assert rows[2] == ["good", "codex", "fast", "a.md, b", "Does it."]
     assert rows[3][:2] == ["other", "codex"]
-    listed = document(capsys, "task", "list")["tasks"]
+    listed = [each for each in document(capsys, "task", "list")["tasks"] if not each.get("sample")]
     assert [(each["file"].rpartition("/")[2], each["valid"]) for each in listed] == [
         ("bad.yaml", False),
         ("good.yaml", True),

@@ -88,7 +88,7 @@ def test_other_runs_and_tenants_get_no_answer(caller: ModelCaller | None) -> Non
     ],
 )
 def test_error_without_models_explains_configuration(requested: str, key: str) -> None:
-    with pytest.raises(ModelNotFound, match=f"Models: none; {key}.* llm.providers .*connect-a-provider.md"):
+    with pytest.raises(ModelNotFound, match=f"Models: none; {key}.* llm.providers .*paddock llm list"):
         routes().resolve(requested)
 
 
