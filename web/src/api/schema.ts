@@ -1939,10 +1939,6 @@ export interface components {
             /** Revision */
             revision: string;
         };
-        /** ProviderResponse */
-        ProviderResponse: {
-            /** Name */
-            name: string;
         /** PreviewListResponse */
         PreviewListResponse: {
             /** Items */
@@ -1993,6 +1989,10 @@ export interface components {
              */
             expiresAt: string;
         };
+        /** ProviderResponse */
+        ProviderResponse: {
+            /** Name */
+            name: string;
             /** Kind */
             kind: string;
             /** Baseurl */
