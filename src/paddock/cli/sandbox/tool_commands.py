@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -14,13 +17,16 @@ from paddock.cli.framework.command_registration import command_group, register_c
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import EXIT_FAILED, CliError, RequestRefused, UsageError, print_warning
 from paddock.cli.output.errors import print_error as complain
-from paddock.cli.output.formatting import format_size
+from paddock.cli.output.formatting import format_size, sanitize_text
 from paddock.cli.sandbox.sandbox_lookup import SandboxArgument
+from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
     from paddock.cli.connection.server_client import ServerClient
 
 _CALL_SECONDS = 24 * 3600.0
+_NOTICE_SECONDS = 1.0
+"""Time after which a waiting call says why it waits."""
 _SUFFIX_BY_TYPE = {"image/jpeg": ".jpg", "image/png": ".png"}
 _TYPE_WORDS = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list"}
 _TYPE_HINTS = {"boolean": "true or false", "integer": "a whole number", "number": "a number"}
@@ -137,8 +143,35 @@ async def call_tool(
             if value is not None
         }
         path = f"/v1/sandboxes/{sandbox_id}/tools/{quote(name, safe='')}"
-        result = await client.request_json("POST", path, json=tool_arguments, params=query, timeout=_CALL_SECONDS)
+        async with _notice_of_takeover(client, sandbox, sandbox_id, name):
+            result = await client.request_json("POST", path, json=tool_arguments, params=query, timeout=_CALL_SECONDS)
     return _print_result(cli, result, save)
+
+
+@asynccontextmanager
+async def _notice_of_takeover(client: ServerClient, shown: str, sandbox_id: str, name: str) -> AsyncIterator[None]:
+    """Print a notice if a call takes long because a person has control of the sandbox."""
+    import asyncio
+
+    notice = asyncio.ensure_future(_print_takeover_notice(client, shown, sandbox_id, name))
+    try:
+        yield
+    finally:
+        notice.cancel()
+        await asyncio.wait([notice])
+
+
+async def _print_takeover_notice(client: ServerClient, shown: str, sandbox_id: str, name: str) -> None:
+    import asyncio
+
+    await asyncio.sleep(_NOTICE_SECONDS)
+    # Without the right to read the sandbox there is no notice; the call itself reports errors.
+    with suppress(PaddockError):
+        holder = (await client.get(f"/v1/sandboxes/{sandbox_id}/input")).get("holder")
+        if holder and _find_tool(await _fetch_tools(client, sandbox_id), name)["input"]:
+            text = f"waiting: a person has control of {shown}; press Ctrl-C to stop"
+            sys.stderr.write(f"{sanitize_text(text)}\n")
+            sys.stderr.flush()
 
 
 def parse_tool_arguments(texts: dict[str, str], schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from paddock.cli.connection.server_client import ServerClient
 from paddock.cli.output.errors import UsageError
+from paddock.cli.sandbox import tool_commands
 from paddock.cli.sandbox.tool_commands import parse_tool_arguments
 
 SCHEMA: dict[str, Any] = {
@@ -47,3 +49,47 @@ def test_a_list_argument_error_shows_a_shell_example() -> None:
 
 def test_a_tool_without_a_schema_gets_text() -> None:
     assert parse_tool_arguments({"a": "1"}, {}) == {"a": "1"}
+
+
+class InputClient:
+    """Answers who has control of a sandbox, and which tools it has."""
+
+    def __init__(self, holder: dict[str, str] | None) -> None:
+        self.answers: dict[str, Any] = {
+            "/v1/sandboxes/3f2a/input": {"holder": holder} if holder else {},
+            "/v1/sandboxes/3f2a/tools": {
+                "items": [{"name": "press_keys", "input": True}, {"name": "read_file", "input": False}]
+            },
+        }
+
+    async def get(self, path: str, **_: Any) -> Any:
+        return self.answers[path]
+
+
+@pytest.mark.parametrize(
+    ("holder", "tool", "seconds", "noticed"),
+    [
+        ({"name": "Ann"}, "press_keys", 0.1, True),
+        ({"name": "Ann"}, "press_keys", 0.0, False),
+        ({"name": "Ann"}, "read_file", 0.1, False),
+        (None, "press_keys", 0.1, False),
+    ],
+)
+def test_call_that_waits_for_a_person_says_so(
+    holder: dict[str, str] | None,
+    tool: str,
+    seconds: float,
+    noticed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tool_commands, "_NOTICE_SECONDS", 0.01)
+    client = cast(ServerClient, InputClient(holder))
+
+    async def call() -> None:
+        async with tool_commands._notice_of_takeover(client, "desk", "3f2a", tool):
+            await asyncio.sleep(seconds)
+
+    asyncio.run(call())
+    waiting = "waiting: a person has control of desk; press Ctrl-C to stop\n"
+    assert capsys.readouterr().err == (waiting if noticed else "")
