@@ -53,6 +53,12 @@ def browser(server: Server) -> Iterator[Browser]:
     with run_chromium() as chromium:
         yield chromium
 
+UNUSED_TERMINAL_WIDTH = """(() => {
+  const screen = document.querySelector(".xterm-screen");
+  return screen.closest(".xterm").clientWidth - screen.clientWidth;
+})()"""
+"""Width in pixels beside the terminal's columns, including the scroll bar."""
+
 
 def terminal_text(person: ConsoleVisitor) -> Locator:
     return person.page.locator(".xterm-accessibility-tree")
@@ -91,6 +97,8 @@ def test_agent_command_output_appears_line_by_line(browser: Browser, server: Ser
         expect(terminal_text(person)).to_contain_text(f"line {COUNTER_LINES}")
         person.page.get_by_role("tab", name=person.t("sandboxPanel.terminal.you"), exact=True).click()
         expect(person.page.locator(".xterm-helper-textarea")).to_be_focused(timeout=TIMEOUT_MS)
+        expect(terminal_text(person)).to_contain_text("$", timeout=TIMEOUT_MS)
+        assert person.page.evaluate(UNUSED_TERMINAL_WIDTH) < 30
         person.assert_no_errors()
         other.assert_no_errors()
 

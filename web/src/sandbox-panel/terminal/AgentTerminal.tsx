@@ -62,12 +62,13 @@ function CommandScreen({ commands, active, onOpenOwnTerminal }: ScreenProps & { 
     let over = false;
     let created: TerminalScreenHandle | null = null;
     let resizeObserver: ResizeObserver | null = null;
-    void createTerminalScreen(target, { ...options.current, log: true }).then((handle) => {
+    const fit = () => void created?.fit();
+    void createTerminalScreen(target, { ...options.current, log: true }, fit).then((handle) => {
       if (over) return handle.dispose();
       created = handle;
       handle.fit();
       handle.terminal.textarea?.setAttribute("aria-label", t("sandboxPanel.terminal.agentLog"));
-      resizeObserver = new ResizeObserver(() => handle.fit());
+      resizeObserver = new ResizeObserver(fit);
       resizeObserver.observe(target);
       setScreen(handle);
     });

@@ -46,7 +46,12 @@ export function useTerminal(
     setState({ name: "connecting", attempt: 0 });
     setInputHeldBy(null);
     const reconnect = () => opened?.reconnect();
-    createTerminalScreen(target, optionsRef.current)
+    const fit = () => {
+      if (!created) return;
+      const { cols, rows } = created.fit();
+      opened?.resize(cols, rows);
+    };
+    createTerminalScreen(target, optionsRef.current, fit)
       .then((handle) => {
         if (over) return handle.dispose();
         created = handle;
@@ -71,10 +76,7 @@ export function useTerminal(
         const connected = opened;
         terminal.onData((text) => connected.type(text));
         terminal.onBinary((text) => connected.type(text));
-        resizeObserver = new ResizeObserver(() => {
-          const { cols, rows } = handle.fit();
-          connected.resize(cols, rows);
-        });
+        resizeObserver = new ResizeObserver(fit);
         resizeObserver.observe(target);
         connection.current = connected;
         setScreen(handle);

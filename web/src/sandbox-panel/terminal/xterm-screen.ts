@@ -21,6 +21,8 @@ export interface TerminalScreenOptions {
 export async function createTerminalScreen(
   container: HTMLElement,
   options: TerminalScreenOptions,
+  /** The size of a character has changed; the caller fits the terminal again. */
+  onCellSize: () => void,
 ): Promise<TerminalScreenHandle> {
   const [{ Terminal }, { FitAddon }, { SearchAddon }] = await Promise.all([
     import("@xterm/xterm"),
@@ -48,7 +50,8 @@ export async function createTerminalScreen(
   terminal.loadAddon(fitAddon);
   terminal.loadAddon(search);
   terminal.open(container);
-  void enableWebgl(terminal);
+  // Both change the width of a character, and with it the number of columns.
+  await Promise.all([enableWebgl(terminal, onCellSize), document.fonts?.ready]);
   const dark = new MutationObserver(() => {
     terminal.options.theme = terminalTheme(options);
   });
@@ -69,12 +72,15 @@ export async function createTerminalScreen(
 }
 
 /** Use WebGL if available, else xterm's default renderer. */
-async function enableWebgl(terminal: Terminal): Promise<void> {
+async function enableWebgl(terminal: Terminal, onLost: () => void): Promise<void> {
   try {
     const { WebglAddon } = await import("@xterm/addon-webgl");
     if (!terminal.element?.isConnected) return;
     const webgl = new WebglAddon();
-    webgl.onContextLoss(() => webgl.dispose());
+    webgl.onContextLoss(() => {
+      webgl.dispose();
+      onLost();
+    });
     terminal.loadAddon(webgl);
   } catch {
     // WebGL is missing or disabled.
