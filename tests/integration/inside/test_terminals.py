@@ -50,6 +50,15 @@ def test_shell_runs_on_a_real_terminal(daemon: Daemon) -> None:
         assert b"31 101" in client.output_until(b"31 101")
 
 
+def test_shell_starts_with_the_size_of_its_first_client(daemon: Daemon) -> None:
+    identifier = create(daemon, command="stty size")
+    with attach(daemon, identifier, "?cols=61&rows=21") as client:
+        assert b"21 61" in client.output_until(b"\n")
+    with attach(daemon, identifier, "?cols=90&rows=30"):
+        status = daemon.call("GET", f"/pty/{identifier}").json()
+        assert (status["cols"], status["rows"]) == (61, 21)
+
+
 def test_ctrl_c_and_signals_reach_the_foreground(daemon: Daemon) -> None:
     with attach(daemon, create(daemon)) as client:
         client.type("PS1='<'prompt'>'\n")

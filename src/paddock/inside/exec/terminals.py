@@ -66,12 +66,14 @@ class ShellTerminal:
     def running(self) -> bool:
         return self.child is not None and self.child.exit_code is None
 
-    def start(self, pty: bool) -> bool:
-        """Start the shell; False if it was started already."""
+    def start(self, pty: bool, size: tuple[int, int] | None = None) -> bool:
+        """Start the shell with a size in columns and rows; False if it was started already."""
         with self.lock:
             if self.child is not None:
                 return False
             self.is_pty = pty
+            if size is not None:
+                self.columns, self.rows = (min(max(1, side), 0xFFFF) for side in size)
             try:
                 self._start_pty() if pty else self._start_pipes()
             except OSError:

@@ -107,7 +107,9 @@ class _TerminalClient:
 
     def _start(self, socket: WebSocket) -> bool:
         try:
-            self._started_here = self._terminal.start(pty=self._request.query("pty") != "0")
+            columns, rows = self._request.query_int("cols", None), self._request.query_int("rows", None)
+            size = (columns, rows) if columns is not None and rows is not None else None
+            self._started_here = self._terminal.start(pty=self._request.query("pty") != "0", size=size)
         except (OSError, ApiError) as error:
             _send_json(socket, type="error", code="START_FAILED", error=str(error))
             socket.close()

@@ -75,7 +75,7 @@ class TerminalRegistry:
         async with self._locks.setdefault(key, asyncio.Lock()):
             terminal = self._terminals.get(key)
             if terminal is None or terminal.is_over:
-                terminal = await self._attach(sandbox, name, since, may_type)
+                terminal = await self._attach(sandbox, name, since, may_type, size)
             if len(terminal.viewers) >= MAX_VIEWERS:
                 raise QuotaExceeded(f"terminal {name} has its {MAX_VIEWERS} viewers; close one first")
             return terminal.add_viewer(viewer, since=since, size=size, may_type=may_type)
@@ -110,7 +110,9 @@ class TerminalRegistry:
         """Disconnect viewers; terminals keep running."""
         await asyncio.gather(*(terminal.close() for terminal in list(self._terminals.values())), return_exceptions=True)
 
-    async def _attach(self, sandbox: Sandbox, name: str, since: int, may_type: bool) -> SharedTerminal:
+    async def _attach(
+        self, sandbox: Sandbox, name: str, since: int, may_type: bool, size: TerminalSize | None
+    ) -> SharedTerminal:
         inside = self._fleet.client(sandbox)
         starts_shell = await self._ensure_terminal(inside, name, since, may_type)
 
@@ -138,6 +140,7 @@ class TerminalRegistry:
             on_exit=publish_exit,
             on_detached=self._discard,
             on_input=record_input,
+            first_size=size if may_type else None,
         )
         await terminal.open()
         if not terminal.is_over:  # A shell may end as soon as it has started.

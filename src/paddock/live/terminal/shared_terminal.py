@@ -54,6 +54,7 @@ class SharedTerminal:
         on_exit: Callable[[int | None, str], Awaitable[None]],
         on_detached: Callable[[SharedTerminal], None],
         on_input: Callable[[str, bytes], None] = lambda viewer_id, data: None,
+        first_size: TerminalSize | None = None,
     ) -> None:
         self.sandbox_id = sandbox_id
         self.name = name
@@ -70,6 +71,8 @@ class SharedTerminal:
         self._on_detached = on_detached
         self._on_input = on_input
         self._size: TerminalSize | None = None
+        self._first_size = first_size
+        """Size with which the shell starts, if it does not run yet."""
         self._active_viewer: TerminalViewer | None = None
         """The viewer that typed last; the terminal has the size of that viewer's window."""
         self._socket: aiohttp.ClientWebSocketResponse | None = None
@@ -236,6 +239,8 @@ class SharedTerminal:
 
     async def _attach(self) -> None:
         path = f"/pty/{self.name}/ws?since={self.scrollback.end}&takeover=1"
+        if self._first_size is not None:
+            path += f"&cols={self._first_size.columns}&rows={self._first_size.rows}"
         async with self._inside.websocket(path) as socket:
             ping_task = asyncio.create_task(_send_pings(socket))
             try:
