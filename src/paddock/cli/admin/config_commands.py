@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -41,10 +42,20 @@ def show_config(
             raise CliError(f"there is no setting {section}", hint="list all settings: paddock config show")
     if changed:
         lines = [line for line in lines if line.origin != "default"]
+    if _depends_on_environment(section) and cli.has_server:
+        sys.stderr.write(
+            "note: this is the configuration with the environment of this shell; a running server has its own. "
+            "Its models: paddock llm list\n"
+        )
     if cli.as_json:
         return cli.out.print_json([line._asdict() for line in lines])
     rows = [[line.key, line.value, line.origin] for line in lines]
     return cli.out.print_table(["KEY", "VALUE", "FROM"], rows, wraps=["VALUE", "FROM"])
+
+
+def _depends_on_environment(section: str | None) -> bool:
+    """Return whether the shown settings include providers, which are found by their keys in the environment."""
+    return section is None or section.partition(".")[0] == "llm"
 
 
 def show_config_path(cli: CliContext) -> None:

@@ -72,7 +72,9 @@ async def list_models(cli: CliContext) -> None:
         print_warning(f"{lost} exchanges could not be archived since the server started; see its log")
     for each in found["providers"]:
         if each.get("keyRefusedAt"):
-            refused = f"provider {each['name']} refused its key {format_age(parse_time(each['keyRefusedAt']))} ago"
+            age = format_age(parse_time(each["keyRefusedAt"]))
+            when = "just now" if age in ("0s", "1s") else f"{age} ago"
+            refused = f"provider {each['name']} refused its key {when}"
             print_warning(f"{refused}; check {each.get('foundIn') or 'it in paddock.yaml'} and restart the server")
         elif each.get("unreached"):
             print_warning(f"provider {each['name']} was not reached: {each['listProblem']}")
