@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -18,7 +19,9 @@ A = TypeVar("A")
 HEARTBEAT_INTERVAL = 0.05
 """Seconds between two heartbeats."""
 SLOW_STEP = 0.05
-"""Seconds above which a step is logged."""
+"""Seconds above which a step is logged, for debugging."""
+_WARNED_STEP = 0.1
+"""Seconds from which a step is a warning."""
 _LOG_INTERVAL = 1.0
 _RECORDED_STEP = 0.005
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.06, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -62,7 +65,8 @@ class EventLoopMonitor:
         self._measured_elsewhere: set[CodeType] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
-        self._log_after = 0.0
+        self._log_after: dict[int, float] = {}
+        """Earliest time of the next line, by level."""
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -111,9 +115,11 @@ class EventLoopMonitor:
         self.longest_work.add(busy)
         if seconds > SLOW_STEP:
             now = time.monotonic()
-            if now >= self._log_after:
-                self._log_after = now + _LOG_INTERVAL
-                log.warning(
+            level = logging.WARNING if seconds >= _WARNED_STEP else logging.DEBUG
+            if now >= self._log_after.get(level, 0.0):
+                self._log_after[level] = now + _LOG_INTERVAL
+                log.log(
+                    level,
                     "event loop held",
                     route=route[:200],
                     milliseconds=round(seconds * 1000),
