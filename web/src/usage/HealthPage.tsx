@@ -187,7 +187,11 @@ function AgentsCard({ facts }: { facts: ServerFacts }) {
               {agent.name === facts.agents.default && <span className={styles.note}>{t("health.default")}</span>}
             </span>
             {agent.ready ? (
-              <Badge tone="good">{t("health.ready")}</Badge>
+              agent.built === false ? (
+                <Badge>{t("health.notBuilt")}</Badge>
+              ) : (
+                <Badge tone="good">{t("health.ready")}</Badge>
+              )
             ) : (
               <Badge>{agent.missing ? missingText(agent.missing) : t("health.notReady")}</Badge>
             )}
