@@ -228,11 +228,17 @@ class LlmConfig(ConfigSection):
     archive: ArchiveConfig = ArchiveConfig()
     tracing: TracingConfig = TracingConfig()
     _found: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _ignored: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def discovered_providers(self) -> Mapping[str, str]:
         """Providers configured from the environment, with the variable that holds the key."""
         return self._found
+
+    @property
+    def ignored_key_variables(self) -> tuple[str, ...]:
+        """Variables with a provider's key that is not used, because the configuration names other providers."""
+        return self._ignored
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from paddock.config.provider_discovery import add_missing_providers, discover_providers
+from paddock.config.provider_discovery import add_missing_providers, discover_providers, unused_key_variables
 from paddock.config.schema import Config
 from paddock.config.schema_lookup import (
     SettingKey,
@@ -107,6 +107,9 @@ def load_config(
         merged.problems += unset.values()
     config = _validate(merged, skip_invalid)
     config.llm._found = found
+    if config.llm.environment and config.llm.providers and not found:
+        used_keys = {each.key.get_secret_value() for each in config.llm.providers.values() if each.key is not None}
+        config.llm._ignored = unused_key_variables(environ, used_keys)
     keys = [key for key, _ in _iterate_values(config)]
     return LoadedConfig(
         config=config,

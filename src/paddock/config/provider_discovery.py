@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -148,6 +148,14 @@ def add_missing_providers(
         layer.origins |= {(*key_path, field): f"environment {variable}" for field in ("key", *known.settings)}
         origin = origins.get(("llm", "models", name), "settings")
         layer.unset[*key_path, "key"] = f"{origin}: {'.'.join(key_path)}.key: the environment has no {variable}"
+
+
+def unused_key_variables(environ: Mapping[str, str], used_keys: Collection[str]) -> tuple[str, ...]:
+    """Return the variables with keys of known providers that are not among the used keys."""
+    found = (_first_set_variable(environ, known.keys) for known in KNOWN_PROVIDERS)
+    return tuple(
+        variable for variable, key in found if key and not key.startswith(PADDOCK_KEY_PREFIX) and key not in used_keys
+    )
 
 
 def key_variable_for_model(model: str) -> str | None:

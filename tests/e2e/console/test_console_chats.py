@@ -53,6 +53,7 @@ def browser(server: Server) -> Iterator[Browser]:
     with run_chromium() as chromium:
         yield chromium
 
+
 UNUSED_TERMINAL_WIDTH = """(() => {
   const screen = document.querySelector(".xterm-screen");
   return screen.closest(".xterm").clientWidth - screen.clientWidth;

@@ -89,6 +89,22 @@ def test_no_discovery_with_configured_providers_or_when_disabled(
     assert llm.discovered_providers == {} and set(llm.providers) <= {"mine"} and set(llm.models) <= {"m"}
 
 
+@pytest.mark.parametrize(
+    ("text", "ignored"),
+    [
+        ("llm: {providers: {mine: {kind: openai}}, models: {m: mine}}\n", ("GEMINI_API_KEY", "OPENAI_API_KEY")),
+        ('llm: {providers: {mine: {kind: openai, key: "${OPENAI_API_KEY}"}}}\n', ("GEMINI_API_KEY",)),
+        ("llm: {environment: false, providers: {mine: {kind: openai}}}\n", ()),
+        ("", ()),
+    ],
+)
+def test_keys_that_configured_providers_do_not_use_are_known(
+    config_directory: Path, text: str, ignored: tuple[str, ...]
+) -> None:
+    environ = {"OPENAI_API_KEY": "sk-open", "GEMINI_API_KEY": "sk-gem", "ANTHROPIC_API_KEY": "pdk_our_own"}
+    assert sorted(loaded(config_directory, environ, text).config.llm.ignored_key_variables) == sorted(ignored)
+
+
 def test_configured_models_replace_discovered_ones(config_directory: Path) -> None:
     llm = loaded(config_directory, KEYS, "llm: {models: {fast: openai/gpt-5-mini}}\n").config.llm
     assert list(llm.models) == ["fast"] and "anthropic" in llm.providers

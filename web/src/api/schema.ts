@@ -1597,6 +1597,11 @@ export interface components {
             patterns: components["schemas"]["ModelPatternResponse"][];
             /** Default */
             default?: string | null;
+            /**
+             * Ignoredvariables
+             * @default []
+             */
+            ignoredVariables: string[];
             archive: components["schemas"]["ArchiveStatusResponse"];
         };
         /** MoveDestination */

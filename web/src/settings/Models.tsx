@@ -131,6 +131,14 @@ export function ModelSettings() {
             />
           )}
         </QueryResult>
+        {query.data && query.data.ignoredVariables.length > 0 && (
+          <p className={styles.soft}>
+            {t("settings.models.ignored", {
+              variables: query.data.ignoredVariables.join(", "),
+              count: query.data.ignoredVariables.length,
+            })}
+          </p>
+        )}
         {query.data && query.data.patterns.length > 0 && (
           <p className={styles.soft}>
             {query.data.patterns.some((each) => each.name === "*")

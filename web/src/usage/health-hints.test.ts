@@ -12,6 +12,7 @@ const MODELS = {
   providers: [{ name: "a", kind: "openai", formats: [], failing: false, unreached: false }],
   models: [],
   patterns: [],
+  ignoredVariables: [],
   archive: { enabled: true, durability: "behind", waitingBytes: 0, lost: 0 },
 };
 

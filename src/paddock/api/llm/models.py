@@ -71,6 +71,8 @@ class ModelsResponse(ResponseBody):
     """Any matching name can be requested, even if it is not among `models`."""
     default: str | None = None
     """The model of chats that name none."""
+    ignored_variables: list[str] = []
+    """Environment variables with a provider's key that is not used, because the configuration names other providers."""
     archive: ArchiveStatusResponse
 
 
@@ -125,7 +127,12 @@ def create_router(services: ApiServices) -> APIRouter:
             lost=gateway.archive.lost_count,
         )
         return ModelsResponse(
-            providers=providers, models=models, patterns=patterns, default=catalog.default(), archive=archive
+            providers=providers,
+            models=models,
+            patterns=patterns,
+            default=catalog.default(),
+            ignored_variables=list(settings.ignored_key_variables),
+            archive=archive,
         )
 
     return router

@@ -110,11 +110,19 @@ def _ready_banner(config: Config, url: str) -> str:
         f"  data           {config.data}",
         f"  key            {key if key.exists() else 'the keys you created; see: paddock key list'}",
         f"  models         {_models_text(config.llm)}",
+        *_ignored_keys_rows(config.llm),
         "  try            paddock chat                           an agent",
         "                 paddock sandbox create --image host    a shell",
         "                 paddock sandbox create --kind linux    a desktop; its image is built first",
     ]
     return "\n".join(rows)
+
+
+def _ignored_keys_rows(settings: LlmConfig) -> list[str]:
+    from paddock.cli.llm.model_commands import ignored_keys_text
+
+    variables = settings.ignored_key_variables
+    return [f"                 {ignored_keys_text(variables)}"] if variables else []
 
 
 def _models_text(settings: LlmConfig) -> str:

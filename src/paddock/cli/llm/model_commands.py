@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,6 +78,7 @@ async def list_models(cli: CliContext) -> None:
             print_warning(f"{refused}; check {each.get('foundIn') or 'it in paddock.yaml'} and restart the server")
         elif each.get("unreached"):
             print_warning(f"provider {each['name']} was not reached: {each['listProblem']}")
+    _warn_of_ignored_keys(found)
     patterns, models = found["patterns"], found["models"]
     if not models and not patterns:
         return cli.out.print_line(_NO_MODELS) if cli.out.is_interactive else None
@@ -97,6 +98,7 @@ def _list_configured_models(cli: CliContext) -> None:
     found = describe_configured_models(cli.lenient_config.config.llm)
     if cli.as_json:
         return cli.out.print_json(found)
+    _warn_of_ignored_keys(found)
     listed = [*found["models"], *found["patterns"]]
     if not listed:
         return cli.out.print_line(_NO_MODELS) if cli.out.is_interactive else None
@@ -120,7 +122,7 @@ def describe_configured_models(settings: LlmConfig) -> dict[str, Any]:
     """Return models, patterns and providers of the configuration, in the format of `GET /v1/llm`."""
     from paddock.llm.demo import add_demo_model
 
-    discovered = settings.discovered_providers
+    discovered, ignored = settings.discovered_providers, list(settings.ignored_key_variables)
     settings = add_demo_model(settings)
     providers = [
         {
@@ -139,7 +141,19 @@ def describe_configured_models(settings: LlmConfig) -> dict[str, Any]:
         "providers": providers,
         "models": [model for model in models if "*" not in model["name"]],
         "patterns": [model for model in models if "*" in model["name"]],
+        "ignoredVariables": ignored,
     }
+
+
+def ignored_keys_text(variables: Sequence[str]) -> str:
+    """Explain why keys in the environment are not used."""
+    verb = "is" if len(variables) == 1 else "are"
+    return f"{', '.join(variables)} {verb} set but ignored, because paddock.yaml names providers"
+
+
+def _warn_of_ignored_keys(found: dict[str, Any]) -> None:
+    if variables := found.get("ignoredVariables"):
+        print_warning(f'{ignored_keys_text(variables)}; add a provider with key: "${{{variables[0]}}}"')
 
 
 def _model_list_notes(found: dict[str, Any], providers: dict[str, dict[str, Any]]) -> Iterator[str]:
