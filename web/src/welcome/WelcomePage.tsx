@@ -1,9 +1,11 @@
+import type { TFunction } from "i18next";
 import { Cable, ListChecks, MessageCirclePlus, Play, RotateCcw, SquarePlus } from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { ConnectModel } from "@/shell/models/ConnectModel";
+import { refusedKeyOfModel } from "@/shell/models/refused-key";
 import { type ServerFacts, useServerFacts } from "@/shell/status/server-facts";
 import { useOpenDemoChat } from "@/shell/status/useOpenDemoChat";
 import { Badge } from "@/ui/controls/Badge";
@@ -65,7 +67,7 @@ export default function WelcomePage() {
               {t("welcome.model.title")}
               {server.data?.models.real && <ModelState state={server.data.models.state} />}
             </h3>
-            <p>{t("welcome.model.about")}</p>
+            <p>{modelCardText(t, server.data?.models)}</p>
           </button>
         </div>
       </section>
@@ -75,6 +77,15 @@ export default function WelcomePage() {
       </Dialog>
     </div>
   );
+}
+
+/** What the card about models says: how to connect one, which one answers, or which key was refused. */
+function modelCardText(t: TFunction, models: ServerFacts["models"] | undefined): string {
+  if (!models?.real) return t("welcome.model.about");
+  const refused = models.state === "key_refused" ? refusedKeyOfModel(models, models.default ?? "") : null;
+  if (refused) return t("shell.provider.keyRefusedBy", { ...refused });
+  if (models.state !== "ready" || !models.default) return t("welcome.model.connectedAboutNone");
+  return t("welcome.model.connectedAbout", { model: models.default });
 }
 
 /** Whether models are ready to answer. */

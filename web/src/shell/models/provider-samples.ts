@@ -46,3 +46,8 @@ export const PROVIDER_SAMPLES: ProviderSample[] = [
     "my-model",
   ),
 ];
+
+/** Command that connects the provider by its key alone; null for one that needs settings. */
+export function providerCommand({ id, variable }: ProviderSample): string | null {
+  return id === "local" ? null : `${variable}=… paddock serve`;
+}
