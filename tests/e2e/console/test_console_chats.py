@@ -171,7 +171,7 @@ def test_demo_explains_its_approval_and_shows_its_chart(
         save_screenshot(person.page, f"{name}-answer")
         report.click()
         opened = person.page.get_by_role("tabpanel", name=person.t("sandboxPanel.views.files"))
-        expect(opened.get_by_role("cell", name="+113 %")).to_be_visible(timeout=TIMEOUT_MS)
+        expect(opened.get_by_role("cell", name="+113%")).to_be_visible(timeout=TIMEOUT_MS)
         save_screenshot(person.page, f"{name}-file")
         person.assert_no_errors()
 

@@ -6,7 +6,7 @@ import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
 import { Switch } from "@/ui/controls/Switch";
 import { continueNoteText } from "@/ui/format/continue-note";
-import { formatAmount, formatDuration, RelativeTime } from "@/ui/format/formats";
+import { formatCount, formatDuration, RelativeTime } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { Page } from "@/ui/layout/Page";
@@ -176,7 +176,7 @@ function useExchangeColumns(): Column<Exchange>[] {
       minor: true,
       cell: (each) =>
         each.usage
-          ? `${formatAmount(each.usage.input, i18n.language)} → ${formatAmount(each.usage.output, i18n.language)}`
+          ? `${formatCount(each.usage.input, i18n.language)} → ${formatCount(each.usage.output, i18n.language)}`
           : dash,
     },
     {

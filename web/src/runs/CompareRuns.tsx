@@ -6,7 +6,7 @@ import { Link, useParams } from "wouter";
 import { api, buildUrl } from "@/api/client";
 import { TextWithCode } from "@/ui/content/TextWithCode";
 import { Badge } from "@/ui/controls/Badge";
-import { formatAmount, formatBytes, formatDuration } from "@/ui/format/formats";
+import { formatBytes, formatCount, formatDuration } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
 import { Page } from "@/ui/layout/Page";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
@@ -102,7 +102,7 @@ function SideBySideTable({ runs }: { runs: Run[] }) {
     ],
     [
       t("runs.column.tokens"),
-      (run) => number(runTokenCount(run), (value) => formatAmount(value, i18n.language), "tokens"),
+      (run) => number(runTokenCount(run), (value) => formatCount(value, i18n.language), "tokens"),
     ],
     [
       t("runs.column.cost"),

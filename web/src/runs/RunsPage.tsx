@@ -8,7 +8,7 @@ import { Badge } from "@/ui/controls/Badge";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { SearchBox, Select } from "@/ui/controls/forms";
 import { Menu } from "@/ui/controls/Menu";
-import { formatAmount, formatDuration, RelativeTime } from "@/ui/format/formats";
+import { formatCount, formatDuration, RelativeTime } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { Page } from "@/ui/layout/Page";
@@ -278,7 +278,7 @@ function useRunColumns(): Column<Run>[] {
       minor: true,
       cell: (run) => {
         const tokens = runTokenCount(run);
-        return tokens === null ? dash : formatAmount(tokens, i18n.language);
+        return tokens === null ? dash : formatCount(tokens, i18n.language);
       },
     },
     {

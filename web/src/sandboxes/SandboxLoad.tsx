@@ -24,7 +24,7 @@ export function SandboxLoad({ sandbox, wide }: { sandbox: Sandbox; wide?: boolea
   const memories = (data?.samples ?? []).map((sample) => sample.memory).filter((value) => value !== null);
   const cpu = cpus.at(-1);
   const memory = memories.at(-1);
-  const cpuText = cpu === undefined ? "–" : `${Math.round(cpu * 100)} %`;
+  const cpuText = cpu === undefined ? "–" : `${Math.round(cpu * 100)}%`;
   const memoryText = memory === undefined ? "–" : formatBytes(memory);
   const width = wide ? 64 : 40;
   return (

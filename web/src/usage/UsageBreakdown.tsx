@@ -4,7 +4,7 @@ import { Link } from "wouter";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
-import { formatAmount } from "@/ui/format/formats";
+import { formatCount } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
 import { Table } from "@/ui/layout/Table";
 import styles from "./UsagePage.module.css";
@@ -43,7 +43,7 @@ export function UsageBreakdown({ items, by, measure, total, onFilter }: Props) {
     if (value === SCRIPT_MODEL) return t("usage.script");
     return (by === "key" && keys?.items.find((key) => key.id === value)?.name) || value;
   };
-  const number = (value: number) => formatAmount(value, i18n.language);
+  const number = (value: number) => formatCount(value, i18n.language);
   const rows = rankUsageByMeasure(items, measure).slice(0, MAX_ROWS);
   return (
     <>
@@ -82,7 +82,7 @@ export function UsageBreakdown({ items, by, measure, total, onFilter }: Props) {
                   <span className={styles.bar} aria-hidden>
                     <span style={{ width: `${Math.max(share * 100, share > 0 ? 1 : 0)}%` }} />
                   </span>
-                  {Math.round(share * 100)} %
+                  {Math.round(share * 100)}%
                 </span>
               );
             },

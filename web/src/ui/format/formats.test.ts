@@ -1,6 +1,6 @@
-import i18next from "i18next";
-import { describe, expect, it } from "vitest";
-import { formatDuration } from "./formats";
+import { afterEach, describe, expect, it } from "vitest";
+import { chooseLanguage } from "@/i18n";
+import { formatCount, formatDuration, formatRelativeTime } from "./formats";
 
 describe("a duration", () => {
   it("uses suitable units", () => {
@@ -14,9 +14,39 @@ describe("a duration", () => {
   });
 
   it("uses the page's language", async () => {
-    i18next.addResourceBundle("zh", "translation", { common: { units: { min: "分", s: "秒" } } });
-    await i18next.changeLanguage("zh");
+    await chooseLanguage("zh");
     expect(formatDuration(68)).toBe("1 分 8 秒");
-    await i18next.changeLanguage("en");
+    await chooseLanguage("en");
   });
+});
+
+describe("a relative time", () => {
+  const now = new Date("2026-11-19T12:00:00Z");
+  const relative = (seconds: number, language: string) =>
+    formatRelativeTime(new Date(now.getTime() + seconds * 1000), now, language);
+  afterEach(() => chooseLanguage("en"));
+
+  it.each([
+    [-5, "刚刚"],
+    [-120, "2 分钟前"],
+    [-3_599, "1 小时前"],
+    [3_599, "1 小时后"],
+    [30, "30 秒后"],
+    [-90_000, "昨天"],
+  ])("of %d seconds is %s in Chinese", async (seconds, text) => {
+    await chooseLanguage("zh");
+    expect(relative(seconds, "zh")).toBe(text);
+  });
+
+  it("is just now for a past moment in English", () => {
+    expect([relative(-5, "en"), relative(-120, "en"), relative(3_599, "en")]).toEqual([
+      "just now",
+      "2 min. ago",
+      "in 1 hr.",
+    ]);
+  });
+});
+
+it("numbers of a table have all digits", () => {
+  expect([9_876, 12_345].map((value) => formatCount(value, "zh"))).toEqual(["9,876", "12,345"]);
 });

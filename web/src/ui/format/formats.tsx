@@ -10,14 +10,23 @@ const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
   ["minute", 60],
 ];
 
-/** "3 minutes ago", in the page's language. */
+/** "3 min. ago", in the page's language. */
 export function formatRelativeTime(at: Date, now: Date, language: string): string {
   const seconds = (at.getTime() - now.getTime()) / 1000;
   const format = new Intl.RelativeTimeFormat(language, { numeric: "auto", style: "short" });
-  for (const [unit, size] of STEPS) {
-    if (Math.abs(seconds) >= size) return format.format(Math.round(seconds / size), unit);
-  }
-  return format.format(0, "second");
+  const step = STEPS.find(([, size], index) => {
+    // Rounded to the next smaller unit first, so that 59.9 minutes are an hour.
+    const smaller = STEPS[index + 1]?.[1] ?? 1;
+    return Math.round(Math.abs(seconds) / smaller) * smaller >= size;
+  });
+  if (step) return spaceNumbers(format.format(Math.round(seconds / step[1]), step[0]));
+  if (seconds <= 0) return i18next.t("common.justNow");
+  return spaceNumbers(format.format(Math.round(seconds), "second"));
+}
+
+/** Put a space between a number and a Chinese unit, as all texts of the console do. */
+function spaceNumbers(text: string): string {
+  return text.replace(/(\d)(?=\p{Script=Han})/gu, "$1 ");
 }
 
 /** Relative time; the exact time is in the tooltip. */
@@ -59,7 +68,12 @@ export function formatBytes(bytes: number): string {
   return `${unit && value < 10 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
 }
 
-/** "1,234" or "12.3k", for tokens. */
+/** "12,345": every digit, so that the numbers of a table have one style. */
+export function formatCount(value: number, language: string): string {
+  return new Intl.NumberFormat(language).format(value);
+}
+
+/** "1,234" or "12.3k", for tokens in sentences and headings. */
 export function formatAmount(value: number, language: string): string {
   return new Intl.NumberFormat(language, { notation: value >= 10_000 ? "compact" : "standard" }).format(value);
 }
