@@ -45,8 +45,9 @@ def open_port_tunnel_by_connect(daemon: Daemon, request: IncomingRequest) -> Htt
 
 
 def list_listening_ports(daemon: Daemon, request: IncomingRequest) -> HttpReply:
-    """List ports on which programs listen for TCP connections, without the daemon's own."""
-    return json_reply({"ports": read_listening_ports()})
+    """List ports on which programs listen for TCP connections, without the daemon's own and the browser's tools."""
+    tools = daemon.environment.variables({}).get("PADDOCK_CDP", "").rpartition(":")[2]
+    return json_reply({"ports": [port for port in read_listening_ports() if str(port) != tools.rstrip("/")]})
 
 
 def _parse_port(text: str) -> int:

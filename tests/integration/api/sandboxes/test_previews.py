@@ -306,6 +306,16 @@ def test_listening_ports_are_those_of_programs(client: httpx.Client, sandbox: st
     client.post(f"/v1/sandboxes/{sandbox}/resume")
 
 
+def test_tools_of_the_browser_are_not_listed(client: httpx.Client) -> None:
+    sandbox = create_sandbox(client, env={"PADDOCK_CDP": "http://127.0.0.1:9555"})
+    for port in (9555, 9556):
+        run_in_sandbox(client, sandbox, f"python3 -m http.server {port}", background=True)
+    eventually(lambda: ports_of(client, sandbox) == [9556])
+    eventually(lambda: client.get(f"/v1/sandboxes/{sandbox}/proxy/9555/").status_code == 200)
+    assert ports_of(client, sandbox) == [9556]
+    client.delete(f"/v1/sandboxes/{sandbox}")
+
+
 def test_commands_expose_list_and_unexpose(client: httpx.Client, server: Server, sandbox: str) -> None:
     def paddock(*words: str) -> str:
         command = [str(PADDOCK_COMMAND), "sandbox", *words, "--server", server.url]
