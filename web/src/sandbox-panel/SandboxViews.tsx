@@ -6,10 +6,11 @@ import {
   type LucideIcon,
   Monitor,
   MonitorX,
+  PanelsTopLeft,
   Pause,
   SquareTerminal,
 } from "lucide-react";
-import { Suspense, useState } from "react";
+import { Suspense, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { SandboxView } from "@/session/types";
 import { lazyComponent } from "@/shell/navigation/lazy-component";
@@ -21,13 +22,22 @@ import { DesktopView } from "./desktop/Desktop";
 import { FilesView } from "./files/FilesView";
 import { safeDisplayName } from "./files/sandbox-paths";
 import { ImageBuildProgress } from "./ImageBuildProgress";
+import { usePreviewOfNewPort } from "./preview/useSandboxPreviews";
 import styles from "./SandboxPanel.module.css";
-import { type SandboxCondition, useRefreshOnChange, useSandboxCondition, useSandboxKinds } from "./sandbox-queries";
+import {
+  type SandboxCondition,
+  useRefreshOnChange,
+  useSandbox,
+  useSandboxCondition,
+  useSandboxKinds,
+} from "./sandbox-queries";
 import { availableView, type SandboxViewName, viewsForKind } from "./sandbox-views";
 import { ToolOutput } from "./ToolOutput";
 import type { AgentCommandSource } from "./terminal/agent-commands";
 import { TerminalView } from "./terminal/TerminalView";
+import { setUrlChoice } from "./useUrlChoice";
 
+const PreviewView = lazyComponent(async () => ({ default: (await import("./preview/PreviewView")).PreviewView }));
 const NetworkView = lazyComponent(async () => ({ default: (await import("./network/NetworkView")).NetworkView }));
 
 interface Props {
@@ -44,6 +54,7 @@ const ICONS: Record<SandboxViewName, LucideIcon> = {
   browser: Monitor,
   terminal: SquareTerminal,
   files: FolderTree,
+  preview: PanelsTopLeft,
   output: ListChecks,
   network: EthernetPort,
 };
@@ -58,6 +69,12 @@ export function SandboxViews({ sandbox, sandboxes = [sandbox], view, onView, age
   const next = updateCachedViews(cached, current, (each) => sandboxes.some(({ id }) => id === each.sandbox));
   if (next.length !== cached.length || next.some((each, at) => !cached[at] || !isSameView(each, cached[at])))
     setCached(next);
+  const isRunning = useSandbox(sandbox.id, sandbox.state === "ready").data?.status.state === "Running";
+  const pane = useRef<HTMLDivElement>(null);
+  usePreviewOfNewPort(sandbox.id, isRunning && sandbox.state === "ready", pane, (port) => {
+    onView("preview");
+    setUrlChoice("port", String(port));
+  });
   // In a stable order: moving an iframe in the page would reload it.
   const ordered = [...next].sort((one, other) => (viewKey(one) < viewKey(other) ? -1 : 1));
   return (
@@ -76,7 +93,7 @@ export function SandboxViews({ sandbox, sandboxes = [sandbox], view, onView, age
         const active = isSameView(each, current);
         return (
           shownSandbox && (
-            <div key={viewKey(each)} className={styles.view} hidden={!active}>
+            <div key={viewKey(each)} ref={active ? pane : undefined} className={styles.view} hidden={!active}>
               <SandboxViewPane sandbox={shownSandbox} view={each.view} active={active} agent={agent} />
             </div>
           )
@@ -124,6 +141,12 @@ export function SandboxViewPane({ sandbox, view, active, agent, standalone }: Sa
     return <SandboxEndedNotice condition={condition} />;
   if (view === "terminal")
     return <TerminalView sandbox={sandbox} active={active} standalone={standalone} agent={agent} />;
+  if (view === "preview")
+    return (
+      <Suspense fallback={<LoadingBars />}>
+        <PreviewView sandbox={sandbox.id} active={active} />
+      </Suspense>
+    );
   if (view === "files") return <FilesView sandbox={sandbox} active={active} standalone={standalone} />;
   return <DesktopView sandbox={sandbox} active={active} standalone={standalone} />;
 }

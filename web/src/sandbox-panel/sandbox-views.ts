@@ -1,8 +1,8 @@
 /** Views of a sandbox. */
 
-export type SandboxViewName = "desktop" | "terminal" | "files" | "output" | "network" | "browser";
+export type SandboxViewName = "desktop" | "terminal" | "files" | "preview" | "output" | "network" | "browser";
 
-const VIEWS_OF_ALL = ["terminal", "files", "output", "network"] as const;
+const VIEWS_OF_ALL = ["terminal", "files", "preview", "output", "network"] as const;
 const WITHOUT_SCREEN = new Set(["code", ""]);
 
 /** Views of a kind. Whether it has a screen comes from the server; guessed until then. */

@@ -5,7 +5,7 @@ import { useSearch } from "wouter";
 import { navigate } from "wouter/use-browser-location";
 import { wellFormedText } from "./files/sandbox-paths";
 
-const PARAMETERS = ["path", "terminal"] as const;
+const PARAMETERS = ["path", "terminal", "port"] as const;
 type ParameterName = (typeof PARAMETERS)[number];
 
 function updateUrl(change: (search: URLSearchParams) => void): void {
@@ -21,6 +21,11 @@ export function clearUrlChoice(): void {
   updateUrl((search) => {
     for (const name of PARAMETERS) search.delete(name);
   });
+}
+
+/** Choose for a view that is shown already. */
+export function setUrlChoice(name: ParameterName, value: string): void {
+  updateUrl((search) => search.set(name, value));
 }
 
 export function useUrlChoice(

@@ -151,4 +151,7 @@ export const SERVER_MESSAGES: readonly (readonly [RegExp, string])[] = [
   [/^the answer paused for more than (?<seconds>[\d.]+) seconds$/, "providerPause"],
   [/^the upstream closed the connection without an answer$/, "providerClosed"],
   [/^the connection ended before (?:the answer did|there was an answer)$/, "providerCut"],
+  // Previews.
+  [/^port (?<port>\d+) controls the sandbox and cannot be exposed; choose another port$/, "reservedPort"],
+  [/^sandbox \S+ has its (?<limit>\d+) previews; close one first$/, "previewLimit"],
 ];

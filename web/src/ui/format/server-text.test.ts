@@ -52,6 +52,8 @@ describe("messages of the server in Chinese", () => {
     ],
     ["'none' stands alone; leave it out of a list of rules", "none"],
     ["has 1001 rules; a policy may have 1000", "1001"],
+    ["port 44772 controls the sandbox and cannot be exposed; choose another port", "44772"],
+    ["sandbox sb-1 has its 32 previews; close one first", "32"],
     ["expired", ""],
     ["its lifetime was over", ""],
   ])("are translated with their values: %s", (message, value) => {
