@@ -422,6 +422,7 @@ async def _serve(
     on_start: Callable[[Callable[[], tuple[bool, int]]], None],
     lines: LogBuffer,
 ) -> None:
+    check_port_is_free(config)
     async with build_server(config, lines) as paddock:
         check_network_exposure(config.server.host, await paddock.keys.any_usable())
         await paddock.keys.ensure_local_key(paddock.local_key_path)
@@ -431,7 +432,7 @@ async def _serve(
         if config.llm.listen is not None:
             host, _, port = config.llm.listen.rpartition(":")
             check_network_exposure(host, await paddock.keys.any_usable())
-            models = open_listener(host, int(port))
+            models = open_listener(host, int(port), "llm.listen")
             await paddock.model_server.listen(models)
             log.info("serving models", url=listener_url(models, host))
         record = config.data / SERVER_FILE
@@ -523,8 +524,17 @@ class _UvicornServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def open_listener(host: str, port: int) -> socket.socket:
-    """Open a listening socket.
+def check_port_is_free(config: Config) -> None:
+    """Raise `Unavailable` if the port is taken, before any thread or process of the server is started.
+
+    If the data directory is in use as well, raises `AlreadyRunning`, which explains more.
+    """
+    with DataDirectoryLock.acquire(config.data):
+        open_listener(config.server.host, config.server.port).close()
+
+
+def open_listener(host: str, port: int, setting: str = "server.port") -> socket.socket:
+    """Open a listening socket. `setting` is named in errors.
 
     Raises `Unavailable` if the address is taken, `ConfigError` if it is not an address of this machine.
     """
@@ -542,8 +552,9 @@ def open_listener(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
+        flag = ", for example with --port 9000" if setting == "server.port" else ""
         raise Unavailable(
-            f"cannot listen on {host}:{port}: {error.strerror}; stop the other program or set another server.port"
+            f"cannot listen on {host}:{port}: {error.strerror}; stop the other program or set another {setting}{flag}"
         ) from None
     return listener
 

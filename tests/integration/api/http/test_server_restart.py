@@ -131,6 +131,8 @@ def test_occupied_port_is_reported(tmp_path: Path) -> None:
         server.communicate(timeout=30)
     assert server.returncode != 0
     assert "cannot listen on" in (tmp_path / "data.log").read_text()
+    assert "--port 9000" in (tmp_path / "data.log").read_text()
+    assert not (tmp_path / "data/paddock.db").exists()  # No part of the server was started.
 
 
 def test_server_without_keys_refuses_reachable_addresses(tmp_path: Path) -> None:
