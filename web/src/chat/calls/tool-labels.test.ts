@@ -20,6 +20,7 @@ describe("tool labels", () => {
       start_app: "window",
       move_between_sandboxes: "transfer",
       ask_user: "question",
+      request_network_access: "network",
       toast_bread: "other",
     };
     expect(Object.fromEntries(Object.keys(categories).map((tool) => [tool, toolCategory(tool)]))).toEqual(categories);

@@ -38,6 +38,7 @@ export type ToolCategory =
   | "phone"
   | "transfer"
   | "keep"
+  | "network"
   | "question"
   | "plan"
   | "other";
@@ -49,6 +50,7 @@ const CATEGORY_PATTERNS: readonly [RegExp, ToolCategory][] = [
   [/^update_plan$/, "plan"],
   [/^(move_between_sandboxes|screenshot_to_sandbox|session_file_to_sandbox)$/, "transfer"],
   [/^keep_file$/, "keep"],
+  [/^request_network_access$/, "network"],
   [/^mobile_/, "phone"],
   [/^browser_/, "browser"],
   [/screenshot|screen|accessibility_tree/, "look"],
@@ -80,6 +82,7 @@ const ICONS: Record<ToolCategory, LucideIcon> = {
   phone: Smartphone,
   transfer: ArrowLeftRight,
   keep: FileOutput,
+  network: Globe,
   question: CircleHelp,
   plan: ListChecks,
   other: Wrench,
