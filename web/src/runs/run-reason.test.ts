@@ -50,7 +50,8 @@ describe("why a run ended", () => {
   it.each([
     [SILENT, "智能体已结束（退出码 0），但没有请求过模型，也没有输出任何内容。"],
     [EARLY, "程序已结束（退出码 0），但没有满足任何结束条件。"],
-    [FAILED, "程序已结束（退出码 2）。 详情：no space left; 529 busy"],
+    [FAILED, "智能体已结束（退出码 2）。 详情：no space left; 529 busy"],
+    [{ ...SUCCEEDED, reason: "the agent finished (exit code 0)" }, "智能体已完成（退出码 0）。"],
     [SUCCEEDED, "程序已结束（退出码 0）。"],
   ] satisfies [Ending, string][])("is told once in Chinese: %o", async (ending, text) => {
     await chooseLanguage("zh");

@@ -11,6 +11,15 @@ const REASON_PATTERNS: Record<string, string> = {
   "somebody asked for it": "asked",
 };
 
+/** Whether the server's reason names an agent; programs without a model have the same code. */
+function isAgentExit(reason: string): boolean {
+  return reason.startsWith("the agent ");
+}
+
+function agentExitKey(exitCode: string | number | null | undefined): string {
+  return Number(exitCode) === 0 ? "runs.endedBy.agentDone" : "runs.endedBy.agentExit";
+}
+
 /** Translate a reason of the server, as part of a sentence. */
 export function useTranslatedReason(): (reason: string) => string {
   const { t } = useTranslation();
@@ -26,7 +35,10 @@ function useTranslatedCause(): (cause: RunEndCause) => string | null {
   const { t } = useTranslation();
   const translateReason = useTranslatedReason();
   return ({ code, reason, params }) => {
-    const causeText = translateKey(`runs.because.${code}`, reason, params);
+    const translated = translateKey(`runs.because.${code}`, reason, params);
+    const isAgent = code === "EXITED" && isAgentExit(reason);
+    const causeText =
+      translated && isAgent ? t(agentExitKey(params.exit_code), { code: params.exit_code }) : translated;
     const detail = params.detail ? t("runs.why.detail", { detail: translateReason(params.detail) }) : "";
     return causeText && [causeText, detail].filter(Boolean).join(" ");
   };
@@ -63,7 +75,11 @@ export function useRunExplanation(run: RunDetail, stage: string): string {
   // Missing deliverables are only a consequence.
   if (result.code === PROVIDER_KEY_REFUSED)
     return t("shell.provider.keyRefusedBy", { name: result.params.provider, where: result.params.key_setting });
-  const sentence = t(`runs.endedBy.${result.endedBy}`, { code: result.exitCode ?? "?", defaultValue: result.reason });
+  const endKey =
+    result.endedBy === "exit" && isAgentExit(result.reason)
+      ? agentExitKey(result.exitCode)
+      : `runs.endedBy.${result.endedBy}`;
+  const sentence = t(endKey, { code: result.exitCode ?? "?", defaultValue: result.reason });
   const missing = result.missing.filter((each) => each.required).map((each) => workspaceRelativePath(each.path));
   const failed = result.checks.filter((check) => check.required && !check.passed).map((check) => check.name);
   const more = [
