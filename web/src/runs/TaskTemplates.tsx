@@ -54,7 +54,6 @@ function TemplateCard({ template, writes }: { template: Schema<"TaskTemplateSumm
   return (
     <li className={styles.card}>
       <h3 className={styles.cardTitle}>{name}</h3>
-      <p className={styles.cardText}>{t(`runs.template.${name}`, { defaultValue: template.description })}</p>
       <p className={styles.badges}>
         {agent && agent !== "script" && <Badge>{agent}</Badge>}
         {scripted && (
@@ -66,6 +65,7 @@ function TemplateCard({ template, writes }: { template: Schema<"TaskTemplateSumm
           {needsKey ? t("runs.templates.needsKey") : t("runs.templates.noKey")}
         </Badge>
       </p>
+      <p className={styles.cardText}>{t(`runs.template.${name}`, { defaultValue: template.description })}</p>
       {!imageBuilt && (
         <p className={styles.cardNote}>
           <Hammer size={14} aria-hidden />
