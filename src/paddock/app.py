@@ -410,10 +410,18 @@ def serve(
     requests.
     """
     lines = LogBuffer()
-    configure_logging(config.log, lines)
+    handler = configure_logging(config.log, lines, with_banner=True)
+
+    def ready(url: str) -> None:
+        on_ready(url)
+        handler.end_hold()
+
     os.umask(os.umask(0o022) | 0o022)  # Never create files that others can write, regardless of the inherited umask.
     raise_open_file_limit()
-    uvloop.run(_serve(config, on_ready, on_start, lines))
+    try:
+        uvloop.run(_serve(config, ready, on_start, lines))
+    finally:
+        handler.end_hold()
 
 
 async def _serve(

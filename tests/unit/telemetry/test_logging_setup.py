@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,32 @@ try:
 except ValueError:
     structlog.get_logger().exception("failed")
 """
+
+
+HELD_SCRIPT = """
+import sys, structlog
+from paddock.telemetry.logging_setup import configure_logging
+from paddock.config.schema import LogConfig
+
+handler = configure_logging(LogConfig(format="console"), with_banner=True)
+log = structlog.get_logger()
+log.info("starting")
+log.warning("no disk limit")
+print("banner", file=sys.stderr)
+handler.end_hold()
+log.info("stopping")
+"""
+
+
+def test_terminal_shows_the_banner_before_log_lines_with_short_times() -> None:
+    done = subprocess.run([sys.executable, "-c", HELD_SCRIPT], capture_output=True, text=True, timeout=60, check=True)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stderr)
+    assert [re.sub(r"^\d\d:\d\d:\d\d ", "", line).split()[-1] for line in plain.splitlines()] == [
+        "banner",
+        "limit",
+        "stopping",
+    ]
+    assert re.match(r"\d\d:\d\d:\d\d \[warning", plain.splitlines()[1])
 
 
 @pytest.mark.parametrize("shape", ["console", "json"])

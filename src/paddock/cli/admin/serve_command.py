@@ -113,9 +113,21 @@ def _ready_banner(config: Config, url: str) -> str:
         *_ignored_keys_rows(config.llm),
         "  try            paddock chat                           an agent",
         "                 paddock sandbox create --image host    a shell",
-        "                 paddock sandbox create --kind linux    a desktop; its image is built first",
+        f"                 paddock sandbox create --kind linux    {_desktop_text(config)}",
     ]
     return "\n".join(rows)
+
+
+def _desktop_text(config: Config) -> str:
+    from paddock.app import create_image_store
+    from paddock.errors import PaddockError
+    from paddock.fleet.kinds import SandboxKinds
+
+    try:
+        create_image_store(config).resolve(SandboxKinds.load_installed(config).get("linux").image)
+    except (PaddockError, OSError):
+        return "a desktop; its image is built first"
+    return "a desktop"
 
 
 def _ignored_keys_rows(settings: LlmConfig) -> list[str]:
