@@ -2506,6 +2506,8 @@ export interface components {
             defaultKinds: string[];
             /** Defaultimage */
             defaultImage: string;
+            /** Defaulttimeout */
+            defaultTimeout?: number | null;
             disk: components["schemas"]["DiskResponse"];
             /** Sandboxes */
             sandboxes: {

@@ -6,10 +6,12 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { NetworkPolicyFields } from "@/sandbox-panel/network/NetworkPolicyFields";
 import { isNetworkError, networkErrorText } from "@/sandbox-panel/network/network-policy";
+import { useServerFacts } from "@/shell/status/server-facts";
 import { Button } from "@/ui/controls/Button";
 import { Dialog } from "@/ui/controls/Dialog";
 import { Field, Select, TextInput } from "@/ui/controls/forms";
 import { showToast } from "@/ui/controls/toasts";
+import { formatDuration } from "@/ui/format/formats";
 import { ErrorState } from "@/ui/layout/query-states";
 import { SANDBOXES_QUERY } from "./actions";
 import { BuildImage } from "./BuildImage";
@@ -29,6 +31,12 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
   const queries = useQueryClient();
   const [, navigate] = useLocation();
   const form = useId();
+  const server = useServerFacts().data;
+  const defaultLifetime = server?.defaultTimeout;
+  const defaultLifetimeText =
+    defaultLifetime !== undefined
+      ? t(`sandboxes.lives.${defaultLifetime}`, { defaultValue: formatDuration(defaultLifetime) })
+      : t("sandboxes.lives.never");
   const [values, setValues] = useState<CreateSandboxForm>({ ...EMPTY_SANDBOX_FORM, snapshot });
   const change = (name: Exclude<keyof CreateSandboxForm, "network">) => (value: string) =>
     setValues((before) => ({ ...before, [name]: value }));
@@ -108,7 +116,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
                     value: "",
                     label: kind
                       ? t("sandboxes.create.imageOf", { image: kind.image })
-                      : t("sandboxes.create.imageDefault"),
+                      : t("sandboxes.create.defaultOf", { value: server?.defaultImage ?? "…" }),
                   },
                   ...names.map((name) => ({ value: name, label: name })),
                 ]}
@@ -138,7 +146,11 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
             onChange={change("life")}
             options={SANDBOX_LIFETIMES.map((life) => ({
               value: life,
-              label: t(`sandboxes.lives.${life || "default"}`),
+              label: life
+                ? t(`sandboxes.lives.${life}`)
+                : t("sandboxes.create.defaultOf", {
+                    value: server ? defaultLifetimeText : "…",
+                  }),
             }))}
           />
         </Field>

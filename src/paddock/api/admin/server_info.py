@@ -127,6 +127,8 @@ class ServerResponse(ResponseBody):
     default_kinds: list[str]
     """Kinds of chats that name none."""
     default_image: str
+    default_timeout: float | None = None
+    """Lifetime in seconds of sandboxes that name none; missing if it is unlimited."""
     disk: DiskResponse
     """Disk of the data directory."""
     sandboxes: dict[str, int]
@@ -162,6 +164,7 @@ def create_router(services: ApiServices) -> APIRouter:
             kinds=kinds,
             default_kinds=list(config.chat.kinds),
             default_image=config.sandboxes.default_image,
+            default_timeout=config.sandboxes.default_timeout,
             disk=DiskResponse(free=disk.free, total=disk.total, needed=config.sandboxes.min_free_disk),
             sandboxes=dict(states),
             tenant=principal.tenant,

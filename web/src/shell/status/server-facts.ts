@@ -43,6 +43,8 @@ export interface ServerFacts {
   kinds: Schema<"KindResponse">[];
   defaultKinds: string[];
   defaultImage: string;
+  /** Lifetime in seconds of sandboxes that name none; missing if it is unlimited. */
+  defaultTimeout?: number;
   disk: { free: number; total: number; needed: number };
   /** Number of sandboxes by state. */
   sandboxes: Partial<Record<Schema<"SandboxState">, number>>;
