@@ -40,6 +40,7 @@ BODIES: dict[str, Any] = {
     "PATCH /v1/sandboxes/{sandbox_id}/networkpolicy": [],
     "DELETE /v1/sandboxes/{sandbox_id}/networkpolicy": [],
     "POST /v1/sandboxes/{sandbox_id}/move": {"from": "/etc/hostname", "to": {"sandbox": "sb-1", "path": "/tmp/a"}},
+    "POST /v1/sandboxes/{sandbox_id}/previews": {"port": 8000},
     "PUT /v1/sandboxes/{sandbox_id}/network": {"policy": "none"},
     "PATCH /v1/sandboxes/{sandbox_id}/network": {"deny": ["a.org"]},
 }
