@@ -185,7 +185,7 @@ class RunResult(FrozenModel):
     traffic: ModelUsage = ModelUsage()
     seconds: float = 0.0
     stages: Mapping[str, float] = {}
-    """Seconds per stage."""
+    """Seconds per stage, and of the image build (`image`), if there was one."""
     deliverables: tuple[DeliveredFile, ...] = ()
     missing: tuple[MissingDeliverable, ...] = ()
     checks: tuple[TaskCheckResult, ...] = ()

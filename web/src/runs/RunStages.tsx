@@ -22,7 +22,8 @@ export function RunStages({ run, feed }: { run: RunDetail; feed: RunFeed }) {
   const currentIndex = (STAGE_ORDER as readonly (string | null)[]).indexOf(current);
   const stageSeconds = (stage: string): number | null => {
     const recordedSeconds = run.result?.stages[stage];
-    if (recordedSeconds !== undefined) return recordedSeconds;
+    const buildSeconds = stage === "admit" ? (run.result?.stages.image ?? 0) : 0;
+    if (recordedSeconds !== undefined) return recordedSeconds + buildSeconds;
     if (over) return null;
     const item = stagesByName[stage];
     return item ? ((item.endedAt ? Date.parse(item.endedAt) : now) - Date.parse(item.at)) / 1000 : null;

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from paddock.cli.output.agent_text import clean_terminal_line, clean_terminal_text, summarize_tool_arguments
 from paddock.cli.output.formatting import parse_time
 
-RUN_STAGES = ("admit", "sandbox", "inputs", "start", "watch", "collect", "verify", "release")
+RUN_STAGES = ("admit", "image", "sandbox", "inputs", "start", "watch", "collect", "verify", "release")
 SUCCEEDED_STATE = "succeeded"
 ENDED_STATES = ("succeeded", "failed", "timed_out", "cancelled", "lost", "over_budget")
 RUN_STATES = ("queued", "running", *ENDED_STATES)
@@ -183,6 +183,8 @@ class RunProgress:
 
     def _enter_stage(self, data: Mapping[str, Any], at: datetime | None) -> None:
         stage, fraction = str(data.get("stage") or ""), data.get("fraction")
+        if stage == "admit" and data.get("step"):
+            stage = "image"  # The build is the end of this stage, and takes most of its time.
         self.state, self.step = "running", clean_terminal_line(str(data.get("step") or ""))
         self.image = clean_terminal_line(str(data.get("image") or ""))
         if self.step and fraction:

@@ -179,7 +179,7 @@ def render_run_stages(run: RunProgress, now: datetime, width: int) -> Text:
             if stage == "admit" and run.stages[stage] < 0.5:
                 continue
             piece = Text.assemble(("✓ ", "green"), stage, (f" {format_run_duration(run.stages[stage])}", "dim"))
-        elif stage in ("admit", "release") or run.has_ended:
+        elif stage in ("admit", "image", "release") or run.has_ended:
             continue
         else:
             piece = Text(stage, style="dim")

@@ -54,6 +54,8 @@ CANNOT_EXECUTE, NOT_FOUND = 126, 127
 START_FAILURE_SECONDS = 10.0
 """A "command not found" within these seconds means that the entrypoint is missing."""
 EVENT_PAGE_SIZE = 1000
+IMAGE_BUILD = "image"
+"""Name of the image build among the times of the stages."""
 STAGE_ORDER = {stage: index for index, stage in enumerate(RunStage)}
 T = TypeVar("T")
 EventContent = tuple[EventType, Mapping[str, Any]]
@@ -77,6 +79,7 @@ class RunExecutor:
         self._owner = owner
         self._folder = dependencies.run_folder(run.id)
         self._image: str | None = None
+        self._image_build_started: float | None = None
         if run.cancelling is not None:
             cancel.request(run.cancelling, hard=run.hard)
 
@@ -139,6 +142,7 @@ class RunExecutor:
         append_tasks: set[asyncio.Task[Any]] = set()
 
         def on_progress(progress: BuildProgress) -> None:
+            self._image_build_started = self._image_build_started or time.time()
             if progress_filter.should_report(progress, time.monotonic()):
                 data = {
                     "stage": RunStage.ADMIT,
@@ -481,11 +485,16 @@ class RunExecutor:
             self._folder.write_task(self._dependencies.masked_task(self.run.task))
 
     def _stage_times(self) -> dict[str, float]:
-        """Return seconds per stage, including the current one."""
+        """Return seconds per stage, including the current one; `image` is the image build, the end of `admit`."""
         times = dict(self.run.progress.get("stages", {}))
         began = self.run.progress.get("stage_began") or self.run.changed_at.timestamp()
         stage = str(self.run.stage)
-        times[stage] = round(times.get(stage, 0.0) + max(0.0, time.time() - began), 4)
+        now = time.time()
+        if self._is_at_stage(RunStage.ADMIT) and self._image_build_started is not None:
+            build_started = max(began, self._image_build_started)
+            times[IMAGE_BUILD] = round(times.get(IMAGE_BUILD, 0.0) + max(0.0, now - build_started), 4)
+            now = build_started
+        times[stage] = round(times.get(stage, 0.0) + max(0.0, now - began), 4)
         return times
 
     def _executed_stages(self) -> dict[str, float]:

@@ -98,10 +98,10 @@ def test_a_retry_resets_the_progress() -> None:
 
 def test_the_steps_of_building_an_image_are_one_stage() -> None:
     run = progress_after([event(1, "queued"), event(2, "stage", 1, stage="admit", step="packages", fraction=0.25)])
-    assert (run.stage, run.step) == ("admit", "packages, 25%")
+    assert (run.stage, run.step) == ("image", "packages, 25%")
     run.apply_event(event(3, "stage", 31, stage="admit", step="files", fraction=None))
     run.apply_event(event(4, "stage", 61, stage="sandbox"))
-    assert (run.step, run.stages) == ("", {"admit": 60})
+    assert (run.step, run.stages) == ("", {"image": 60})
 
 
 def test_streamed_text_is_shown_line_by_line() -> None:
