@@ -167,8 +167,11 @@ class PlainRunView:
             # The reason is part of the summary, which follows immediately for a single run.
             self._line(run, "✓" if run.state == SUCCEEDED_STATE else "✗", format_run_state(run.state))
         for line in lines:
-            for each in line.text.splitlines() or [""]:
-                self._line(run, LINE_MARKS[line.kind], f"{line.title} {each}".strip())
+            for index, each in enumerate(line.text.splitlines() or [""]):
+                if index or line.continues:
+                    self._line(run, " ", each)
+                else:
+                    self._line(run, LINE_MARKS[line.kind], f"{line.title} {each}".strip())
 
     def print_note(self, text: str) -> None:
         self._out.print_line(clean_terminal_line(text))

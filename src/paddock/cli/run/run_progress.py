@@ -26,6 +26,8 @@ class ProgressLine:
     text: str
     title: str = ""
     """Tool name of a call."""
+    continues: bool = False
+    """Whether the text continues the previous line's message."""
 
 
 @dataclass
@@ -63,6 +65,8 @@ class RunProgress:
     stage_started_at: datetime | None = None
     partial_text: str = ""
     """Streamed text after the last line break."""
+    text_shown: bool = False
+    """Whether lines of the streamed message have been shown."""
     last_event_number: int = 0
     """Number of the last event seen."""
 
@@ -128,11 +132,14 @@ class RunProgress:
 
     def _streamed_text_lines(self, kind: str, data: Mapping[str, Any]) -> list[ProgressLine]:
         """Return the complete lines of streamed text."""
-        if kind == "text" and data.get("join"):
+        continues, joins = self.text_shown, kind == "text" and bool(data.get("join"))
+        if joins:
             whole, _, self.partial_text = f"{self.partial_text}{data.get('text') or ''}".rpartition("\n")
         else:
             whole, self.partial_text = self.partial_text, ""
-        return [ProgressLine("said", clean_terminal_text(whole).strip())] if whole.strip() else []
+        self.text_shown = joins and (continues or bool(whole.strip()))
+        text = clean_terminal_text(whole).strip()
+        return [ProgressLine("said", text, continues=continues)] if text else []
 
     def _apply_state_event(self, kind: str, data: Mapping[str, Any], at: datetime | None) -> list[ProgressLine]:
         match kind:

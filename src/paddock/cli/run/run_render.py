@@ -227,7 +227,9 @@ def render_progress_line(line: ProgressLine, console: Console) -> Text:
     mark = Text(f"{LINE_MARKS[line.kind]} ", style="green" if line.kind == "said" else style)
     if line.kind == "said":
         wrapped = Text(line.text).wrap(console, max(20, console.width - 2))
-        return Text("\n").join((Text("  ") if index else mark) + each for index, each in enumerate(wrapped))
+        return Text("\n").join(
+            (Text("  ") if index or line.continues else mark) + each for index, each in enumerate(wrapped)
+        )
     text = Text(line.title, style=style) + Text(f" {line.text}" if line.title else line.text, style="dim")
     if line.kind in ("failure", "error", "note", "passed"):
         text = Text(line.text, style=style)

@@ -285,6 +285,22 @@ def test_image_builds_are_shown_with_their_name(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.endswith("= building image agent-codex: packages, 25%\n")
 
 
+def test_later_lines_of_a_message_are_indented_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    view, run = PlainRunView(CommandOutput(as_json=False)), RunProgress("hello", "run-1")
+    view.add_run(run)
+    story = [
+        event(1, "text", text="First.\nSecond."),
+        event(2, "text", text="Third.\nFour", join=True),
+        event(3, "text", text="th.\n", join=True),
+        event(4, "usage"),
+        event(5, "text", text="Fifth."),
+    ]
+    for each in story:
+        view.show_event(run, each, run.apply_event(each))
+    lines = [line.partition("s  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["● First.", "  Second.", "● Third.", "  Fourth.", "● Fifth."]
+
+
 def test_json_progress_is_one_line_per_event(capsys: pytest.CaptureFixture[str]) -> None:
     view = JsonRunView(CommandOutput(as_json=True))
     run = RunProgress("hello", "run-1")
