@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 from playwright.sync_api import expect
@@ -73,4 +75,24 @@ def test_preview_opens_by_itself_and_is_shared(tmp_path_factory: pytest.TempPath
             sign_in_with_key(person, secret)
             expect(person.page.get_by_text(person.t("portPreview.readOnly"))).to_be_visible()
             expect(person.button("portPreview.open", port=PORT)).to_have_count(0)
+            person.assert_no_errors()
+
+
+def test_preview_with_a_name_of_its_own_has_an_origin(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("paddock")
+    settings = console_server_settings(directory)
+    settings.setdefault("server", {})["preview_host"] = "*.preview.localhost"
+    with run_server(directory, settings) as server, run_chromium() as browser, server.client() as client:
+        sandbox = client.post("/v1/sandboxes", json={}).raise_for_status().json()["id"]
+        serve_page(client, sandbox)
+        with visit_console(browser, server, rf"foreign server: http://{PORT}-{sandbox}.preview") as person:
+            person.sign_in(f"/sandboxes/{sandbox}/preview")
+            person.button("portPreview.open", port=PORT).click()
+            frame = person.page.frame_locator("iframe")
+            expect(frame.get_by_role("heading", name="Tide table")).to_be_visible()
+            # Storage works, the console's page is out of reach, and the cookie of the link is hidden.
+            name = f"{PORT}-{sandbox}.preview.localhost"
+            expect(frame.locator("#state")).to_have_text(
+                re.compile(rf"^http://{re.escape(name)}:\d+  0 SecurityError$")
+            )
             person.assert_no_errors()

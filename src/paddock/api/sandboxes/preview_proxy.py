@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from paddock.api.http.allowed_hosts import host_name_without_port
 from paddock.api.http.authorization import parse_query_parameters, read_header
 from paddock.api.http.error_responses import (
     refuse_websocket,
@@ -268,7 +269,9 @@ def _link_cookies(scope: Scope) -> Iterable[str]:
 def _link_cookie(scope: Scope, token: str) -> bytes:
     """Return the cookie that stands for the link, on the preview's own name only."""
     parts = [f"{LINK_PARAMETER}={token}", "Path=/", "HttpOnly"]
-    if scope["scheme"] in ("https", "wss") or read_header(scope, b"x-forwarded-proto") == "https":
+    # Browsers keep secure cookies of names below `localhost` without TLS too.
+    is_local = host_name_without_port(read_header(scope, b"host")).lower().endswith(".localhost")
+    if is_local or scope["scheme"] in ("https", "wss") or read_header(scope, b"x-forwarded-proto") == "https":
         # In a frame of a console with another domain, only such a cookie is kept.
         framed = read_header(scope, b"sec-fetch-dest") in ("frame", "iframe")
         parts += ["Secure", *(["SameSite=None", "Partitioned"] if framed else ["SameSite=Lax"])]
