@@ -261,7 +261,7 @@ def test_piped_progress_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "= watch",
         "· What is there to do?",
         "● I will write",
-        "● a report.",
+        "a report.",
         "→ Write /workspace/r.md",
         "← written",
         "= collect",
