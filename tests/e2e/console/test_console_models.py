@@ -124,9 +124,12 @@ def test_refused_provider_key_is_reported(
         expect(error.get_by_text("refused the key it is configured with")).to_be_hidden()
         expect(page.get_by_text(person.t("errors.signIn"))).to_have_count(0)
         person.check_accessibility("a chat with a refused key")
+        save_screenshot(page, f"key-refused-chat-{language}-{width}")
+
         person.open_path("/chats")
         expect(page.get_by_role("note").filter(has_text=hint)).to_be_visible()
-        save_screenshot(page, f"key-refused-chat-{language}-{width}")
+        person.check_accessibility("a new chat with a refused key")
+        save_screenshot(page, f"key-refused-new-chat-{language}-{width}")
         person.assert_no_errors()
 
 
