@@ -44,3 +44,12 @@ def test_sample_task_runs_and_printed_commands_work(environment: dict[str, str])
         show, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     assert shown.returncode == 0 and shown.stdout.startswith("✓ hello succeeded"), shown.stderr
+    logs = show.replace(" show ", " logs ")
+    readable, raw = (
+        subprocess.run(
+            command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=True
+        ).stdout
+        for command in (logs, f"{logs} --raw")
+    )
+    assert "● I will look at the data first." in readable and '{"' not in readable
+    assert raw.startswith("{")

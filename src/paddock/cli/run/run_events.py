@@ -22,6 +22,20 @@ async def follow_run_events(reach: ReconnectingClient, run_id: str, after: int =
                 return
 
 
+async def list_run_events(client: ServerClient, run_id: str) -> AsyncIterator[dict[str, Any]]:
+    """Yield a run's events so far."""
+    path, after = f"/v1/runs/{quote(run_id, safe='')}/events", 0
+    while True:
+        page = await client.request_json(
+            "GET", path, params={"after": str(after)}, headers={"Accept": "application/json"}
+        )
+        for event in page["items"]:
+            yield event
+        if not page["items"]:
+            return
+        after = int(page["next"])
+
+
 async def find_final_agent_messages(client: ServerClient, run: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the agent's last error and message of an unsuccessful run, latest first."""
     progress = RunProgress(str(run["name"]), str(run["id"]))

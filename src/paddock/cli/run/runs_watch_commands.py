@@ -1,9 +1,10 @@
-"""`paddock runs watch` and `logs`: shows the progress and the raw agent output of runs."""
+"""`paddock runs watch` and `logs`: shows the progress and the output of runs."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,9 @@ from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import EXIT_FAILED, CliError
 from paddock.cli.run.runs_commands import RunArgument, find_run_path
+
+if TYPE_CHECKING:
+    from paddock.cli.connection.server_client import ServerClient
 
 
 def register_commands(runs: typer.Typer) -> None:
@@ -21,7 +25,7 @@ def register_commands(runs: typer.Typer) -> None:
         runs,
         "logs",
         server=True,
-        examples="paddock runs logs hello --follow\npaddock runs logs run-3f2a --stderr",
+        examples="paddock runs logs hello --follow\npaddock runs logs hello --raw\npaddock runs logs run-3f2a --stderr",
     )(print_run_logs)
 
 
@@ -58,12 +62,14 @@ async def print_run_logs(
     cli: CliContext,
     run: RunArgument,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the run ends.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the agent's output as it wrote it, often JSON.")] = False,
     stderr: Annotated[bool, typer.Option("--stderr", help="Print standard error instead of standard output.")] = False,
     attempt: Annotated[int | None, typer.Option(metavar="N", min=1, help="Attempt to show.  [default: latest]")] = None,
 ) -> None:
-    """Print the agent's raw output.
+    """Print what a run's agent said and did, or the output of a program.
 
-    Terminal control sequences are stripped when writing to a terminal.
+    With --raw, --stderr or --json, prints the stored output. Terminal control sequences are stripped when writing to a
+    terminal.
     """
     import codecs
 
@@ -74,8 +80,12 @@ async def print_run_logs(
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     async with open_any_server(cli) if follow else cli.open_read_client() as client:
         path = await find_run_path(client, run)
-        if attempt is not None and attempt > (had := int((await client.get(path)).get("attempt") or 1)):
-            raise CliError(f"{run} has no attempt {attempt}; the latest one is {had}")
+        found = await client.get(path)
+        latest = int(found.get("attempt") or 1)
+        if attempt is not None and attempt > latest:
+            raise CliError(f"{run} has no attempt {attempt}; the latest one is {latest}")
+        if found.get("agent") and not (raw or stderr or cli.as_json):
+            return await _print_agent_activity(cli, client, found, attempt or latest, follow=follow)
         path = f"{path}/logs/agent.{'err' if stderr else 'out'}"
         async with client.request("GET", path, params=query) as answer:
             async for piece in answer.content.iter_any():
@@ -85,3 +95,25 @@ async def print_run_logs(
                 else:
                     sys.stdout.buffer.write(piece)
                     sys.stdout.buffer.flush()
+    return None
+
+
+async def _print_agent_activity(
+    cli: CliContext, client: ServerClient, run: Mapping[str, Any], attempt: int, *, follow: bool
+) -> None:
+    """Print the events of one attempt as `paddock run` shows them."""
+    from paddock.cli.connection.reconnecting_client import ReconnectingClient
+    from paddock.cli.run.progress_views import choose_run_view
+    from paddock.cli.run.run_events import follow_run_events, list_run_events
+    from paddock.cli.run.run_progress import RunProgress
+
+    progress = RunProgress(str(run["name"]), str(run["id"]))
+    events = (
+        follow_run_events(ReconnectingClient(client), progress.id) if follow else list_run_events(client, progress.id)
+    )
+    with choose_run_view(cli.out, 1) as view:
+        view.add_run(progress)
+        async for event in events:
+            lines = progress.apply_event(event)
+            if progress.attempt == attempt:
+                view.show_event(progress, event, lines)
