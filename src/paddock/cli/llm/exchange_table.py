@@ -11,26 +11,26 @@ from typing import Any
 from paddock.cli.llm.exchange_text import (
     format_clock_time,
     format_exchange_outcome,
+    format_exchange_source,
     format_requested_model,
     join_text_lines,
-    short_sandbox_id,
 )
 from paddock.cli.output.errors import supports_colour
 from paddock.cli.output.formatting import format_cost, format_count, format_latency, parse_time, sanitize_text
 
-EXCHANGE_COLUMNS = ("NO", "TIME", "SANDBOX", "MODEL", "IN", "OUT", "COST", "TOOK", "OUTCOME")
+EXCHANGE_COLUMNS = ("NO", "TIME", "FROM", "MODEL", "IN", "OUT", "COST", "TOOK", "OUTCOME")
 _RIGHT_ALIGNED = frozenset({"NO", "IN", "OUT", "COST", "TOOK"})
-_MODEL, _OUTCOME, _SANDBOX = (
+_MODEL, _OUTCOME, _FROM = (
     EXCHANGE_COLUMNS.index("MODEL"),
     EXCHANGE_COLUMNS.index("OUTCOME"),
-    EXCHANGE_COLUMNS.index("SANDBOX"),
+    EXCHANGE_COLUMNS.index("FROM"),
 )
 _GAP = 2
 _MIN_OUTCOME_WIDTH = len("ok (script)")
 _DEFAULT_WIDTHS = {
     "NO": 4,
     "TIME": 8,
-    "SANDBOX": 8,
+    "FROM": 12,
     "MODEL": 24,
     "IN": 5,
     "OUT": 5,
@@ -48,7 +48,7 @@ def exchange_row_cells(exchange: dict[str, Any], now: datetime | None = None) ->
     return [
         str(exchange.get("number", "")),
         format_clock_time(parse_time(exchange.get("at")), now or datetime.now(UTC)),
-        short_sandbox_id(exchange),
+        format_exchange_source(exchange),
         format_requested_model(exchange),
         guess + format_count(usage.get("input")),
         guess + format_count(usage.get("output")),
@@ -71,8 +71,8 @@ class ExchangeTableLayout:
             self.widths = [
                 max(cell_len(cell) for cell in column) for column in zip(EXCHANGE_COLUMNS, *rows, strict=True)
             ]
-            if not any(row[_SANDBOX] for row in rows):
-                self.widths[_SANDBOX] = 0
+            if not any(row[_FROM] for row in rows):
+                self.widths[_FROM] = 0
         self.width = width or (shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
         if self.width is not None:
             self._narrow(self.width)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+_SOURCE_LENGTH = 12
+"""Enough of an id to identify a chat, a run or a sandbox."""
 NON_MODEL_KINDS = ("script", "replay")
 """Provider kinds that answer without a model."""
 
@@ -65,9 +67,12 @@ def format_clock_time(when: datetime | None, now: datetime) -> str:
     return f"{local:%H:%M:%S}" if local.date() == now.astimezone().date() else f"{local:%m-%d %H:%M}"
 
 
-def short_sandbox_id(exchange: dict[str, Any]) -> str:
-    """Return the first eight characters of a sandbox's id, enough to identify it."""
-    return str(exchange.get("sandbox") or "").removeprefix("sb-")[:8]
+def format_exchange_source(exchange: dict[str, Any]) -> str:
+    """Return the origin of a request: `chat 3f2a1b0`, `run …` or `sandbox …`; empty for other programs."""
+    for name, kind in (("session", "chat"), ("run", "run"), ("sandbox", "sandbox")):
+        if exchange.get(name):
+            return f"{kind} {str(exchange[name]).partition('-')[2]}"[:_SOURCE_LENGTH]
+    return ""
 
 
 def join_text_lines(text: str) -> str:

@@ -17,6 +17,8 @@ from paddock.cli.output.errors import ConnectionLost, NoServerError
 if TYPE_CHECKING:
     from paddock.cli.llm.exchange_table import ExchangeTableLayout
 
+_COUNTED = 201
+"""Requests that are read to say how many there are."""
 _RECONNECT_SECONDS = 60.0
 _NO_EXCHANGES = "No model requests yet. Send one: paddock llm test MODEL"
 
@@ -52,7 +54,8 @@ async def list_exchanges(
 ) -> None:
     """List requests to models, newest first.
 
-    IN and OUT are the tokens of prompt and answer; ~ marks estimates.
+    FROM is the chat, the run or the sandbox of a request. IN and OUT are the tokens of prompt and answer; ~ marks
+    estimates.
     """
     from paddock.cli.llm.exchange_table import EXCHANGE_COLUMNS, ExchangeTableLayout, exchange_row_cells
 
@@ -68,7 +71,7 @@ async def list_exchanges(
             until=until,
             search=search,
         )
-        max_count = None if everything else limit + 1
+        max_count = None if everything else max(limit + 1, _COUNTED)
         found = [exchange async for exchange in exchange_filters.list_recent_exchanges(client, query, max_count)]
     shown = found if everything else found[:limit]
     if cli.as_json:
@@ -80,10 +83,11 @@ async def list_exchanges(
     rows = [exchange_row_cells(exchange) for exchange in shown]
     layout = ExchangeTableLayout(rows)
     _print_lines([layout.format_row(EXCHANGE_COLUMNS, bold=True), *(layout.format_row(row) for row in rows)])
-    if len(found) > len(shown) and cli.out.is_interactive:
-        cli.out.print_line(
-            f"\nMore requests exist; use --limit N or --all. Show one: paddock llm show {shown[0]['number']}"
-        )
+    if len(found) > len(shown):
+        total = f"more than {len(found) - 1}" if len(found) == max_count else str(len(found))
+        note = f"{len(shown)} of {total}; use --limit N or --all. Show one: paddock llm show {shown[0]['number']}"
+        # In a pipe, standard output has the rows only.
+        cli.out.print_line(f"\n{note}") if cli.out.is_interactive else sys.stderr.write(f"{note}\n")
     return None
 
 

@@ -40,7 +40,7 @@ def test_rows_fit_the_terminal_and_line_up(width: int) -> None:
         for line, word in zip(lines, ("OUTCOME", "ok", "ok", "ok", "failed"), strict=True)
     ]
     assert len(set(before)) == 1
-    assert "0123456" in lines[2] and "a-model" in lines[2]
+    assert "sandbox 0123" in lines[2] and "a-model" in lines[2]
 
 
 def test_the_provider_model_is_cut_before_the_requested_model() -> None:
@@ -81,9 +81,17 @@ def test_names_are_not_cut_in_a_pipe() -> None:
     assert LONG in ExchangeTableLayout(None).format_row(rows[1])
 
 
-def test_the_sandbox_column_is_omitted_if_empty() -> None:
+def test_origin_is_the_chat_the_run_or_the_sandbox() -> None:
+    origins = {"session": "ses-abcdef0123", "run": "run-abcdef0123", "sandbox": "sb-abcdef0123"}
+    rows = [exchange_row_cells(exchange(1, **{name: value}), NOW) for name, value in origins.items()]
+    column = EXCHANGE_COLUMNS.index("FROM")
+    assert [row[column] for row in rows] == ["chat abcdef0", "run abcdef01", "sandbox abcd"]
+    assert exchange_row_cells(exchange(1, **origins), NOW)[column] == "chat abcdef0"
+
+
+def test_the_origin_column_is_omitted_if_empty() -> None:
     rows = [exchange_row_cells(exchange(1), NOW)]
-    assert "SANDBOX" not in ExchangeTableLayout(rows, 80).format_row(EXCHANGE_COLUMNS)
+    assert "FROM" not in ExchangeTableLayout(rows, 80).format_row(EXCHANGE_COLUMNS)
 
 
 def test_control_characters_of_providers_are_replaced() -> None:
