@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,21 @@ async def harness(tmp_path: Path) -> AsyncIterator[SandboxHarness]:
     async with open_sandbox_harness(tmp_path) as opened:
         yield opened
     await remove_everything(tmp_path)
+
+
+async def test_duration_of_a_call_does_not_include_the_start_of_its_sandbox(
+    harness: SandboxHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = harness.fleet.create
+
+    async def create_slowly(*arguments: Any, **more: Any) -> Any:
+        await asyncio.sleep(2)
+        return await create(*arguments, **more)
+
+    monkeypatch.setattr(harness.fleet, "create", create_slowly)
+    result = await harness.call_tool(await harness.create_session(), "code_run_shell_command", command="true")
+    assert not result.failed, result.text
+    assert 0 < result.seconds < 2
 
 
 async def test_sandbox_is_created_and_emitted_on_first_use(harness: SandboxHarness) -> None:

@@ -63,13 +63,15 @@ export function applySandboxEvent(draft: SessionViewDraft, data: SessionSandbox,
 }
 
 /** Assign the sandbox to calls that started before it was ready. */
-function assignWaitingCalls(draft: SessionViewDraft, sandbox: SandboxView, { number }: EventPosition): void {
+function assignWaitingCalls(draft: SessionViewDraft, sandbox: SandboxView, { number, at }: EventPosition): void {
   for (const id of draft.lastAnswer()?.calls ?? []) {
     const current = draft.view.calls[id];
     if (current?.progress !== "running" || current.sandbox !== null || current.kind !== sandbox.kind) continue;
     const call = draft.call(id);
     if (!call) continue;
     call.sandbox = sandbox.id;
+    // The start of the sandbox is not part of the call.
+    call.runningAt = at;
     setAgentAttention(draft, sandbox.id, sandboxViewForTool(call.tool), number);
   }
 }

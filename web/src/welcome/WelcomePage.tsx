@@ -29,7 +29,7 @@ export default function WelcomePage() {
       <header className={styles.hero}>
         <h1>{t("welcome.title")}</h1>
         <p>{t("welcome.about")}</p>
-        {chats && server.data?.models.demo && <DemoButton />}
+        {chats && server.data?.models.demo && <DemoButton builds={buildsDemoImage(server.data)} />}
         {chats && server.data && !server.data.models.demo && (
           <Link href="/chats" className={styles.main}>
             <MessageCirclePlus size={18} aria-hidden />
@@ -97,7 +97,15 @@ function ModelState({ state }: { state: ServerFacts["models"]["state"] }) {
 }
 
 /** Button that starts a scripted demo chat. */
-function DemoButton() {
+/** Kinds of sandbox that the demo can use. */
+const DEMO_KINDS = new Set(["linux", "code"]);
+
+/** Whether the demo begins with the build of its image. */
+function buildsDemoImage({ kinds }: ServerFacts): boolean {
+  return !kinds.some(({ name, built }) => DEMO_KINDS.has(name) && built);
+}
+
+function DemoButton({ builds }: { builds: boolean }) {
   const { t } = useTranslation();
   const hasChats = (useRecentChats().data?.items.length ?? 0) > 0;
   const openDemo = useOpenDemoChat();
@@ -113,7 +121,10 @@ function DemoButton() {
           </Button>
         )}
       </div>
-      <p className={styles.honest}>{t("welcome.demo.honest")}</p>
+      <p className={styles.honest}>
+        {t("welcome.demo.honest")}
+        {builds && ` ${t("welcome.demo.builds")}`}
+      </p>
     </div>
   );
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
 
@@ -34,6 +36,26 @@ TIMEOUT_MARGIN = 30.0
 MAX_FILES = 50
 """Changed files reported for one call."""
 log = structlog.get_logger()
+
+
+class _CallStopwatch:
+    """Duration of a call, without the image build and the start of its sandbox."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._start = self._loop.time()
+
+    @property
+    def seconds(self) -> float:
+        return round(self._loop.time() - self._start, 3)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        paused_at = self._loop.time()
+        try:
+            yield
+        finally:
+            self._start += self._loop.time() - paused_at
 
 
 class SessionToolbox:
@@ -104,8 +126,7 @@ class SessionToolbox:
 
     async def run_call(self, session: Session, turn: int, call: ToolCall, spec: ToolSpec) -> CallResult:
         """Run a call; failures are returned as failed results."""
-        loop = asyncio.get_running_loop()
-        start_time = loop.time()
+        stopwatch = _CallStopwatch()
         try:
             if spec.kind is None:
                 async with asyncio.timeout(self._config.chat.call_timeout):
@@ -113,7 +134,7 @@ class SessionToolbox:
             else:
                 async with CallOutputStream(self._events, session, call) as output:
                     on_output = output.write if spec.tool in STREAMING_TOOLS else None
-                    result = await self._run_in_sandbox(session, call, spec, spec.kind, on_output)
+                    result = await self._run_in_sandbox(session, call, spec, spec.kind, on_output, stopwatch)
         except PaddockError as error:
             result = failed_tool_result(error.message)
         except TimeoutError:
@@ -121,7 +142,7 @@ class SessionToolbox:
         except Exception as error:
             log.exception("call failed unexpectedly", session=session.id, call=call.id)
             result = failed_tool_result(f"internal server error ({type(error).__name__}); see the server log")
-        return result.model_copy(update={"seconds": round(loop.time() - start_time, 3)})
+        return result.model_copy(update={"seconds": stopwatch.seconds})
 
     async def release_sandboxes(self, session: Session, reason: str) -> None:
         """Delete the session's sandboxes and emit the change; their workspaces are kept. Idempotent."""
@@ -183,9 +204,16 @@ class SessionToolbox:
         return self._default_tools[kind.name]
 
     async def _run_in_sandbox(
-        self, session: Session, call: ToolCall, spec: ToolSpec, kind: str, on_output: OnOutput | None
+        self,
+        session: Session,
+        call: ToolCall,
+        spec: ToolSpec,
+        kind: str,
+        on_output: OnOutput | None,
+        stopwatch: _CallStopwatch,
     ) -> CallResult:
-        acquired = await self._sandboxes.acquire(session, kind)
+        with stopwatch.paused():
+            acquired = await self._sandboxes.acquire(session, kind)
         notes = [acquired.note]
         limit = self._call_timeout(call)
         for can_retry in (True, False):
@@ -203,7 +231,8 @@ class SessionToolbox:
                 # Read-only calls are safe to repeat.
                 if not can_retry or (may_have_run and spec.effect != "none"):
                     return failed_tool_result(_lost_sandbox_message(kind, loss_reason or error.message, spec), *notes)
-                acquired = await self._sandboxes.acquire(session, kind)
+                with stopwatch.paused():
+                    acquired = await self._sandboxes.acquire(session, kind)
                 notes.append(acquired.note)
             except PaddockError as error:
                 return failed_tool_result(error.message, *notes)

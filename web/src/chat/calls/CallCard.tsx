@@ -141,7 +141,7 @@ function CallStatus({ call, isPending, failed }: { call: CallView; isPending: bo
     );
   return (
     <span className={styles.status}>
-      {call.runningAt && <ElapsedTime since={call.runningAt} />}
+      {call.runningAt && (call.sandbox || !call.kind) && <ElapsedTime since={call.runningAt} />}
       <LoaderCircle size={15} aria-hidden className={styles.turning} />
       {hiddenText(t("chat.status.running"))}
     </span>
