@@ -38,6 +38,7 @@ from paddock.auth.logins import BrowserLogins
 from paddock.auth.network_exposure import check_network_exposure
 from paddock.auth.preview_links import PreviewLinkSigner
 from paddock.config.llm import LlmConfig
+from paddock.config.outgoing_proxy import OutgoingProxies, check_ca_bundle
 from paddock.config.schema import Config
 from paddock.errors import ConfigError, PaddockError, Unavailable
 from paddock.events.event_log import EventLog
@@ -132,6 +133,8 @@ class PaddockServer:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as held:
+            proxies = self.config.outgoing.proxies(os.environ)
+            check_ca_bundle(proxies.ca_bundle)
             held.enter_context(DataDirectoryLock.acquire(self.config.data))
             # A killed server leaves its URL, where another program may listen by now.
             (self.config.data / SERVER_FILE).unlink(missing_ok=True)
@@ -146,6 +149,7 @@ class PaddockServer:
                 held,
                 default_model=self.config.chat.model,
                 secrets=[each.get_secret_value() for each in self.config.runs.secrets.values()],
+                proxies=proxies,
             )
             spending = SandboxSpending(self.store, self.events, self.config.chat.budget)
             held.push_async_callback(spending.close)
@@ -171,7 +175,7 @@ class PaddockServer:
             memory = self.gateway.tenant_memory
             sandboxes = SandboxModelAccess(settings, self.keys, self.model_server, self.gateway.catalog, memory)
             held.push_async_callback(sandboxes.close)
-            self.mcp_proxies = create_mcp_proxies(self.config)
+            self.mcp_proxies = create_mcp_proxies(self.config, proxies)
             held.push_async_callback(self.mcp_proxies.close)
             sandbox_mcp_servers = SandboxMcpServers(memory.reservation)
             held.push_async_callback(sandbox_mcp_servers.close)
@@ -187,6 +191,7 @@ class PaddockServer:
                 recorder.record,
                 recorder.flush,
                 TargetAddresses(self.config.network.private_targets, self.config.sandboxes.port_range),
+                proxies=proxies,
             )
             held.push_async_callback(self.networks.close)
             self.refuse_own_port(self.config.server.port)
@@ -293,9 +298,11 @@ async def open_model_gateway(
     *,
     default_model: str | None = None,
     secrets: Iterable[str] = (),
+    proxies: OutgoingProxies | None = None,
 ) -> ModelGateway:
     """Open the LLM gateway; its resources are closed with `held`. `secrets` are redacted in the archive."""
-    client = HttpClient()
+    proxies = proxies or OutgoingProxies()
+    client = HttpClient(ca_bundle=proxies.ca_bundle)
     held.push_async_callback(client.close)
     ledger = await UsageLedger.open(store)
     held.push_async_callback(ledger.close)
@@ -309,12 +316,12 @@ async def open_model_gateway(
         workers=workers,
     )
     held.push_async_callback(archive.close)
-    tracer = make_span_exporter(settings.tracing, settings.providers)
+    tracer = make_span_exporter(settings.tracing, settings.providers, proxies=proxies)
     if tracer is not None:
         held.push_async_callback(asyncio.to_thread, tracer.close)
     script_workers = OffloadWorkerPool(1)
     held.push_async_callback(script_workers.close)
-    provider_dependencies = ProviderDependencies(client, ArchiveRecordingSource(archive), script_workers)
+    provider_dependencies = ProviderDependencies(client, ArchiveRecordingSource(archive), script_workers, proxies)
     providers = {name: make_provider(name, each, provider_dependencies) for name, each in settings.providers.items()}
     for provider in providers.values():
         held.push_async_callback(provider.close)
@@ -344,14 +351,14 @@ def measure_event_loop_time(handler: Handler, loop: EventLoopMonitor) -> Handler
     return handle
 
 
-def create_mcp_proxies(config: Config) -> McpServerProxies:
+def create_mcp_proxies(config: Config, proxies: OutgoingProxies) -> McpServerProxies:
     """Create the proxies from sandboxes to MCP servers."""
 
     def secret(name: str) -> str | None:
         found = config.runs.secrets.get(name)
         return None if found is None else found.get_secret_value()
 
-    return McpServerProxies(secret, McpAddressPolicy(config.mcp.allow, config.sandboxes.port_range))
+    return McpServerProxies(secret, McpAddressPolicy(config.mcp.allow, config.sandboxes.port_range), proxies)
 
 
 def collect_provider_secrets(settings: LlmConfig) -> list[str]:

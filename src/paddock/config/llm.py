@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
 
+from paddock.config.outgoing import check_proxy_setting
 from paddock.config.section import ConfigSection
 from paddock.config.units import Bytes, Seconds
 
@@ -24,6 +25,7 @@ _KINDS_BY_FIELD = {
     "api": {"openai"},
     "thinking": {"openai"},
     "ca": {"openai", "anthropic", "gemini"},
+    "proxy": {"openai", "anthropic", "gemini"},
     "file": {"script", "replay"},
     "match": {"replay"},
     "timing": {"replay"},
@@ -63,6 +65,8 @@ class ProviderConfig(ConfigSection):
     GLM's `thinking.type`, or not at all."""
     ca: Path | None = None
     """PEM file with CA certificates to trust in addition to the system's."""
+    proxy: SecretStr | None = None
+    """HTTP proxy of this provider, whatever `outgoing` says; `none` connects directly, `null` uses `outgoing`."""
     file: Path | None = None
     """File of a `script` or `replay` provider: the script, or the recording. Without it, `replay` uses the archive."""
     match: Literal["exact", "sequence"] = "exact"
@@ -93,6 +97,11 @@ class ProviderConfig(ConfigSection):
         if url is not None and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", url):
             raise ValueError(f"{url!r} is not a URL; write it like https://example.com/v1")
         return url.rstrip("/") if url else None
+
+    @field_validator("proxy")
+    @classmethod
+    def _is_proxy(cls, proxy: SecretStr | None) -> SecretStr | None:
+        return check_proxy_setting(proxy)
 
     @model_validator(mode="after")
     def _fields_fit_the_kind(self) -> Self:

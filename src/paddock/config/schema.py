@@ -14,6 +14,7 @@ from paddock.config.live import LiveConfig
 from paddock.config.llm import LlmConfig
 from paddock.config.mcp import McpConfig
 from paddock.config.network import NetworkConfig
+from paddock.config.outgoing import OutgoingConfig
 from paddock.config.runs import RunsConfig
 from paddock.config.sandbox_kinds import SandboxKindConfig
 from paddock.config.sandbox_limits import SandboxLimitsConfig
@@ -234,6 +235,7 @@ class Config(ConfigSection):
     runs: RunsConfig = RunsConfig()
     mcp: McpConfig = McpConfig()
     network: NetworkConfig = NetworkConfig()
+    outgoing: OutgoingConfig = OutgoingConfig()
     live: LiveConfig = LiveConfig()
     chat: ChatConfig = ChatConfig()
     sharing: SharingConfig = SharingConfig()

@@ -14,11 +14,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
+from aiohttp import ClientError, ClientResponse, web
 from multidict import CIMultiDict
 from yarl import URL
 
-from paddock.errors import Forbidden, InvalidInput, NotFound, PaddockError, TooLarge
+from paddock.config.outgoing_proxy import OutgoingProxies
+from paddock.errors import Forbidden, InvalidInput, NotFound, PaddockError, TooLarge, Unavailable
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.uplink_http_server import UplinkHttpServer
 from paddock.fleet.uplink_sockets import is_from_web_page, publish_uplink_socket
@@ -32,18 +33,15 @@ from paddock.mcp.declared_servers import (
     fill_header_secrets,
     read_declared_servers,
 )
+from paddock.mcp.http_client import McpHttpClient
 from paddock.model.sandbox import Sandbox, UplinkService
 from paddock.model.task import McpServer
+from paddock.network.proxy_tunnel import ProxyError
 
 MCP_UPLINK_NAME = "mcp"
 MAX_REQUEST_SIZE = 16 * 2**20
-CONNECT_TIMEOUT = 10.0
-READ_TIMEOUT = 3600.0
-"""Seconds without data from a server: tools may be slow, and notification streams may be silent."""
 SEND_TIMEOUT = 120.0
 """Seconds for which a program may stop reading a response."""
-KEEPALIVE_TIMEOUT = 4.0
-"""Seconds an idle connection is kept: shorter than servers do, to avoid reusing a closing one."""
 PROXIED_METHODS = ("GET", "POST", "DELETE")
 _SAFE_SUBPATH = re.compile(r"(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%(?!2[eEfF]|5[cC]|00)[0-9A-Fa-f]{2})*)*")
 """Paths that all servers interpret alike: no escaped dots or slashes."""
@@ -52,7 +50,13 @@ _HOP_HEADERS = frozenset(
     " expect host content-length".split()
 )
 """Hop-by-hop headers, and headers that the proxy sets itself."""
-_STATUSES: dict[type[PaddockError], int] = {NotFound: 404, TooLarge: 413, Forbidden: 403, InvalidInput: 400}
+_STATUSES: dict[type[PaddockError], int] = {
+    NotFound: 404,
+    TooLarge: 413,
+    Forbidden: 403,
+    InvalidInput: 400,
+    Unavailable: 502,
+}
 log = structlog.get_logger()
 
 
@@ -60,12 +64,16 @@ class McpServerProxies:
     """Lifecycle hook: serve each sandbox a proxy to its declared MCP servers."""
 
     def __init__(
-        self, lookup: SecretLookup = lambda name: None, address_policy: McpAddressPolicy | None = None
+        self,
+        lookup: SecretLookup = lambda name: None,
+        address_policy: McpAddressPolicy | None = None,
+        proxies: OutgoingProxies | None = None,
     ) -> None:
         self._lookup = lookup
+        self._proxies = proxies or OutgoingProxies()
         self.address_policy = address_policy or McpAddressPolicy()
         self._served: dict[str, _McpServerProxy] = {}
-        self._session: ClientSession | None = None
+        self._client: McpHttpClient | None = None
 
     @property
     def uplink_services(self) -> tuple[UplinkService, ...]:
@@ -98,9 +106,9 @@ class McpServerProxies:
         servers = read_declared_servers(sandbox.extensions)
         if not servers:
             return
-        if self._session is None:
-            self._session = _open_http_session(self.address_policy)
-        proxy = _McpServerProxy(servers, self._session, self.address_policy, self._lookup)
+        if self._client is None:
+            self._client = McpHttpClient(self.address_policy, self._proxies)
+        proxy = _McpServerProxy(servers, self._client, self.address_policy, self._lookup)
         try:
             async with publish_uplink_socket(uplinks, MCP_UPLINK_NAME) as listening_socket:
                 await proxy.listen(listening_socket)
@@ -128,9 +136,9 @@ class McpServerProxies:
         """Stop serving. The next server process serves the sandboxes again."""
         while self._served:
             await self._served.popitem()[1].close()
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
 
 
 class _McpServerProxy(UplinkHttpServer):
@@ -139,13 +147,13 @@ class _McpServerProxy(UplinkHttpServer):
     def __init__(
         self,
         servers: Mapping[str, McpServer],
-        session: ClientSession,
+        client: McpHttpClient,
         address_policy: McpAddressPolicy,
         lookup: SecretLookup,
     ) -> None:
         super().__init__(MCP_UPLINK_NAME, decompress=False)  # Compressed bodies pass unchanged.
         self._servers = servers
-        self._session = session
+        self._client = client
         self._address_policy = address_policy
         self._lookup = lookup
 
@@ -212,9 +220,7 @@ class _McpServerProxy(UplinkHttpServer):
             headers["Content-Length"] = str(request.content_length)
         data = _bounded_body(request) if request.body_exists else None
         try:
-            async with self._session.request(
-                request.method, target, headers=headers, data=data, allow_redirects=False
-            ) as upstream:
+            async with await self._client.send(request.method, target, headers, data) as upstream:
                 if 300 <= upstream.status < 400 and upstream.status != 304:
                     message = (
                         f"The MCP server {name} redirects (status {upstream.status}); redirects are not followed. "
@@ -224,10 +230,14 @@ class _McpServerProxy(UplinkHttpServer):
                 return await _stream_response(request, upstream)
         except TimeoutError:
             return _error_response(504, f"The MCP server {name} does not answer.")
+        except ProxyError as error:
+            log.info("proxy refused connection to MCP server", server=name, proxy=error.proxy.url, error=str(error))
+            return _error_response(502, f"The MCP server {name} cannot be reached: {error}.")
         except ClientError as error:
             if isinstance(refused := error.__cause__ or error.__context__, PaddockError):
                 raise refused from None
-            log.info("MCP server unreachable", server=name, error=repr(error))
+            # The representation of some errors has the headers of the request.
+            log.info("MCP server unreachable", server=name, error=f"{type(error).__name__}: {_failure_reason(error)}")
             return _error_response(502, f"The MCP server {name} cannot be reached: {_failure_reason(error)}.")
 
 
@@ -275,16 +285,3 @@ def _error_response(status: int, message: str, headers: Mapping[str, str] | None
 def _failure_reason(error: ClientError) -> str:
     cause = getattr(error, "os_error", None)
     return str(getattr(cause, "strerror", None) or type(error).__name__)
-
-
-def _open_http_session(address_policy: McpAddressPolicy) -> ClientSession:
-    return ClientSession(
-        connector=TCPConnector(
-            resolver=address_policy, limit=0, keepalive_timeout=KEEPALIVE_TIMEOUT, use_dns_cache=False
-        ),
-        timeout=ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=READ_TIMEOUT),
-        # Sandboxes must not share cookies.
-        cookie_jar=DummyCookieJar(),
-        auto_decompress=False,
-        skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
-    )

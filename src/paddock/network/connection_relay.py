@@ -13,16 +13,20 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, TypeAlias
 
+from paddock.config.outgoing_proxy import OutgoingProxies
 from paddock.model.network import ConnectionRecord, ConnectionRefusal
 from paddock.network.addresses import IPAddress
 from paddock.network.decision import ConnectionTarget, Decision, NetworkPolicyStack
 from paddock.network.passed_connection import PassedConnection
+from paddock.network.proxy_tunnel import open_proxy_tunnel
 from paddock.network.refusal_reply import refuse_connection
 from paddock.network.socket_pump import SocketPump, close_socket, read_available, wait_readable
 from paddock.network.tls_server_name import read_client_hello
 
 HELLO_TIMEOUT = 10.0
 """Seconds for the rest of a ClientHello that has begun."""
+HTTP_PORT = 80
+"""Port of plain HTTP, for which a proxy of http addresses is used."""
 MAX_ADDRESSES = 8
 """Addresses of a name that are tried."""
 ResolveName: TypeAlias = Callable[[str, int], Awaitable[Sequence[IPAddress]]]
@@ -58,6 +62,8 @@ class ConnectionRelay:
     connect_timeout: float
     account_bytes: Callable[[int], bool]
     """Counts bytes against the sandbox's limit; returns whether more may follow."""
+    proxies: OutgoingProxies = OutgoingProxies()
+    """Proxies of the server; they get the checked address, never a name."""
     id: str = field(default_factory=lambda: f"conn-{secrets.token_hex(8)}")
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     sent: int = 0
@@ -155,6 +161,8 @@ class ConnectionRelay:
             found = await self.resolve(self.target.name, self.target.port)
         except OSError as error:
             message = f"{self.target.name} has no address: {error.strerror or error}."
+            if self.proxies.https is not None or self.proxies.http is not None:
+                message += " The server resolves names itself, also for connections through its proxy."
             raise _Refused(Decision(True, self.decision.rule, ConnectionRefusal.UNRESOLVED, message)) from None
         return found[:MAX_ADDRESSES]
 
@@ -167,22 +175,15 @@ class ConnectionRelay:
                 refused = decision
                 continue
             self.address = address
-            upstream = socket.socket(
-                socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM | socket.SOCK_CLOEXEC
-            )
+            port = self.target.port
+            proxy = self.proxies.choose("http" if port == HTTP_PORT else "https", self.target.host, port, address)
             try:
-                upstream.setblocking(False)
-                upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                upstream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                await asyncio.get_running_loop().sock_connect(upstream, (str(address), self.target.port))
-                return upstream
+                if proxy is not None:
+                    return await open_proxy_tunnel(proxy, str(address), port)
+                return await _connect_directly(address, port)
             except OSError as error:
                 # The event loop's message lacks the reason.
                 failure = os.strerror(error.errno) if error.errno else str(error)
-                close_socket(upstream)
-            except BaseException:
-                close_socket(upstream)
-                raise
         if refused is not None:
             raise _Refused(refused)
         raise self._unreachable(failure)
@@ -267,6 +268,21 @@ class ConnectionRelay:
         self._open_directions -= 1
         if error is not None or self._open_directions == 0:
             self._finished.set()
+
+
+async def _connect_directly(address: IPAddress, port: int) -> socket.socket:
+    upstream = socket.socket(
+        socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM | socket.SOCK_CLOEXEC
+    )
+    try:
+        upstream.setblocking(False)
+        upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        upstream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        await asyncio.get_running_loop().sock_connect(upstream, (str(address), port))
+    except BaseException:
+        close_socket(upstream)
+        raise
+    return upstream
 
 
 def addresses_of(found: Sequence[tuple[Any, ...]]) -> list[IPAddress]:

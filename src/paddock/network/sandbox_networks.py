@@ -24,6 +24,7 @@ import uvloop
 
 from paddock.config.network import NetworkConfig
 from paddock.config.network_policy import describe_network_policy
+from paddock.config.outgoing_proxy import OutgoingProxies
 from paddock.errors import InvalidInput
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.uplink_sockets import publish_uplink_socket
@@ -73,6 +74,7 @@ class SandboxNetworks:
         flush: Callable[[], Awaitable[None]],
         addresses: TargetAddresses,
         indexes: PackageIndexes | None = None,
+        proxies: OutgoingProxies | None = None,
     ) -> None:
         """`record` takes connections that ended, on the thread of the server's event loop; `flush` stores them."""
         self._config = config
@@ -80,6 +82,7 @@ class SandboxNetworks:
         self._flush = flush
         self.addresses = addresses
         self._indexes = indexes or read_package_indexes()
+        self.proxies = proxies or OutgoingProxies()
         self._presets = preset_rules(config.git_hosts, (*self._indexes.targets(), *config.package_hosts))
         self._server_bound = PolicyRules(config.bound, self._presets)
         self._has_certificates = _HOST_CERTIFICATES.is_file()
@@ -122,7 +125,7 @@ class SandboxNetworks:
     async def on_started(self, sandbox: Sandbox, uplinks: Path) -> None:
         """Serve the sandbox's socket, replacing one that an earlier server left behind."""
         if sandbox.network and self._has_certificates:
-            await asyncio.to_thread(_copy_certificates, uplinks)
+            await asyncio.to_thread(_copy_certificates, uplinks, self.proxies.ca_bundle)
         thread = self._open_thread()
         serving = _SandboxNetwork(
             identity=_identity(sandbox),
@@ -302,6 +305,7 @@ class _SandboxNetwork:
             self._resolve,
             self.limits.connect_timeout,
             self._account_bytes,
+            self.owner.proxies,
         )
         limit = self._limit_reached()
         if limit is not None:
@@ -379,10 +383,12 @@ def _identity(sandbox: Sandbox) -> SandboxIdentity:
     )
 
 
-def _copy_certificates(uplinks: Path) -> None:
-    """Put the certificate authorities of this machine where the sandbox can read them."""
+def _copy_certificates(uplinks: Path, ca_bundle: Path | None) -> None:
+    """Put the certificate authorities that this machine and the server trust where the sandbox can read them."""
     try:
         content = _HOST_CERTIFICATES.read_bytes()
+        if ca_bundle is not None:
+            content += b"\n" + ca_bundle.read_bytes()
         partial = uplinks / f".{CERTIFICATES_FILE}"
         partial.write_bytes(content)
         partial.chmod(0o644)

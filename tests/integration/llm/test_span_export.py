@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -16,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pydantic import SecretStr
 
 from paddock.config.llm import ProviderConfig, TracingConfig
+from paddock.config.outgoing import OutgoingConfig
 from paddock.errors import ConfigError
 from paddock.llm.exchange import Exchange, ExchangeOutcome, ModelCaller
 from paddock.llm.formats.neutral import TokenUsage
@@ -29,6 +34,7 @@ from paddock.llm.wire.base import HttpRequest
 from tests.integration.llm.conftest import provider
 from tests.integration.llm.provider_samples import STREAM, WHOLE
 from tests.support.fake_provider import FakeProvider, PlannedResponse
+from tests.support.http_proxy import HttpProxy
 from tests.support.server import run_in_sandbox, run_server
 
 REQUEST = {
@@ -413,3 +419,59 @@ def test_missing_library_and_settings_are_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ConfigError, match=r"pip install 'paddock\[tracing\]'"):
         make_span_exporter(TracingConfig(endpoint="http://127.0.0.1:4318"))
+
+
+@pytest.mark.anyio
+async def test_spans_are_sent_through_the_proxy(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # The library must not choose for itself.
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    settings = TracingConfig(endpoint="http://collector.test/v1/traces")
+    async with HttpProxy(credentials="alice:s3cr3t").serving() as proxy:
+        proxy.routes["collector.test:80"] = int(collector.url.rpartition(":")[2])
+        proxies = OutgoingConfig(proxy=SecretStr(proxy.url_with_credentials)).proxies({})
+        tracer = make_span_exporter(settings, proxies=proxies, delay=0.01)
+        assert tracer is not None
+        tracer.record(an_exchange())
+        await asyncio.to_thread(tracer.close)
+        assert proxy.requests == ["POST http://collector.test/v1/traces HTTP/1.1"]
+    assert len(collector.spans) == 1 and "proxy-authorization" not in collector.headers[0]
+
+
+@pytest.mark.anyio
+async def test_collector_is_trusted_by_the_extra_certificates_only(collector: Collector, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("collector.test").configure_cert(context)
+    received: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    async with server, HttpProxy().serving() as proxy:
+        proxy.routes["collector.test:443"] = server.sockets[0].getsockname()[1]
+        for bundle, count in ((None, 0), (tmp_path / "ca.pem", 1)):
+            proxies = OutgoingConfig(ca_bundle=bundle).proxies({"HTTPS_PROXY": proxy.url})
+            settings = TracingConfig(endpoint="https://collector.test/v1/traces")
+            tracer = make_span_exporter(settings, proxies=proxies, delay=0.01)
+            assert tracer is not None
+            tracer.record(an_exchange())
+            await asyncio.to_thread(tracer.close)
+            assert len(received) == count
+        assert proxy.requests[0].startswith("CONNECT collector.test:443 ")
+
+
+@pytest.mark.anyio
+async def test_local_collectors_need_no_proxy(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    tracer = make_span_exporter(
+        TracingConfig(endpoint=f"{collector.url}/v1/traces"), proxies=OutgoingConfig().proxies(os.environ), delay=0.01
+    )
+    assert tracer is not None
+    tracer.record(an_exchange())
+    await asyncio.to_thread(tracer.close)
+    assert len(collector.spans) == 1

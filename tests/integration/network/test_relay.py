@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from paddock.config.network import NetworkConfig
+from paddock.config.outgoing_proxy import OutgoingProxies
 from paddock.model.network import ConnectionRecord, ConnectionRefusal
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.network.addresses import TargetAddresses
@@ -68,7 +69,7 @@ class Relay:
 @pytest.fixture
 async def open_relay(tmp_path: Path) -> Callable[..., Any]:
     @asynccontextmanager
-    async def open_one(*rules: str, **settings: Any) -> AsyncIterator[Relay]:
+    async def open_one(*rules: str, proxies: OutgoingProxies | None = None, **settings: Any) -> AsyncIterator[Relay]:
         config = NetworkConfig(
             **{"private_targets": ("site.test", "127.0.0.1"), "hosts": {"site.test": "127.0.0.1"}, **settings}
         )
@@ -79,7 +80,7 @@ async def open_relay(tmp_path: Path) -> Callable[..., Any]:
         )  # fmt: skip
         records: list[ConnectionRecord] = []
         networks = SandboxNetworks(
-            config, records.append, flush_nothing, TargetAddresses(config.private_targets), INDEXES
+            config, records.append, flush_nothing, TargetAddresses(config.private_targets), INDEXES, proxies
         )
         await networks.on_started(sandbox, tmp_path)
         relay = Relay(networks, sandbox, tmp_path, records)

@@ -71,13 +71,16 @@ async def replay_recording(
 
     if file.is_dir() or (miss is None and not file.exists()):
         raise CliError(f"there is no recording {file}; create one with: paddock llm record FILE")
-    configured = cli.strict_config.config.llm if miss else None
+    config = cli.strict_config.config if miss else None
+    configured, outgoing = (config.llm, config.outgoing) if config else (None, None)
     settings = build_replay_config(file, match=match, timing=timing, miss=miss, configured=configured)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     code = None
     async with AsyncExitStack() as held:
-        endpoint = await held.enter_async_context(serve_recording(settings, port, on_failure=print_warning))
+        endpoint = await held.enter_async_context(
+            serve_recording(settings, port, on_failure=print_warning, outgoing=outgoing)
+        )
         directory = held.enter_context(tempfile.TemporaryDirectory(prefix="paddock-replay-"))
         environment = model_endpoint_environment(endpoint.url, endpoint.key) | write_agent_cli_settings(Path(directory))
         for number in (signal.SIGINT, signal.SIGTERM):

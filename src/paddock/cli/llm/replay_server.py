@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,6 +15,7 @@ from paddock.cli.output.errors import CliError
 
 if TYPE_CHECKING:
     from paddock.config.llm import LlmConfig, ModelConfig
+    from paddock.config.outgoing import OutgoingConfig
     from paddock.llm.gateway.gateway import ModelGateway
     from paddock.model.exchanges import ExchangeSummary
 
@@ -96,9 +98,12 @@ def _resolve_model(settings: LlmConfig, requested: str) -> ModelConfig:
 
 @asynccontextmanager
 async def serve_recording(
-    settings: LlmConfig, port: int, on_failure: Callable[[str], None]
+    settings: LlmConfig, port: int, on_failure: Callable[[str], None], outgoing: OutgoingConfig | None = None
 ) -> AsyncIterator[ReplayEndpoint]:
-    """Serve on the loopback address. `on_failure` receives the reason of each unanswered request."""
+    """Serve on the loopback address. `on_failure` receives the reason of each unanswered request.
+
+    `outgoing` applies to models that are asked for missing answers.
+    """
     from paddock.app import listener_url, open_listener, open_model_gateway
     from paddock.auth.api_keys import ApiKeys
     from paddock.config.schema import LogConfig
@@ -114,7 +119,8 @@ async def serve_recording(
         directory = held.enter_context(tempfile.TemporaryDirectory(prefix="paddock-replay-"))
         store = await held.enter_async_context(await Store.open(Path(directory) / "paddock.db"))
         keys = ApiKeys(ApiKeyStore(store))
-        gateway = await open_model_gateway(settings, store, keys, held)
+        proxies = None if outgoing is None else outgoing.proxies(os.environ)
+        gateway = await open_model_gateway(settings, store, keys, held, proxies=proxies)
         server = HttpServer(gateway, max_body=settings.max_body, max_connections=_CONNECTIONS)
         watch = asyncio.create_task(_report_failures(gateway, on_failure))
         held.push_async_callback(_finish_reporting, gateway, watch)

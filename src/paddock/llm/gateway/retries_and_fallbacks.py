@@ -32,6 +32,7 @@ from paddock.llm.wire.base import (
     HttpRequest,
     UpstreamBroken,
     UpstreamError,
+    UpstreamProxyFailed,
     UpstreamResponse,
     UpstreamTimedOut,
     UpstreamUnreachable,
@@ -241,6 +242,8 @@ def _connection_failure(request: ProviderRequest, route: ModelRoute, error: Upst
     message = f"provider {route.provider.name}: {error}"
     if isinstance(error, UpstreamUnreachable):
         message += _address_advice(request, route)
+    elif isinstance(error, UpstreamProxyFailed) and request.caller.sandbox is None:
+        message += f"; its address is {error.address}"
     return NoUpstreamAnswer(ModelFailure(status, message, error_kind_for_status(status)), transient=error.retryable)
 
 

@@ -11,6 +11,7 @@ import logging
 import queue
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,9 +19,11 @@ import structlog
 
 import paddock
 from paddock.config.llm import API_ADDRESSES, ProviderConfig, TracingConfig
+from paddock.config.outgoing_proxy import OutgoingProxies, ProxyAddress
 from paddock.errors import ConfigError
 from paddock.llm.exchange import Exchange, ExchangeOutcome
 from paddock.llm.metering.exchange_spans import Attributes, ExchangeSpan, make_exchange_span
+from paddock.llm.wire.upstream_address import make_tls_context
 
 LANGFUSE_PATH = "/api/public/otel/v1/traces"
 _MAX_QUEUED = 1000
@@ -28,17 +31,22 @@ _MAX_QUEUED_BYTES = 64 * 2**20
 _SEND_SECONDS = 5.0
 _CLOSE_SECONDS = 2.0
 _DELAY_SECONDS = 1.0
+NO_PROXIES = OutgoingProxies()
 _MISSING = "llm.tracing needs OpenTelemetry, which is not installed; run: pip install 'paddock[tracing]'"
 _NOISY = ("opentelemetry.exporter", "opentelemetry.sdk")
 log = structlog.get_logger()
 
 
 def make_span_exporter(
-    settings: TracingConfig, providers: Mapping[str, ProviderConfig] | None = None, *, delay: float = _DELAY_SECONDS
+    settings: TracingConfig,
+    providers: Mapping[str, ProviderConfig] | None = None,
+    *,
+    proxies: OutgoingProxies = NO_PROXIES,
+    delay: float = _DELAY_SECONDS,
 ) -> SpanExporter | None:
     """Return a span exporter, if one is configured. Raises `ConfigError` when it cannot be created."""
     targets = _export_targets(settings)
-    return SpanExporter(targets, settings, providers or {}, delay) if targets else None
+    return SpanExporter(targets, settings, providers or {}, delay, proxies) if targets else None
 
 
 class SpanExporter:
@@ -50,11 +58,12 @@ class SpanExporter:
         settings: TracingConfig,
         providers: Mapping[str, ProviderConfig],
         delay: float,
+        proxies: OutgoingProxies = NO_PROXIES,
     ) -> None:
         self._content = settings.content
         self._langfuse = settings.langfuse_url is not None
         self._servers = {name: server for name, config in providers.items() if (server := _server_attributes(config))}
-        self._provider, self._start = _make_sdk(targets, delay, 256 if settings.content else 2048)
+        self._provider, self._start = _make_sdk(targets, delay, 256 if settings.content else 2048, proxies)
         self._waiting: queue.Queue[Exchange | None] = queue.Queue()
         self._queued_bytes = 0
         self._sent_bytes = 0
@@ -136,7 +145,9 @@ def _server_attributes(config: ProviderConfig) -> Attributes:
     }
 
 
-def _make_sdk(targets: Mapping[str, Mapping[str, str]], delay: float, waiting: int) -> tuple[Any, Any]:
+def _make_sdk(
+    targets: Mapping[str, Mapping[str, str]], delay: float, waiting: int, proxies: OutgoingProxies
+) -> tuple[Any, Any]:
     """Return the SDK's tracer provider, and a function that passes it a span. Imports the SDK only when needed."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -164,7 +175,7 @@ def _make_sdk(targets: Mapping[str, Mapping[str, str]], delay: float, waiting: i
     trace_ids = TraceIds()
     provider = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=trace_ids)
     for address, headers in targets.items():
-        exporter = _make_exporter(OTLPSpanExporter, address, headers)
+        exporter = _make_exporter(OTLPSpanExporter, address, headers, proxies)
         provider.add_span_processor(
             BatchSpanProcessor(
                 exporter,
@@ -190,9 +201,14 @@ def _make_sdk(targets: Mapping[str, Mapping[str, str]], delay: float, waiting: i
     return provider, start
 
 
-def _make_exporter(kind: type[Any], address: str, headers: Mapping[str, str]) -> Any:
+def _make_exporter(kind: type[Any], address: str, headers: Mapping[str, str], proxies: OutgoingProxies) -> Any:
     """Return the SDK's exporter with logging reduced to the start and the end of a failure."""
     from opentelemetry.sdk.trace.export import SpanExportResult
+
+    parts = urlsplit(address)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    proxy = proxies.choose("https" if parts.scheme == "https" else "http", parts.hostname or "", port)
+    fields = {"address": address} if proxy is None else {"address": address, "proxy": str(proxy)}
 
     class Exporter(kind):  # type: ignore[misc]
         failing = False
@@ -201,10 +217,40 @@ def _make_exporter(kind: type[Any], address: str, headers: Mapping[str, str]) ->
             result = super().export(spans)
             failed = result is not SpanExportResult.SUCCESS
             if failed and not self.failing:
-                log.warning("could not send spans; dropping them", address=address)
+                log.warning("could not send spans; dropping them", **fields)
             elif self.failing and not failed:
-                log.info("span export recovered", address=address)
+                log.info("span export recovered", **fields)
             self.failing = failed
             return result
 
-    return Exporter(endpoint=address, headers=dict(headers), timeout=_SEND_SECONDS)
+    session = _open_export_session(proxy, proxies.ca_bundle)
+    return Exporter(endpoint=address, headers=dict(headers), timeout=_SEND_SECONDS, session=session)
+
+
+def _open_export_session(proxy: ProxyAddress | None, ca_bundle: Path | None) -> Any:
+    """Return a session for one collector, with the given proxy instead of those that the library would choose."""
+    import requests
+    from requests.adapters import HTTPAdapter
+
+    context = None if ca_bundle is None else make_tls_context(ca_bundle)
+    url = {} if proxy is None else {"http": proxy.url, "https": proxy.url}
+    authorization = None if proxy is None else proxy.authorization
+
+    class Session(requests.Session):
+        def merge_environment_settings(self, *arguments: Any, **settings: Any) -> Any:
+            return {**super().merge_environment_settings(*arguments, **settings), "proxies": url}
+
+    class Adapter(HTTPAdapter):
+        def init_poolmanager(self, *arguments: Any, **settings: Any) -> None:
+            super().init_poolmanager(*arguments, **settings, ssl_context=context)
+
+        def proxy_manager_for(self, proxy: str, **proxy_kwargs: Any) -> Any:
+            return super().proxy_manager_for(proxy, **proxy_kwargs, ssl_context=context)
+
+        def proxy_headers(self, proxy: str) -> dict[str, str]:
+            return {} if authorization is None else {"Proxy-Authorization": authorization}
+
+    session = Session()
+    session.mount("https://", Adapter())
+    session.mount("http://", Adapter())
+    return session

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 
 from paddock.config.llm import ProviderConfig
+from paddock.config.outgoing_proxy import OutgoingProxies
 from paddock.errors import ConfigError
 from paddock.llm.offload.worker_pool import OffloadWorkerPool
 from paddock.llm.providers.base import Provider
@@ -30,6 +31,8 @@ class ProviderDependencies:
     """Archived exchanges, for replay."""
     script_workers: OffloadWorkerPool | None = None
     """Processes that choose turns of scripts whose conditions take long."""
+    proxies: OutgoingProxies = OutgoingProxies()
+    """Proxies of the server's own connections."""
 
 
 def make_provider(name: str, settings: ProviderConfig, dependencies: ProviderDependencies) -> Provider:
@@ -47,7 +50,7 @@ def make_provider(name: str, settings: ProviderConfig, dependencies: ProviderDep
 
 
 def make_http_provider(name: str, settings: ProviderConfig, dependencies: ProviderDependencies) -> Provider:
-    return new_http_provider(name, settings, dependencies.client)
+    return new_http_provider(name, settings, dependencies.client, dependencies.proxies)
 
 
 def make_script_provider(name: str, settings: ProviderConfig, dependencies: ProviderDependencies) -> Provider:

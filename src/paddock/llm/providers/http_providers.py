@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 from paddock.config.llm import API_ADDRESSES, ProviderConfig
+from paddock.config.outgoing_proxy import OutgoingProxies, ProxyAddress, parse_proxy
 from paddock.llm.formats.model_list import ModelListEntry
 from paddock.llm.providers.base import Provider, ProviderRequest, UnsupportedByProvider
 from paddock.llm.providers.model_list_fetcher import fetch_anthropic_models, fetch_gemini_models, fetch_openai_models
@@ -19,6 +21,7 @@ _JSON = (b"content-type", b"application/json")
 _EVENTS = (b"accept", b"text/event-stream")
 _ACCEPT_JSON = (b"accept", b"application/json")
 LIST_TIMEOUTS = UpstreamTimeouts(connect=5.0, first_byte=10.0, stall=5.0)
+NO_PROXIES = OutgoingProxies()
 
 
 class HttpProvider(Provider):
@@ -27,10 +30,18 @@ class HttpProvider(Provider):
     key_header: ClassVar[bytes]
     key_prefix: ClassVar[str] = ""
 
-    def __init__(self, name: str, settings: ProviderConfig, client: HttpClient, formats: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: ProviderConfig,
+        client: HttpClient,
+        formats: tuple[str, ...],
+        proxies: OutgoingProxies = NO_PROXIES,
+    ) -> None:
         super().__init__(name, formats)
         self._client = client
-        self._address = UpstreamAddress.parse(settings.base_url or API_ADDRESSES[settings.kind], ca=settings.ca)
+        address = UpstreamAddress.parse(settings.base_url or API_ADDRESSES[settings.kind], ca=settings.ca)
+        self._address = replace(address, proxy=_choose_proxy(name, settings, address, proxies))
         self._timeouts = UpstreamTimeouts(settings.connect_timeout, settings.first_byte_timeout, settings.stall_timeout)
         self._own_headers: Headers = [_JSON]
         if settings.key is not None and settings.key.get_secret_value():
@@ -77,13 +88,15 @@ class OpenAIProvider(HttpProvider):
         ("openai-chat", EMBED_OPERATION): b"/embeddings",
     }
 
-    def __init__(self, name: str, settings: ProviderConfig, client: HttpClient) -> None:
+    def __init__(
+        self, name: str, settings: ProviderConfig, client: HttpClient, proxies: OutgoingProxies = NO_PROXIES
+    ) -> None:
         formats = {
             "chat": ("openai-chat",),
             "responses": ("openai-responses",),
             "both": ("openai-chat", "openai-responses"),
         }
-        super().__init__(name, settings, client, formats[settings.api])
+        super().__init__(name, settings, client, formats[settings.api], proxies)
         self.thinking = settings.thinking
 
     async def list_models(self) -> Sequence[ModelListEntry]:
@@ -103,8 +116,10 @@ class AnthropicProvider(HttpProvider):
     key_header = b"x-api-key"
     _VERSION = (b"anthropic-version", b"2023-06-01")
 
-    def __init__(self, name: str, settings: ProviderConfig, client: HttpClient) -> None:
-        super().__init__(name, settings, client, ("anthropic",))
+    def __init__(
+        self, name: str, settings: ProviderConfig, client: HttpClient, proxies: OutgoingProxies = NO_PROXIES
+    ) -> None:
+        super().__init__(name, settings, client, ("anthropic",), proxies)
 
     async def list_models(self) -> Sequence[ModelListEntry]:
         return await fetch_anthropic_models(lambda target: self._get(target, self._VERSION))
@@ -130,8 +145,10 @@ class GeminiProvider(HttpProvider):
     kind = "gemini"
     key_header = b"x-goog-api-key"
 
-    def __init__(self, name: str, settings: ProviderConfig, client: HttpClient) -> None:
-        super().__init__(name, settings, client, ("gemini",))
+    def __init__(
+        self, name: str, settings: ProviderConfig, client: HttpClient, proxies: OutgoingProxies = NO_PROXIES
+    ) -> None:
+        super().__init__(name, settings, client, ("gemini",), proxies)
 
     async def list_models(self) -> Sequence[ModelListEntry]:
         return await fetch_gemini_models(self._get)
@@ -157,10 +174,20 @@ def _has_header(headers: Headers, wanted: bytes) -> bool:
     return any(name == wanted for name, _ in headers)
 
 
-def new_http_provider(name: str, settings: ProviderConfig, client: HttpClient) -> HttpProvider:
+def _choose_proxy(
+    name: str, settings: ProviderConfig, address: UpstreamAddress, proxies: OutgoingProxies
+) -> ProxyAddress | None:
+    if settings.proxy is not None:
+        return parse_proxy(settings.proxy.get_secret_value(), f"llm.providers.{name}.proxy")
+    return proxies.choose("https" if address.tls else "http", address.host, address.port)
+
+
+def new_http_provider(
+    name: str, settings: ProviderConfig, client: HttpClient, proxies: OutgoingProxies = NO_PROXIES
+) -> HttpProvider:
     """Return an HTTP provider of the configured kind."""
     if settings.kind == "anthropic":
-        return AnthropicProvider(name, settings, client)
+        return AnthropicProvider(name, settings, client, proxies)
     if settings.kind == "gemini":
-        return GeminiProvider(name, settings, client)
-    return OpenAIProvider(name, settings, client)
+        return GeminiProvider(name, settings, client, proxies)
+    return OpenAIProvider(name, settings, client, proxies)

@@ -140,6 +140,16 @@ class UpstreamTlsFailed(UpstreamError):
     retryable = False
 
 
+class UpstreamProxyFailed(UpstreamError):
+    """The proxy refused the connection or could not be reached. The message names its setting, not its address."""
+
+    def __init__(self, message: str, address: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.address = address
+        """Address of the proxy without credentials; not for sandboxes."""
+        self.retryable = retryable
+
+
 class UpstreamTimedOut(UpstreamError):
     """The upstream took too long to start or continue its response."""
 

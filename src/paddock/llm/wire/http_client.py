@@ -8,11 +8,13 @@ import socket
 import ssl
 from pathlib import Path
 
+from paddock.config.outgoing_proxy import ProxyAddress
 from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamTimeouts, UpstreamTlsFailed, UpstreamUnreachable
-from paddock.llm.wire.http_client_connection import HttpClientConnection
+from paddock.llm.wire.http_client_connection import HttpClientConnection, ProxiedHttpClientConnection, proxy_failure
 from paddock.llm.wire.http_client_response import HttpClientResponse
 from paddock.llm.wire.http_heads import CONNECTION_REQUEST_HEADERS, encode_http_head
 from paddock.llm.wire.upstream_address import UpstreamAddress, make_tls_context
+from paddock.network.proxy_tunnel import ProxyError, connect_to_proxy, open_proxy_tunnel
 
 __all__ = ["HttpClient", "HttpClientResponse", "UpstreamAddress"]
 
@@ -24,7 +26,9 @@ _CLOSE_SECONDS = 5.0
 class HttpClient:
     """All connections to all upstreams. Active ones are unbounded; idle ones are bounded in number and age."""
 
-    def __init__(self, *, idle_per_origin: int = 64, idle_age: float = 50.0) -> None:
+    def __init__(self, *, idle_per_origin: int = 64, idle_age: float = 50.0, ca_bundle: Path | None = None) -> None:
+        """`ca_bundle` is a file of CA certificates to trust for every upstream."""
+        self._ca_bundle = ca_bundle
         self._idle_per_origin = idle_per_origin
         self._idle_age = idle_age
         self._idle: dict[object, list[HttpClientConnection]] = {}
@@ -110,23 +114,53 @@ class HttpClient:
         try:
             async with asyncio.timeout(timeout):
                 context = await self._tls_context_for(address)
-                _, connection = await loop.create_connection(
-                    lambda: HttpClientConnection(self, address.connection_key, self._idle_age, loop),
-                    address.host,
-                    address.port,
-                    ssl=context,
-                    server_hostname=address.host if context is not None else None,
-                )
+                if address.proxy is not None:
+                    connection = await self._connect_through(address.proxy, address, context)
+                else:
+                    _, connection = await loop.create_connection(
+                        lambda: HttpClientConnection(self, address.connection_key, self._idle_age, loop),
+                        address.host,
+                        address.port,
+                        ssl=context,
+                        server_hostname=address.host if context is not None else None,
+                    )
         except TimeoutError:
+            if address.proxy is not None:
+                problem = f"opened no connection within {timeout:g} seconds"
+                raise proxy_failure(ProxyError(address.proxy, problem)) from None
             raise UpstreamUnreachable(f"the upstream could not be reached within {timeout:g} seconds") from None
+        except ProxyError as error:
+            raise proxy_failure(error) from None
         except ssl.SSLError as error:
-            raise UpstreamTlsFailed(_tls_problem(error)) from None
+            advice = "; if the proxy replaces certificates, name its CA in outgoing.ca_bundle" if address.proxy else ""
+            raise UpstreamTlsFailed(_tls_problem(error) + advice) from None
         except OSError as error:
             raise UpstreamUnreachable(_connect_problem(error)) from None
         if self._closed:
             connection.abort()
             raise UpstreamUnreachable("the server is stopping")
         return connection
+
+    async def _connect_through(
+        self, proxy: ProxyAddress, address: UpstreamAddress, context: ssl.SSLContext | None
+    ) -> HttpClientConnection:
+        """Connect through a proxy: for TLS by a tunnel, else to the proxy itself, which forwards the requests."""
+        loop = asyncio.get_running_loop()
+        key, age = address.connection_key, self._idle_age
+        if context is None:
+            connected = await connect_to_proxy(proxy)
+            _, forwarded = await loop.create_connection(
+                lambda: ProxiedHttpClientConnection(self, key, age, loop, proxy), sock=connected
+            )
+            return forwarded
+        connected = await open_proxy_tunnel(proxy, address.host, address.port)
+        _, tunnelled = await loop.create_connection(
+            lambda: HttpClientConnection(self, key, age, loop),
+            sock=connected,
+            ssl=context,
+            server_hostname=address.host,
+        )
+        return tunnelled
 
     async def _tls_context_for(self, address: UpstreamAddress) -> ssl.SSLContext | None:
         if not address.tls:
@@ -135,10 +169,11 @@ class HttpClient:
         if context is None:
             # Loading the system's certificates takes tens of milliseconds.
             try:
-                context = await asyncio.to_thread(make_tls_context, address.ca)
+                context = await asyncio.to_thread(make_tls_context, self._ca_bundle, address.ca)
             except OSError:
+                names = ["`outgoing.ca_bundle`"] * (self._ca_bundle is not None) + ["`ca`"] * (address.ca is not None)
                 raise UpstreamTlsFailed(
-                    "the certificates to trust cannot be read from the file of setting `ca`"
+                    f"the certificates to trust cannot be read from the file of setting {' or '.join(names)}"
                 ) from None
             self._contexts[address.ca] = context
         return context
@@ -149,8 +184,8 @@ def _encode_request_head(
 ) -> bytes:
     if b" " in target or not target.startswith(b"/"):
         raise ValueError("a request target starts with a slash and contains no spaces")
-    first = b"%b %b%b HTTP/1.1" % (method.encode("ascii"), address.prefix, target)
-    head = encode_http_head((first, b"host: " + address.host_header), headers, CONNECTION_REQUEST_HEADERS)
+    first = b"%b %b%b HTTP/1.1" % (method.encode("ascii"), address.target_prefix, target)
+    head = encode_http_head((first, *address.header_lines), headers, CONNECTION_REQUEST_HEADERS)
     if body_size or method not in ("GET", "HEAD"):
         return b"%b\r\ncontent-length: %d\r\n\r\n" % (head, body_size)
     return head + b"\r\n\r\n"

@@ -7,9 +7,18 @@ from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamError, UpstreamTimedOut, UpstreamTimeouts
+from paddock.config.outgoing_proxy import ProxyAddress
+from paddock.llm.wire.base import (
+    Headers,
+    UpstreamBroken,
+    UpstreamError,
+    UpstreamProxyFailed,
+    UpstreamTimedOut,
+    UpstreamTimeouts,
+)
 from paddock.llm.wire.http_client_response import HttpClientResponse, response_too_long_error
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, headers_size
+from paddock.network.proxy_tunnel import PROXY_AUTHENTICATION_REQUIRED, ProxyError, proxy_refusal
 
 BODY_SLICE = 256 * 1024
 """Bytes of a body that are written at once: encrypting all of a large one would block other requests."""
@@ -144,7 +153,7 @@ class HttpClientConnection(asyncio.Protocol):
                 cause = error.__context__
                 self._fail(
                     cause
-                    if isinstance(cause, UpstreamBroken)
+                    if isinstance(cause, UpstreamError)
                     else UpstreamBroken("the upstream sent something that is not HTTP")
                 )
                 return
@@ -309,6 +318,34 @@ class HttpClientConnection(asyncio.Protocol):
             self._fail(UpstreamTimedOut(f"the answer paused for more than {limit:g} seconds"))
         else:
             self._fail(UpstreamTimedOut(f"the upstream did not begin to answer within {limit:g} seconds"))
+
+
+class ProxiedHttpClientConnection(HttpClientConnection):
+    """A connection to a proxy that forwards http requests, and answers some of them itself."""
+
+    __slots__ = ("_proxy",)
+
+    def __init__(
+        self,
+        owner: HttpConnectionPool,
+        key: object,
+        idle_age: float,
+        loop: asyncio.AbstractEventLoop,
+        proxy: ProxyAddress,
+    ) -> None:
+        super().__init__(owner, key, idle_age, loop)
+        self._proxy = proxy
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        if self._parser.get_status_code() == PROXY_AUTHENTICATION_REQUIRED:
+            raise proxy_failure(proxy_refusal(self._proxy, PROXY_AUTHENTICATION_REQUIRED))
+        super().on_headers_complete()
+
+
+def proxy_failure(error: ProxyError) -> UpstreamProxyFailed:
+    """Return the upstream error for an error of the proxy."""
+    return UpstreamProxyFailed(str(error), error.proxy.url, retryable=not error.is_permanent)
 
 
 def _ends_with_connection(headers: Headers) -> bool:

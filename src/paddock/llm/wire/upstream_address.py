@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from paddock.config.outgoing_proxy import ProxyAddress
+
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -22,6 +24,8 @@ class UpstreamAddress:
     """Path prefix of every request, without a trailing slash."""
     ca: Path | None = None
     """File of CA certificates to trust besides the system's."""
+    proxy: ProxyAddress | None = None
+    """Proxy to connect through."""
 
     @classmethod
     def parse(cls, url: str, *, ca: Path | None = None) -> UpstreamAddress:
@@ -39,9 +43,23 @@ class UpstreamAddress:
         return cls(tls=parts.scheme == "https", host=host, port=port, prefix=prefix.encode("ascii"), ca=ca)
 
     @cached_property
-    def connection_key(self) -> tuple[bool, str, int, Path | None]:
+    def connection_key(self) -> tuple[object, ...]:
         """Key of the connections that can be shared for this address."""
-        return self.tls, self.host, self.port, self.ca
+        key = (self.tls, self.host, self.port, self.ca)
+        return key if self.proxy is None else (*key, self.proxy)
+
+    @cached_property
+    def target_prefix(self) -> bytes:
+        """Text before the target in the first line of every request; proxies need the whole address for http."""
+        return self.prefix if self.tls or self.proxy is None else b"http://" + self.host_header + self.prefix
+
+    @cached_property
+    def header_lines(self) -> tuple[bytes, ...]:
+        """First header lines of every request."""
+        host = b"host: " + self.host_header
+        if self.tls or self.proxy is None or self.proxy.authorization is None:
+            return (host,)
+        return host, b"proxy-authorization: " + self.proxy.authorization.encode("ascii")
 
     @cached_property
     def host_header(self) -> bytes:
@@ -49,10 +67,11 @@ class UpstreamAddress:
         return (name if self.port == _PORTS["https" if self.tls else "http"] else f"{name}:{self.port}").encode("ascii")
 
 
-def make_tls_context(ca: Path | None) -> ssl.SSLContext:
-    """Return a context that trusts the system's CAs and the CAs in a file; certificates and host names are verified."""
+def make_tls_context(*files: Path | None) -> ssl.SSLContext:
+    """Return a context that trusts the system's CAs and the CAs in files; certificates and host names are verified."""
     context = ssl.create_default_context()
-    if ca is not None:
-        context.load_verify_locations(cafile=ca)
+    for file in files:
+        if file is not None:
+            context.load_verify_locations(cafile=file)
     context.set_alpn_protocols(["http/1.1"])
     return context
