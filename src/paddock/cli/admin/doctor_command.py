@@ -28,6 +28,8 @@ _PROGRAMS = (
     ("ffmpeg", "ffmpeg", "export recordings as mp4 and gif"),
 )
 
+PROXY_CHECK_SECONDS = 3.0
+
 
 def register_commands(app: typer.Typer) -> None:
     register_command(app, "doctor", examples="paddock doctor\npaddock doctor --no-trial --json")(check_machine)
@@ -96,6 +98,9 @@ async def _run_checks(cli: CliContext, trial: bool, show: Callable[[str], None])
         if not finding.ok and finding.required:
             return
     yield _check_port(config)
+    show("the proxy of outgoing connections")
+    for finding in _check_outgoing(config):
+        yield finding
     if has_running_server(config.data):
         show("the model providers of the running server")
         for finding in await _check_providers(cli):
@@ -175,6 +180,39 @@ def _check_port(config: Config) -> HostCheck:
             return HostCheck(check="port", ok=True, detail=f"{where} is free")
     except OSError as error:
         return HostCheck(check="port", ok=False, detail=f"{where}: {error.strerror}", fix=fix, required=False)
+
+
+def _check_outgoing(config: Config) -> Iterator[HostCheck]:
+    """Name the proxies of the server's own connections, and check that they accept connections."""
+    import os
+    import socket
+
+    from paddock.config.outgoing_proxy import check_ca_bundle, parse_proxy
+    from paddock.errors import ConfigError
+    from paddock.sandbox.base import HostCheck
+
+    check = "outgoing proxy"
+    try:
+        proxies = config.outgoing.proxies(os.environ)
+        check_ca_bundle(proxies.ca_bundle)
+    except ConfigError as error:
+        yield HostCheck(check=check, ok=False, detail=error.message, fix="correct it; the server does not start")
+        return
+    used = {"https": proxies.https, "http": proxies.http}
+    for name, provider in config.llm.providers.items():
+        if provider.proxy is not None:
+            used[f"provider {name}"] = parse_proxy(provider.proxy.get_secret_value(), f"llm.providers.{name}.proxy")
+    for proxy in dict.fromkeys(each for each in used.values() if each is not None):
+        detail = f"{', '.join(purpose for purpose, each in used.items() if each == proxy)}: {proxy}"
+        problem = None
+        try:
+            socket.create_connection((proxy.host, proxy.port), PROXY_CHECK_SECONDS).close()
+        except OSError as error:
+            problem = f"{detail}: {error.strerror or error}"
+        if proxy.source.lower() in ("http_proxy", "https_proxy") and has_running_server(config.data):
+            detail += "; the running server has its own environment"
+        fix = f"check {proxy.source} and the network of this machine; list direct targets in NO_PROXY"
+        yield HostCheck(check=check, ok=problem is None, detail=problem or detail, fix=fix, required=False)
 
 
 async def _check_providers(cli: CliContext) -> list[HostCheck]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +73,41 @@ def test_missing_configuration_file_does_not_end_the_checks(tmp_path: Path) -> N
     assert report["findings"]["data directory"]["ok"]
 
 
-def run_doctor(directory: Path, *options: str) -> dict[str, Any]:
+def test_proxy_in_use_is_named_without_its_password(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        port = proxy.getsockname()[1]
+        address = f"http://alice:s3cr3t@127.0.0.1:{port}"
+        report = run_doctor(tmp_path, environ={"HTTPS_PROXY": address, "http_proxy": "http://127.0.0.1:9"})
+    proxies = [each for each in report["all"] if each["check"] == "outgoing proxy"]
+    assert [(each["ok"], each["detail"].partition(": Conn")[0]) for each in proxies] == [
+        (True, f"https: http://127.0.0.1:{port} (HTTPS_PROXY)"),
+        (False, "http: http://127.0.0.1:9 (http_proxy)"),
+    ]
+    assert report["healthy"] is not None and "s3cr3t" not in json.dumps(report)
+
+
+def test_invalid_proxy_is_reported_without_showing_it(tmp_path: Path) -> None:
+    report = run_doctor(tmp_path, environ={"HTTPS_PROXY": "socks5://alice:s3cr3t@proxy.test:1080"})
+    found = report["findings"]["outgoing proxy"]
+    assert not found["ok"] and not report["healthy"]
+    assert found["detail"].startswith("environment HTTPS_PROXY: is the address of a proxy with socks5")
+    assert "s3cr3t" not in json.dumps(report)
+
+
+def run_doctor(directory: Path, *options: str, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the report of `paddock doctor` in a directory, with its findings by name."""
     words = [sys.executable, "-m", "paddock", "doctor", "--no-trial", "--json", "--data", "data", *options]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "LANG": "C.UTF-8"}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "LANG": "C.UTF-8", **(environ or {})}
     done = subprocess.run(
         words, cwd=directory, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
-    return {**report, "findings": {finding["check"]: finding for finding in report["findings"]}}
+    return {
+        **report,
+        "all": report["findings"],
+        "findings": {finding["check"]: finding for finding in report["findings"]},
+    }
 
 
 def read_terminal(controller: int) -> bytes:
