@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from paddock.cli.connection.server_client import ServerClient
     from paddock.cli.sandbox.remote_command import RemoteCommand, RemoteCommandEnd
+
+_USER_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 
 
 def register_commands(sandboxes: typer.Typer) -> None:
@@ -62,7 +65,7 @@ def execute_command(
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="Stop after this time, with exit code 124.")
     ] = None,
-    user: Annotated[str | None, typer.Option(metavar="UID[:GID]", help="User to run as.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="NAME|UID[:GID]", help="User to run as.")] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the command's id and return.")] = False,
     attached: Annotated[bool, typer.Option("--attached", help="Stop the command if the connection is lost.")] = False,
     no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Do not forward standard input.")] = False,
@@ -195,10 +198,12 @@ def _for_each_signal(numbers: tuple[signal.Signals, ...], work: Callable[[signal
         work(number)
 
 
-def _parse_user(user: str | None) -> dict[str, int]:
+def _parse_user(user: str | None) -> dict[str, int | str]:
     if user is None:
         return {}
     uid, colon, gid = user.partition(":")
+    if not colon and _USER_NAME.fullmatch(user):
+        return {"user": user}
     if not uid.isdigit() or (colon and not gid.isdigit()):
-        raise UsageError(f"--user {user!r} is not UID or UID:GID in numbers")
+        raise UsageError(f"--user {user!r} is not a name, UID or UID:GID in numbers")
     return {"uid": int(uid), **({"gid": int(gid)} if colon else {})}

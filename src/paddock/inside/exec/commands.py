@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .user_identity import UserIdentity
+
 MAX_FINISHED = 200
 ENTRYPOINT_ID = "entrypoint"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -57,6 +59,11 @@ class CommandRequest:
         self.gid = optional_json_field(document, "gid", int)
         if self.gid is not None and self.uid is None:
             raise invalid_body_error("'gid' needs 'uid'")
+        self.user = optional_json_field(document, "user", str)
+        if self.user is not None and self.uid is not None:
+            raise invalid_body_error("give either 'user' or 'uid'")
+        if not all(number is None or 0 <= number < 2**32 - 1 for number in (self.uid, self.gid)):
+            raise invalid_body_error("'uid' and 'gid' must be user and group ids")
         self.envs = variables_of(document, "envs")
         if "\0" in "".join([self.command or "", *(self.argv or [])]):
             raise invalid_body_error("a command must not contain NUL")
@@ -202,13 +209,15 @@ class CommandRegistry:
     ) -> CommandExecution:
         stdin: int | None = None
         try:
-            variables = self._environment.variables(request.envs)
+            identity = self._identity(request)
+            own_variables = identity.variables if identity else {}
+            variables = self._environment.variables({**own_variables, **request.envs})
             cwd = self._environment.working_directory(request.cwd, variables)
             command = CommandExecution(identifier or os.urandom(16).hex(), request.text)
             command.output_spool, command.has_client_id = spool, named
             if request.stdin is not None:
                 stdin = self._write_stdin_file(request.stdin)
-            self._spawn(request, command, cwd, variables, stdin, pipes)
+            self._spawn(request, command, cwd, variables, stdin, pipes, identity)
         finally:
             pipes.close_writers()
             if stdin is not None:
@@ -226,6 +235,7 @@ class CommandRegistry:
         variables: dict[str, str],
         stdin: int | None,
         pipes: OutputPipes,
+        identity: UserIdentity | None,
     ) -> None:
         try:
             command.child = self._processes.spawn(
@@ -236,12 +246,18 @@ class CommandRegistry:
                 stdin=stdin,
                 stdout=pipes.stdout_writer,
                 stderr=pipes.stderr_writer,
-                uid=request.uid,
-                gid=request.gid,
+                identity=identity,
             )
         except (OSError, ValueError) as error:
             command.reason = f"{request.argv_to_run[0]}: {getattr(error, 'strerror', None) or error}"
             command.finish(CANNOT_EXECUTE if isinstance(error, PermissionError) else NOT_FOUND)
+
+    def _identity(self, request: CommandRequest) -> UserIdentity | None:
+        if request.uid is None and request.user is None:
+            return None
+        from .user_identity import find_user_identity
+
+        return find_user_identity(request.uid, request.gid, request.user)
 
     def _write_stdin_file(self, text: str) -> int:
         descriptor = open_unlinked_file(self._directory)

@@ -7,12 +7,14 @@ import signal
 import threading
 import time
 
-from ..errors import ApiError, not_supported_error
+from ..errors import ApiError
 from .disk_limit import DiskLimitGuard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from .user_identity import UserIdentity
 
 KILL_GRACE_SECONDS = 2.0
 TIMED_OUT, CANNOT_EXECUTE, NOT_FOUND = 124, 126, 127
@@ -78,16 +80,14 @@ class ProcessRegistry:
         stdout: int | None = None,
         stderr: int | None = None,
         pass_fds: Sequence[int] = (),
-        uid: int | None = None,
-        gid: int | None = None,
+        identity: UserIdentity | None = None,
     ) -> ChildProcess:
         """Start `argv` in a new session; streams that are not given are /dev/null.
 
-        Raises OSError if it cannot be executed, ApiError if the daemon may not run it as `uid` and `gid`.
+        Without an identity, it runs as the daemon's user. Raises OSError if it cannot be executed.
         """
         import subprocess  # Not imported at start, to save memory in unused sandboxes.
 
-        user, group, groups = _target_identity(uid, gid)
         stdin, stdout, stderr = (subprocess.DEVNULL if each is None else each for each in (stdin, stdout, stderr))
         with self._lock:
             try:
@@ -100,9 +100,9 @@ class ProcessRegistry:
                     stderr=stderr,
                     pass_fds=pass_fds,
                     start_new_session=True,
-                    user=user,
-                    group=group,
-                    extra_groups=groups,
+                    user=identity.uid if identity else None,
+                    group=identity.gid if identity else None,
+                    extra_groups=identity.groups if identity else None,
                 )
             except subprocess.SubprocessError as error:
                 raise ApiError(500, "RUNTIME_ERROR", f"cannot start {argv[0]!r}: {error}") from None
@@ -186,15 +186,6 @@ def _raise_oom_score(pid: int) -> None:
             file.write(COMMAND_OOM_SCORE)
     except OSError:
         pass  # The command has ended, or runs as another user.
-
-
-def _target_identity(uid: int | None, gid: int | None) -> tuple[int | None, int | None, list[int] | None]:
-    own_uid, own_gid = os.getuid(), os.getgid()
-    if (uid is None or uid == own_uid) and (gid is None or gid == own_gid):
-        return None, None, None
-    if os.geteuid() != 0:
-        raise not_supported_error(f"this sandbox runs as uid {own_uid} only")
-    return uid, gid, []
 
 
 def find_process_family(children: Iterable[ChildProcess], known: Iterable[int] = ()) -> set[int]:

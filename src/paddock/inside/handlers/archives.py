@@ -138,14 +138,23 @@ def _feed_tar(daemon: Daemon, child: ChildProcess, stream: _BodyReader, writer: 
         raise
 
 
-def _spawn_tar(daemon: Daemon, words: list[str], directory: int, **streams: int) -> ChildProcess:
+def _spawn_tar(
+    daemon: Daemon,
+    words: list[str],
+    directory: int,
+    stdin: int | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+) -> ChildProcess:
     return daemon.processes.spawn(
         words,
         cwd="/",
         env=daemon.environment.variables({"LC_ALL": "C.UTF-8"}),
         marker=os.urandom(8).hex(),
         pass_fds=(directory,),
-        **streams,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
     )
 
 

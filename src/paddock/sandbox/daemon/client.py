@@ -73,6 +73,8 @@ class SandboxCommand:
     env: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     stdin: str | None = None
+    user: str | int | None = None
+    """Name or id of the user to run it as, in a sandbox in root mode."""
 
     def document(self, **more: Any) -> dict[str, Any]:
         words = {"command": self.command} if isinstance(self.command, str) else {"argv": list(self.command)}
@@ -83,6 +85,8 @@ class SandboxCommand:
             body["timeout"] = int(self.timeout * 1000)
         if self.stdin is not None:
             body["stdin"] = self.stdin
+        if self.user is not None:
+            body["user" if isinstance(self.user, str) else "uid"] = self.user
         return body
 
 
