@@ -399,6 +399,7 @@ def local_backend_settings(config: Config) -> LocalBackendSettings:
         shared=config.shared,
         uid_base=local.uid_base,
         uid_count=local.uid_count,
+        uid_ranges=local.uid_ranges,
         cgroup_parent=str(local.cgroup_parent) if local.cgroup_parent else None,
         start_timeout=config.sandboxes.start_timeout,
         defaults=SandboxLimits(**config.sandboxes.limits.model_dump()),

@@ -183,6 +183,9 @@ class LocalBackendConfig(ConfigSection):
     """First host user ID assigned to sandboxes when Paddock runs as root."""
     uid_count: int = Field(default=65536, ge=1)
     """Number of host user IDs available for sandboxes."""
+    uid_ranges: int = Field(default=1024, ge=0)
+    """Number of sandboxes with `user: root` at a time when Paddock runs as root. Each has 65,536 host user IDs, after
+    those of `uid_count`."""
     cgroup_parent: Path | None = None
     """Parent directory of the sandboxes' cgroups; `null` finds one automatically."""
     disk_check_every: Seconds = Field(default=0.1, gt=0)
@@ -194,8 +197,8 @@ class LocalBackendConfig(ConfigSection):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.uid_base + self.uid_count > 2**32 - 2:
-            raise ValueError("uid_base plus uid_count exceeds the largest user ID")
+        if self.uid_base + self.uid_count + self.uid_ranges * 65536 > 2**32 - 2:
+            raise ValueError("uid_base, uid_count and uid_ranges exceed the largest user ID")
         return self
 
 

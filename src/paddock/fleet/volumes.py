@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from paddock.errors import Forbidden, InvalidInput, NotFound
 from paddock.fleet.fleet_requests import VolumeRequest
 from paddock.model.sandbox import SandboxMount, VolumeAccess
-from paddock.sandbox.local.launcher_process import open_within_root
+from paddock.sandbox.local.kernel_calls import open_within_root
 from paddock.sandbox.local.sandbox_files import disk_bytes_used, remove_sandbox_tree
 
 VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")

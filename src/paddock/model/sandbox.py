@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -100,6 +100,10 @@ class SandboxUser(FrozenModel):
     shell: str = "/bin/bash"
 
 
+ROOT_USER = SandboxUser(name="root", uid=0, gid=0, home="/root")
+"""User of the programs of a sandbox in root mode."""
+
+
 class ImageService(FrozenModel):
     """A program started with every sandbox of an image."""
 
@@ -129,6 +133,8 @@ class Image(FrozenModel):
     services: tuple[ImageService, ...] = ()
     nested_namespaces: bool = False
     """Whether programs in the sandbox may create user namespaces, as browsers do."""
+    root_mode: bool = False
+    """Whether programs run as root of a user namespace with a range of ids; `user` is then root."""
 
 
 class SandboxSpec(FrozenModel):
@@ -146,6 +152,17 @@ class SandboxSpec(FrozenModel):
     uplink_services: tuple[UplinkService, ...] = ()
     snapshot: str | None = None
     """Id of a snapshot of this backend to start from."""
+    user: Literal["root"] | None = None
+    """User of the programs: `root` of a user namespace with a range of ids; by default the image's user."""
+
+    @property
+    def root_mode(self) -> bool:
+        return self.user == "root" or self.image.root_mode
+
+    @property
+    def program_user(self) -> SandboxUser:
+        """User of the sandbox's programs."""
+        return ROOT_USER if self.root_mode else self.image.user
 
 
 class SandboxHealth(StrEnum):

@@ -53,6 +53,10 @@ class RunningSandbox:
         return str(self.record["id"])
 
     @property
+    def root_mode(self) -> bool:
+        return bool(self.record["root_mode"])
+
+    @property
     def files(self) -> SandboxFiles:
         return SandboxFiles(self.data / "boxes" / self.id)
 
@@ -66,19 +70,26 @@ class RunningSandbox:
         """Host pid of the bubblewrap process that waits for the sandbox."""
         return parent_of(self.first_process)
 
-    def run(self, command: str | Sequence[str], *, stdin: str | None = None, timeout: float = 20.0) -> CommandResult:
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: str | None = None,
+        user: str | int | None = None,
+        timeout: float = 20.0,
+    ) -> CommandResult:
         async def call_daemon() -> CommandResult:
             async with DaemonClient(self.backend.daemon_address(self.record)) as inside:
-                return await inside.run(SandboxCommand(command, stdin=stdin))
+                return await inside.run(SandboxCommand(command, stdin=stdin, user=user))
 
         return asyncio.run(asyncio.wait_for(call_daemon(), timeout))
 
     def python(self, code: str, *arguments: str, timeout: float = 20.0) -> CommandResult:
         return self.run(["/usr/bin/python3", "-I", "-c", code, *arguments], timeout=timeout)
 
-    def output(self, command: str | Sequence[str]) -> str:
+    def output(self, command: str | Sequence[str], *, user: str | int | None = None) -> str:
         """Return the output of a command that must succeed."""
-        result = self.run(command)
+        result = self.run(command, user=user)
         assert result.exit_code == 0, (result.stdout, result.stderr)
         return result.stdout.decode(errors="replace")
 
@@ -178,6 +189,9 @@ def assert_nothing_left(settings: LocalBackendSettings) -> None:
     assert asyncio.run(fresh.leftovers()) == []
     if fresh._uids is not None:
         assert fresh._uids.acquire() == settings.uid_base, "a uid is still in use"
+        assert fresh._uid_ranges is not None
+        first = fresh._uid_ranges.acquire()
+        assert first == settings.uid_base + settings.uid_count, "a range of uids is still in use"
     asyncio.run(fresh.close())
     assert not [path for path in groups if path.exists()], "a control group is left"
 

@@ -8,13 +8,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, local_backend
+from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, host_image, local_backend
 
 from paddock.model.sandbox import Image, SandboxUser
 from paddock.sandbox.local import launcher_client
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make an image of many owners")
 OTHERS = {"opt/own": 1000, "opt/roots": 0, "opt/others": 33, "opt/strangers": 70_000}
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """Only the ordinary mode: `test_root_mode.py` has the owners of the other."""
+    return host_image(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture

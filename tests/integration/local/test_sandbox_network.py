@@ -384,8 +384,8 @@ REFUSED = "1\n1\n1\n13\n97\n"
 
 
 @pytest.mark.parametrize("sandbox", ["running_sandbox", "nested"])
-def test_network_cannot_be_changed(sandbox: str, request: pytest.FixtureRequest) -> None:
-    target: RunningSandbox = request.getfixturevalue(sandbox)
+def test_network_cannot_be_changed(sandbox: str, running_sandbox: RunningSandbox, nested: RunningSandbox) -> None:
+    target = {"running_sandbox": running_sandbox, "nested": nested}[sandbox]
     assert target.output(["python3", "-I", "-c", CHANGE_NETWORK]) == REFUSED
     assert target.output(["python3", "-I", "-c", OPEN_RAW_SOCKETS]) == "True\n" * 6
     assert target.output(["python3", "-I", "-c", OWNER_OF_NAMESPACE]) == "1\n"

@@ -51,7 +51,7 @@ def test_killed_daemon_ends_sandbox_with_reason(harness: LocalBackendHarness) ->
 def test_killed_monitor_leaves_sandbox_running(harness: LocalBackendHarness) -> None:
     running_sandbox = harness.start()
     monitor, first = running_sandbox.monitor, running_sandbox.first_process
-    assert Path(f"/proc/{monitor}/comm").read_text() == "bwrap\n"
+    assert Path(f"/proc/{monitor}/comm").read_text() == ("monitor\n" if harness.image.root_mode else "bwrap\n")
     kill(monitor)
     eventually(lambda: not Path(f"/proc/{monitor}").exists())
     assert running_sandbox.status().health is SandboxHealth.RUNNING
@@ -166,8 +166,9 @@ def test_damaged_sandbox_can_be_removed(harness: LocalBackendHarness, damage: st
     harness.remove(running_sandbox)
     assert harness.do(harness.backend.leftovers()) == []
     eventually(lambda: process_control.process_state(first) in process_control.ENDED_STATES)
-    if damage == "facts" and harness.backend._uids is not None:
-        harness.backend._uids.release(running_sandbox.record["uid"])
+    pool = harness.backend._uid_pool(running_sandbox.root_mode)
+    if damage == "facts" and pool is not None:
+        pool.release(running_sandbox.record["uid"])
 
 
 def test_interrupted_removal_is_finished_by_the_next(harness: LocalBackendHarness) -> None:
@@ -194,7 +195,15 @@ def _server(harness: LocalBackendHarness, spec: SandboxSpec) -> subprocess.Popen
 
 def _launchers() -> list[int]:
     """The process that starts sandboxes for this one, and what it has forked for one of them."""
-    return [pid for pid in running(LAUNCHER_PROGRAM) if descends(pid, os.getpid())]
+    return [pid for pid in running(LAUNCHER_PROGRAM) if descends(pid, os.getpid()) and not _is_monitor(pid)]
+
+
+def _is_monitor(pid: int) -> bool:
+    """Whether it is a monitor of a sandbox in root mode, which the launcher has forked."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == "monitor\n"
+    except OSError:
+        return False
 
 
 def _holding(directory: Path) -> list[int]:

@@ -32,7 +32,9 @@ from paddock.sandbox.daemon.zipapp_builder import build_daemon_zipapp
 from paddock.sandbox.local import cgroups, host_checks, launch_plan, process_control, sandbox_files, seccomp
 from paddock.sandbox.local.launcher_client import FIRST_PASSED_DESCRIPTOR, LauncherClient
 from paddock.sandbox.local.process_control import ProcessIdentity
-from paddock.sandbox.local.sandbox_files import SandboxFiles
+from paddock.sandbox.local.root_mode import ID_COUNT
+from paddock.sandbox.local.sandbox_files import SandboxFiles, SandboxOwners
+from paddock.sandbox.local.subordinate_ids import find_subordinate_ids
 from paddock.sandbox.local.uid_pool import UidPool
 from paddock.sandbox.local.unlinked_files import find_unlinked_files
 
@@ -49,6 +51,8 @@ class LocalBackendSettings:
     """Directory mounted read-only as /shared in every sandbox."""
     uid_base: int = 1_200_000_000
     uid_count: int = 65_536
+    uid_ranges: int = 1024
+    """Number of ranges of 65,536 uids for root mode, after those of `uid_count`."""
     cgroup_parent: str | None = None
     start_timeout: float = 30.0
     defaults: SandboxLimits = SandboxLimits(cpu=2, memory=2 * 2**30, pids=512, disk=10 * 2**30, files=65_536)
@@ -81,9 +85,17 @@ class LocalBackend(SandboxBackend):
         # Separate threads, because a sandbox can slow measuring down.
         self._measuring = ThreadPoolExecutor(MAX_CONCURRENT_MEASUREMENTS, thread_name_prefix="measure")
         self._uids: UidPool | None = None
+        self._uid_ranges: UidPool | None = None
         if os.geteuid() == 0:
-            taken = (SandboxFiles(path).read_facts().get("uid") for path in self._sandboxes.iterdir())
-            self._uids = UidPool(settings.uid_base, settings.uid_count, {uid for uid in taken if uid is not None})
+            facts = [SandboxFiles(path).read_facts() for path in self._sandboxes.iterdir()]
+            taken = [
+                {each["uid"] for each in facts if each.get("uid") is not None and bool(each.get("root_mode")) is m}
+                for m in (False, True)
+            ]
+            self._uids = UidPool(settings.uid_base, settings.uid_count, taken[0])
+            self._uid_ranges = UidPool(
+                settings.uid_base + settings.uid_count, settings.uid_ranges, taken[1], ID_COUNT, "local.uid_ranges"
+            )
 
     @property
     def features(self) -> frozenset[BackendFeature]:
@@ -201,30 +213,37 @@ class LocalBackend(SandboxBackend):
         return identity
 
     def _reserve(self, spec: SandboxSpec) -> dict[str, Any]:
-        uid = self._uids.acquire() if self._uids else None
+        pool = self._uid_pool(spec.root_mode)
+        uid = pool.acquire() if pool else None
         try:
-            self._files(spec.id).create({"uid": uid, "boot": self._boot})
+            self._files(spec.id).create({"uid": uid, "boot": self._boot, "root_mode": spec.root_mode})
         except OSError as error:
-            if self._uids:
-                self._uids.release(uid)
+            if pool:
+                pool.release(uid)
             if isinstance(error, FileExistsError):
                 raise SandboxStartError(f"sandbox {spec.id} exists already") from None
             raise Unavailable(f"the data directory cannot be written: {error.strerror}") from error
-        return {"id": spec.id, "token": spec.token, "uid": uid}
+        return {"id": spec.id, "token": spec.token, "uid": uid, "root_mode": spec.root_mode}
+
+    def _uid_pool(self, root_mode: bool) -> UidPool | None:
+        return self._uid_ranges if root_mode else self._uids
 
     def _prepare_files(self, spec: SandboxSpec, record: Record) -> None:
         files = self._files(spec.id)
         uid: int | None = record["uid"]
         if spec.snapshot:
-            self._restore(spec.snapshot, files, uid)
+            self._restore(spec, files, uid)
         if uid is not None:
             os.chown(files.workspace, uid, uid)
+            if record["root_mode"]:
+                os.chown(files.upper, uid, uid)
         self._cgroups.create(spec.id)
         self._cgroups.limit(spec.id, launch_plan.merge_sandbox_limits(self._settings.defaults, spec.limits))
 
     async def _launch(self, spec: SandboxSpec, record: Record) -> bool:
         """Start the sandbox's processes; False if its connections are not redirected to the daemon."""
         files = self._files(spec.id)
+        root_mode = spec.root_mode
         limits = launch_plan.merge_sandbox_limits(self._settings.defaults, spec.limits)
         with ExitStack() as resources:
             log = resources.enter_context(files.log.open("ab")).fileno()
@@ -236,7 +255,7 @@ class LocalBackend(SandboxBackend):
                 FIRST_PASSED_DESCRIPTOR, FIRST_PASSED_DESCRIPTOR + 7
             )
             programs = (
-                seccomp.build_seccomp_filters(spec.image.nested_namespaces)
+                seccomp.build_seccomp_filters(launch_plan.system_call_policy(spec))
                 if self._settings.filter_system_calls
                 else ()
             )
@@ -245,17 +264,22 @@ class LocalBackend(SandboxBackend):
             daemon_config = launch_plan.build_daemon_config(spec, listener, limits, self._cgroups.controllers, early)
             for name, content in (
                 ("inside", json.dumps(daemon_config).encode()),
-                ("arguments", launch_plan.format_bwrap_arguments(spec, limits, filters, report)),
+                ("arguments", b"" if root_mode else launch_plan.format_bwrap_arguments(spec, limits, filters, report)),
                 *(("seccomp", program) for program in programs),
             ):
                 passed.append(resources.enter_context(process_control.open_memory_file(name, content)))
+            inherited = [listener, config]
             if early is not None:
                 passed.append(resources.enter_context(process_control.open_two_way_pipe()))
+                inherited.append(output)
+            if not root_mode:
+                inherited += [report, arguments, *filters]
+            prefix = () if root_mode else (_bwrap(), "--args", str(arguments), "--")
             plan = {
                 "lower": str(spec.image.root),
                 "below": str(self._below),
                 **{name: str(getattr(files, name)) for name in ("upper", "work", "root")},
-                "home": spec.image.user.home,
+                "home": spec.program_user.home,
                 "image_uid": spec.image.user.uid,
                 "image_gid": spec.image.user.gid,
                 "host_uid": record["uid"],
@@ -264,12 +288,21 @@ class LocalBackend(SandboxBackend):
                 "files": launch_plan.etc_file_contents(spec.hostname),
                 "binds": launch_plan.plan_bind_mounts(spec, files, self._inside, self._settings.shared),
                 "daemon_config": config,
-                "argv": launch_plan.build_bwrap_command(_bwrap(), arguments, config, early),
+                "argv": launch_plan.build_daemon_command(prefix, config, early),
+                "inherited": inherited,
+                "root_mode": self._plan_root_mode(spec, limits, filters, report) if root_mode else None,
             }
             outcome = await self._launcher.launch(plan, log, passed)
         if not outcome.launched:
             raise SandboxStartError("the sandbox could not be set up")
         return outcome.redirected
+
+    def _plan_root_mode(
+        self, spec: SandboxSpec, limits: SandboxLimits, filters: list[int], report: int
+    ) -> dict[str, Any]:
+        ids = None if os.geteuid() == 0 else find_subordinate_ids()
+        count = ID_COUNT if os.geteuid() == 0 else 1 if ids is None else 1 + min(ids["users"][1], ids["groups"][1])
+        return launch_plan.plan_root_mode(spec, limits, filters, report, count, ids)
 
     def _listen(self, sandbox_id: str) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -328,7 +361,8 @@ class LocalBackend(SandboxBackend):
             partial.mkdir(mode=0o700)
             for name in sandbox_files.WRITTEN_DIRECTORIES:
                 sandbox_files.copy_sandbox_tree(files.directory / name, partial / name)
-            (partial / "snapshot.json").write_text(json.dumps({"uid": record["uid"]}))
+            facts = {"uid": record["uid"], "root_mode": record.get("root_mode", False)}
+            (partial / "snapshot.json").write_text(json.dumps(facts))
             partial.rename(self._snapshots / snapshot_id)
         except BaseException as error:
             sandbox_files.remove_sandbox_tree(partial)
@@ -339,19 +373,25 @@ class LocalBackend(SandboxBackend):
             if not was_frozen:
                 self._freeze(record["id"], False)
 
-    def _restore(self, snapshot_id: str, files: SandboxFiles, uid: int | None) -> None:
-        snapshot_directory = self._snapshots / snapshot_id
+    def _restore(self, spec: SandboxSpec, files: SandboxFiles, uid: int | None) -> None:
+        snapshot_directory = self._snapshots / str(spec.snapshot)
         try:
-            old_uid = json.loads((snapshot_directory / "snapshot.json").read_text())["uid"]
+            facts = json.loads((snapshot_directory / "snapshot.json").read_text())
         except FileNotFoundError:
-            raise SnapshotNotFound(f"there is no snapshot {snapshot_id}") from None
+            raise SnapshotNotFound(f"there is no snapshot {spec.snapshot}") from None
+        old_uid, old_root_mode = facts["uid"], facts.get("root_mode", False)
         if (old_uid is None) != (uid is None):
             raise Unsupported("only root can restore root's snapshots, and only the same user a user's")
         for name in sandbox_files.WRITTEN_DIRECTORIES:
-            (files.directory / name).rmdir()
-            sandbox_files.copy_sandbox_tree(snapshot_directory / name, files.directory / name)
+            source, target = snapshot_directory / name, files.directory / name
+            target.rmdir()
+            if uid is not None and (old_root_mode or spec.root_mode):
+                before, after = SandboxOwners(old_uid, old_root_mode), SandboxOwners(uid, spec.root_mode)
+                sandbox_files.copy_with_other_owners(source, target, before, after, spec.image.user)
+                continue
+            sandbox_files.copy_sandbox_tree(source, target)
             if uid is not None:
-                sandbox_files.change_tree_owner(files.directory / name, old_uid, uid)
+                sandbox_files.change_tree_owner(target, old_uid, uid)
 
     def _disk_used(self, sandbox_id: str) -> int:
         files = self._files(sandbox_id)
@@ -391,7 +431,8 @@ class LocalBackend(SandboxBackend):
     def _remove(self, sandbox_id: str) -> None:
         files = self._files(sandbox_id)
         trash = self._sandboxes / f"{sandbox_files.TRASH_PREFIX}{sandbox_id}"
-        uid = files.read_facts().get("uid", SandboxFiles(trash).read_facts().get("uid"))
+        facts = files.read_facts() or SandboxFiles(trash).read_facts()
+        uid, pool = facts.get("uid"), self._uid_pool(bool(facts.get("root_mode")))
         identity = self._identity(sandbox_id)
         alive = identity is not None and identity.alive()
         grouped = sandbox_id in self._cgroups.sandboxes()
@@ -411,8 +452,8 @@ class LocalBackend(SandboxBackend):
             sandbox_files.remove_sandbox_tree(trash)
             files.directory.rename(trash)
         sandbox_files.remove_sandbox_tree(trash)
-        if self._uids and uid is not None:
-            self._uids.release(uid)
+        if pool and uid is not None:
+            pool.release(uid)
 
 
 def _instance(data: Path) -> str:

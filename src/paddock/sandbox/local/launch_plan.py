@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from paddock.errors import InvalidInput
 from paddock.model.sandbox import Image, ImageService, SandboxLimits, SandboxMount, SandboxSpec
 from paddock.sandbox.local.network_namespace import CONNECTION_PORT, DNS_PORT
 from paddock.sandbox.local.sandbox_files import SandboxFiles
+from paddock.sandbox.local.seccomp import SystemCallPolicy
 
 PYTHON = "/usr/bin/python3"
 DAEMON_ZIPAPP_PATH = "/opt/paddock/inside.pyz"
@@ -78,7 +79,7 @@ def merge_sandbox_limits(defaults: SandboxLimits, requested: SandboxLimits) -> S
 
 def sandbox_environment(spec: SandboxSpec) -> dict[str, str]:
     """Return the environment of the sandbox's programs."""
-    user = spec.image.user
+    user = spec.program_user
     basic = {
         "HOME": user.home,
         "USER": user.name,
@@ -95,7 +96,7 @@ def build_daemon_config(
     spec: SandboxSpec, listener: int, limits: SandboxLimits, grouped: frozenset[str], early: EarlyService | None = None
 ) -> dict[str, Any]:
     """Return the daemon's start configuration."""
-    user = spec.image.user
+    user = spec.program_user
     return {
         "listen": {"fd": listener},
         "token": spec.token,
@@ -124,7 +125,7 @@ def build_daemon_config(
 
 def format_bwrap_arguments(spec: SandboxSpec, limits: SandboxLimits, filters: list[int], report: int) -> bytes:
     """Return arguments for `bwrap --args`, passed by descriptor to stay out of process lists."""
-    user = spec.image.user
+    user = spec.program_user
     assert limits.memory is not None
     words = [
         "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
@@ -140,24 +141,61 @@ def format_bwrap_arguments(spec: SandboxSpec, limits: SandboxLimits, filters: li
         words += ["--add-seccomp-fd", str(descriptor)]
     for name, value in sandbox_environment(spec).items():
         words += ["--setenv", name, value]
-    if any("\0" in word for word in words):
-        # A NUL would end the word, and the rest would become further arguments, such as mounts.
-        raise InvalidInput("the environment, hostname and user of a sandbox must not contain NUL characters")
+    check_for_nul(words)
     return b"".join(word.encode(errors="surrogateescape") + b"\0" for word in words)
 
 
-def build_bwrap_command(bwrap: str, arguments: int, config: int, early: EarlyService | None = None) -> list[str]:
+def check_for_nul(words: Iterable[str]) -> None:
+    """Raise `InvalidInput` for a NUL, which would end a word, so that the rest could be a mount."""
+    if any("\0" in word for word in words):
+        raise InvalidInput("the environment, hostname and user of a sandbox must not contain NUL characters")
+
+
+def plan_root_mode(
+    spec: SandboxSpec,
+    limits: SandboxLimits,
+    filters: list[int],
+    report: int,
+    id_count: int,
+    subordinate_ids: Mapping[str, tuple[int, int]] | None,
+) -> dict[str, Any]:
+    """Return what `root_mode.py` needs to start the first process."""
+    assert limits.memory is not None
+    environment = sandbox_environment(spec)
+    check_for_nul([spec.hostname, *environment, *environment.values()])
+    return {
+        "report": report,
+        "filters": filters,
+        "hostname": spec.hostname,
+        "environment": environment,
+        "directory": WORKSPACE,
+        "shared_memory": limits.memory // 2,
+        "nested_namespaces": spec.image.nested_namespaces,
+        "id_count": id_count,
+        "subordinate_ids": subordinate_ids,
+    }
+
+
+def system_call_policy(spec: SandboxSpec) -> SystemCallPolicy:
+    return SystemCallPolicy(
+        nested_namespaces=spec.image.nested_namespaces,
+        root_mode=spec.root_mode,
+        host_files=spec.root_mode and any(not mount.read_only for mount in spec.mounts),
+    )
+
+
+def build_daemon_command(prefix: Sequence[str], config: int, early: EarlyService | None = None) -> list[str]:
+    """Return the command line of the sandbox's first process; `prefix` starts it."""
     daemon = [PYTHON, "-I", "-S", "-c", START_DAEMON_CODE, DAEMON_ZIPAPP_PATH, "--config-fd", str(config)]
-    begin = [bwrap, "--args", str(arguments), "--"]
     if early is None:
-        return [*begin, *daemon]
+        return [*prefix, *daemon]
     closed = " ".join(f"{descriptor}>&-" for descriptor in range(3, 10))
     script = START_EARLY_SCRIPT.format(
         marker=early.marker, output=early.output, closed=closed, daemon=shlex.join(daemon)
     )
     command = early.service.command
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else command
-    return [*begin, "/bin/sh", "-c", script, "sh", early.service.ready or "", *words]
+    return [*prefix, "/bin/sh", "-c", script, "sh", early.service.ready or "", *words]
 
 
 def etc_file_contents(hostname: str) -> dict[str, str]:
@@ -171,7 +209,6 @@ def etc_file_contents(hostname: str) -> dict[str, str]:
 def plan_bind_mounts(spec: SandboxSpec, files: SandboxFiles, inside: Path, shared: Path | None) -> list[dict[str, Any]]:
     """Return all mounts besides the image, in order."""
     own = [
-        *spec.image.binds,
         SandboxMount(source=inside, target=DAEMON_ZIPAPP_PATH, read_only=True),
         SandboxMount(source=files.uplinks, target=UPLINK_DIRECTORY, read_only=True),
         SandboxMount(source=files.workspace, target=WORKSPACE),
@@ -179,11 +216,15 @@ def plan_bind_mounts(spec: SandboxSpec, files: SandboxFiles, inside: Path, share
     requested = [*spec.mounts]
     if shared is not None and shared.is_dir():
         requested.insert(0, SandboxMount(source=shared, target=SHARED, read_only=True))
-    return [*(_bind(mount, map_owner=False) for mount in own), *(_bind(mount, map_owner=True) for mount in requested)]
+    return [
+        *(_bind(mount, of_image=True) for mount in spec.image.binds),
+        *(_bind(mount) for mount in own),
+        *(_bind(mount, map_owner=True) for mount in requested),
+    ]
 
 
-def _bind(mount: SandboxMount, map_owner: bool) -> dict[str, Any]:
-    return {**mount.model_dump(mode="json"), "map_owner": map_owner}
+def _bind(mount: SandboxMount, map_owner: bool = False, of_image: bool = False) -> dict[str, Any]:
+    return {**mount.model_dump(mode="json"), "map_owner": map_owner, "of_image": of_image}
 
 
 def rlimits_for_all_namespaces(limits: SandboxLimits) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 Runs as a separate program, `python3 -I -S launcher_process.py`, because mount namespaces belong to a process and the
 server's must not change. It starts once and forks for each plan, so that no sandbox start pays for an interpreter.
-Standard library and `network_namespace` only.
+Standard library and modules that need no more than that.
 
 Mounts happen here, before privileges are dropped, so that the sandbox's user needs no access to the data directory.
 They live in a mount namespace that ends with the sandbox, so that nothing leaks.
@@ -10,7 +10,6 @@ They live in a mount namespace that ends with the sandbox, so that nothing leaks
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import json
@@ -25,86 +24,44 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.append(sys.argv[3])  # Without the site module, only the standard library is found.
 
+from paddock.sandbox.local import root_mode
+from paddock.sandbox.local.kernel_calls import (
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWUSER,
+    MOUNT_ATTR_NODEV,
+    MOUNT_ATTR_NOSUID,
+    MOUNT_ATTR_RDONLY,
+    MS_NODEV,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    MountAttr,
+    apply_id_map,
+    attach_mount,
+    check_syscall_result,
+    clone_mount,
+    create_idmap_namespace,
+    libc,
+    mount_filesystem,
+    open_within_root,
+    set_mount_attributes,
+    write_host_file,
+)
 from paddock.sandbox.local.network_namespace import configure_network
 
-CLONE_VM = 0x00000100
-CLONE_NEWNS = 0x00020000
-CLONE_NEWUSER = 0x10000000
-CLONE_NEWNET = 0x40000000
-MS_NOSUID = 2
-MS_NODEV = 4
-MS_REC = 0x4000
-MS_PRIVATE = 1 << 18
-AT_EMPTY_PATH = 0x1000
-AT_RECURSIVE = 0x8000
-OPEN_TREE_CLONE = 1
-MOVE_MOUNT_F_EMPTY_PATH = 4
-MOVE_MOUNT_T_EMPTY_PATH = 0x40
-MOUNT_ATTR_RDONLY = 1
-MOUNT_ATTR_NOSUID = 2
-MOUNT_ATTR_NODEV = 4
-MOUNT_ATTR_IDMAP = 0x100000
-RESOLVE_NO_MAGICLINKS = 2
-RESOLVE_IN_ROOT = 0x10
-
-# Numbers from 424 on are the same on every architecture.
-SYS_OPEN_TREE = 428
-SYS_MOVE_MOUNT = 429
-SYS_OPENAT2 = 437
-SYS_MOUNT_SETATTR = 442
-
 FIRST_UNUSED_DESCRIPTOR = 64
-STACK = 64 * 1024
 STAGE = "/tmp"  # Any directory that always exists and is world-accessible; only this process sees the mount.
 
 UNFIT = (errno.ENOTDIR, errno.EEXIST, errno.ELOOP)
-
-libc = ctypes.CDLL(None, use_errno=True)
 
 
 class UnfitMountTarget(Exception):
     """The image has an entry at a mount's target that a mount cannot cover."""
 
 
-class OpenHow(ctypes.Structure):
-    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
-
-
-class MountAttr(ctypes.Structure):
-    _fields_ = [
-        ("attr_set", ctypes.c_uint64),
-        ("attr_clr", ctypes.c_uint64),
-        ("propagation", ctypes.c_uint64),
-        ("userns_fd", ctypes.c_uint64),
-    ]
-
-
-def check_syscall_result(result: int, operation: str) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{operation}: {os.strerror(number)}")
-    return result
-
-
-def call_syscall(number: int, operation: str, *arguments: Any) -> int:
-    return check_syscall_result(libc.syscall(ctypes.c_long(number), *arguments), operation)
-
-
-def mount_filesystem(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
-    result = libc.mount(
-        source.encode(), target.encode(), kind.encode() if kind else None, ctypes.c_ulong(flags), options.encode()
-    )
-    check_syscall_result(result, f"mount {kind or source} on {target}")
-
-
-def open_within_root(root: int, path: str, flags: int) -> int:
-    """Open `path` as if chrooted to `root`, so that no symlink leads out of the tree."""
-    how = OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
-    return call_syscall(SYS_OPENAT2, f"open {path}", root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
-
-
-def open_or_create_directory(root: int, path: str) -> int:
-    """Open a directory below `root`, creating missing parts."""
+def open_or_create_directory(root: int, path: str, owner: int | None = None) -> int:
+    """Open a directory below `root`, creating missing parts; `owner` is theirs, if given."""
     current = open_within_root(root, "/", os.O_PATH | os.O_DIRECTORY)
     walked = ""
     for name in path.strip("/").split("/"):
@@ -115,17 +72,19 @@ def open_or_create_directory(root: int, path: str) -> int:
             child = open_within_root(root, walked, os.O_PATH | os.O_DIRECTORY)
         except FileNotFoundError:
             os.mkdir(name, 0o755, dir_fd=current)
+            if owner is not None:
+                os.chown(name, owner, owner, dir_fd=current, follow_symlinks=False)
             child = open_within_root(root, walked, os.O_PATH | os.O_DIRECTORY)
         os.close(current)
         current = child
     return current
 
 
-def open_mount_point(root: int, path: str, directory: bool) -> int:
+def open_mount_point(root: int, path: str, directory: bool, owner: int | None) -> int:
     if directory:
-        return open_or_create_directory(root, path)
+        return open_or_create_directory(root, path, owner)
     parent, name = os.path.split(path)
-    above = open_or_create_directory(root, parent)
+    above = open_or_create_directory(root, parent, owner)
     try:
         os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=above))
     except FileExistsError:
@@ -134,64 +93,9 @@ def open_mount_point(root: int, path: str, directory: bool) -> int:
     return open_within_root(root, path, os.O_PATH)
 
 
-def clone_mount(source: int, recursive: bool = True) -> int:
-    flags = OPEN_TREE_CLONE | os.O_CLOEXEC | AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
-    return call_syscall(SYS_OPEN_TREE, "open_tree", source, b"", ctypes.c_uint(flags))
-
-
-def set_mount_attributes(tree: int, attributes: MountAttr, recursive: bool = True) -> None:
-    flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
-    call_syscall(
-        SYS_MOUNT_SETATTR,
-        "mount_setattr",
-        tree,
-        b"",
-        ctypes.c_uint(flags),
-        ctypes.byref(attributes),
-        ctypes.c_size_t(ctypes.sizeof(attributes)),
-    )
-
-
-def attach_mount(tree: int, target: int) -> None:
-    flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
-    call_syscall(SYS_MOVE_MOUNT, "move_mount", tree, b"", target, b"", ctypes.c_uint(flags))
-
-
-def write_host_file(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
-
-
 def format_idmap_for_owner(one: int, sandbox: int) -> str:
     """Return an identity id map in which `one` on disk is `sandbox` inside; `sandbox` exceeds all ids of images."""
     return f"0 0 {one}\n{one} {sandbox} 1\n{one + 1} {one + 1} {sandbox - one - 1}\n"
-
-
-def create_idmap_namespace(users: str, groups: str) -> int:
-    """Create a user namespace for an idmapped mount, which maps owners on disk to owners inside.
-
-    A helper process keeps it alive until it is opened. It shares our memory with a stack of its own, because copying an
-    interpreter would take longer than all other steps.
-    """
-    stack = ctypes.create_string_buffer(STACK)
-    top = ctypes.c_void_p((ctypes.addressof(stack) + STACK) & ~15)
-    wait = ctypes.cast(libc.pause, ctypes.c_void_p)
-    child = check_syscall_result(libc.clone(wait, top, CLONE_NEWUSER | CLONE_VM | signal.SIGCHLD, None), "clone")
-    try:
-        write_host_file(f"/proc/{child}/uid_map", users)
-        write_host_file(f"/proc/{child}/gid_map", groups)
-        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-
-
-def apply_id_map(tree: int, namespace: int) -> None:
-    """Apply a namespace's id map to a mounted tree and close the namespace. Raises `OSError`."""
-    try:
-        set_mount_attributes(tree, MountAttr(MOUNT_ATTR_IDMAP, 0, 0, namespace), recursive=False)
-    finally:
-        os.close(namespace)
 
 
 def map_owner(tree: int, source: int, sandbox: int) -> None:
@@ -206,7 +110,7 @@ def map_owner(tree: int, source: int, sandbox: int) -> None:
         pass  # Unsupported by some file systems, which keep permissions as on disk.
 
 
-def bind_mount(root: int, item: dict[str, Any], sandbox_uid: int | None) -> None:
+def bind_mount(root: int, item: dict[str, Any], sandbox_uid: int | None, namespace: int | None) -> None:
     source = os.open(item["source"], os.O_PATH | os.O_CLOEXEC)
     if item["sub_path"]:
         above, source = source, open_within_root(source, item["sub_path"], os.O_PATH)
@@ -215,9 +119,14 @@ def bind_mount(root: int, item: dict[str, Any], sandbox_uid: int | None) -> None
     if sandbox_uid is not None and item.get("map_owner"):
         map_owner(tree, source, sandbox_uid)
     attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (MOUNT_ATTR_RDONLY if item["read_only"] else 0)
+    if namespace is not None and item.get("of_image"):
+        attributes &= ~MOUNT_ATTR_NOSUID
+        if sandbox_uid is not None:
+            apply_id_map(tree, os.dup(namespace))
     set_mount_attributes(tree, MountAttr(attributes, 0, 0, 0))
     try:
-        target = open_mount_point(root, item["target"], stat.S_ISDIR(os.stat(source).st_mode))
+        owner = None if namespace is None else sandbox_uid
+        target = open_mount_point(root, item["target"], stat.S_ISDIR(os.stat(source).st_mode), owner)
         attach_mount(tree, target)
     except OSError as error:
         if error.errno in UNFIT and item.get("map_owner"):  # A requested mount must not fail silently.
@@ -244,6 +153,21 @@ def mount_sandbox_root(plan: dict[str, Any]) -> int:
     return root
 
 
+def mount_root_for_range(plan: dict[str, Any], namespace: int) -> int:
+    """Mount the sandbox's root for root mode: all ids of image and mount points are those of the sandbox's range."""
+    sandbox: int | None = plan["host_uid"]
+    image, below = (os.open(plan[name], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("lower", "below"))
+    try:
+        if sandbox is not None:
+            image, below = (hide_mapped_copy(plan, layer, os.dup(namespace)) for layer in (image, below))
+        root = mount_overlay(plan, image, below, flags=MS_NODEV)
+    except OSError as error:
+        message = f"root mode needs Linux 5.19, for overlays with id maps: {error.strerror}"
+        raise OSError(error.errno, message) from None
+    os.close(open_or_create_directory(root, plan["home"], sandbox))
+    return root
+
+
 def clear_overlay_workdir(work: str) -> None:
     """Remove the mark that overlays before Linux 5.19 leave after refusing idmapped layers."""
     import shutil
@@ -252,34 +176,39 @@ def clear_overlay_workdir(work: str) -> None:
 
 
 def copy_with_mapped_owner(image: int, plan: dict[str, Any], sandbox: int) -> int:
-    """Mount the image with its user mapped to the sandbox user; other owners are unchanged. Raises `OSError`.
-
-    The kernel requires a mount point, so it is hidden below the sandbox's own tree.
-    """
+    """Mount the image with its user mapped to the sandbox user; other owners are unchanged. Raises `OSError`."""
     user, group = plan["image_uid"], plan["image_gid"]
     if not user or not group:
         raise PermissionError(1, "files of root cannot be handed over")
-    tree = clone_mount(image, recursive=False)
+    owners = create_idmap_namespace(format_idmap_for_owner(user, sandbox), format_idmap_for_owner(group, sandbox))
+    return hide_mapped_copy(plan, image, owners)
+
+
+def hide_mapped_copy(plan: dict[str, Any], layer: int, namespace: int) -> int:
+    """Mount a layer read-only with mapped owners. Raises `OSError`.
+
+    The kernel requires a mount point, so it is hidden below the sandbox's own tree.
+    """
+    tree = clone_mount(layer, recursive=False)
     set_mount_attributes(tree, MountAttr(MOUNT_ATTR_RDONLY, 0, 0, 0), recursive=False)
-    apply_id_map(
-        tree, create_idmap_namespace(format_idmap_for_owner(user, sandbox), format_idmap_for_owner(group, sandbox))
-    )
+    apply_id_map(tree, namespace)
     mount_point = os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     attach_mount(tree, mount_point)
     os.close(mount_point)
     return tree
 
 
-def mount_overlay(plan: dict[str, Any], image: int) -> int:
+def mount_overlay(plan: dict[str, Any], image: int, below: int | None = None, flags: int = MS_NOSUID | MS_NODEV) -> int:
     # Use /proc/self/fd paths, because overlay options cannot escape colons and commas.
     layers = {
         name: os.open(plan[name], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("below", "upper", "work")
     }
+    if below is not None:
+        os.dup2(below, layers["below"], inheritable=False)
     options = f"lowerdir=/proc/self/fd/{image}:/proc/self/fd/{layers['below']}"
     options += f",upperdir=/proc/self/fd/{layers['upper']},workdir=/proc/self/fd/{layers['work']}"
     if plan["host_uid"] is None:
         options += ",userxattr"
-    flags = MS_NOSUID | MS_NODEV
     try:
         # Sandboxes end with their host, so their writes need not be flushed.
         mount_filesystem("overlay", plan["root"], "overlay", flags, f"{options},volatile")
@@ -290,10 +219,10 @@ def mount_overlay(plan: dict[str, Any], image: int) -> int:
     return os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def write_plan_files(root: int, files: dict[str, str]) -> None:
+def write_plan_files(root: int, files: dict[str, str], owner: int | None) -> None:
     for path, content in files.items():
         parent, name = os.path.split(path)
-        directory = open_or_create_directory(root, parent)
+        directory = open_or_create_directory(root, parent, owner)
         try:
             os.unlink(name, dir_fd=directory)
         except FileNotFoundError:
@@ -301,6 +230,8 @@ def write_plan_files(root: int, files: dict[str, str]) -> None:
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, 0o644, dir_fd=directory)
         os.write(descriptor, content.encode())
+        if owner is not None:
+            os.fchown(descriptor, owner, owner)
         os.close(descriptor)
         os.close(directory)
 
@@ -333,25 +264,35 @@ def chown_to_sandbox_user(root: int, path: str, image_uid: int, sandbox: int) ->
     os.close(readable)
 
 
-def enter_namespaces(privileged: bool) -> None:
+def enter_namespaces(privileged: bool, subordinate_ids: dict[str, tuple[int, int]] | None) -> None:
     """Enter new mount and network namespaces, and a user namespace unless privileged.
 
     They belong to a user namespace above the sandbox's, so that no program of the sandbox has power over them.
     """
     uid, gid = os.getuid(), os.getgid()
-    check_syscall_result(libc.unshare(CLONE_NEWNS | CLONE_NEWNET | (0 if privileged else CLONE_NEWUSER)), "unshare")
-    if not privileged:
+    flags = CLONE_NEWNS | CLONE_NEWNET | (0 if privileged else CLONE_NEWUSER)
+    if subordinate_ids is not None:
+        root_mode.unshare_with_subordinate_ids(flags, uid, gid, subordinate_ids)
+    else:
+        check_syscall_result(libc.unshare(flags), "unshare")
+    if not privileged and subordinate_ids is None:
         write_host_file("/proc/self/setgroups", "deny")
         write_host_file("/proc/self/uid_map", f"0 {uid} 1")
         write_host_file("/proc/self/gid_map", f"0 {gid} 1")
     mount_filesystem("none", "/", None, MS_REC | MS_PRIVATE)
 
 
-def build_file_tree(plan: dict[str, Any]) -> None:
-    root = mount_sandbox_root(plan)
-    write_plan_files(root, plan["files"])
+def build_file_tree(plan: dict[str, Any], namespace: int | None) -> int:
+    """Mount the root and all mounts below it; `namespace` has the sandbox's ids in root mode."""
+    root = mount_sandbox_root(plan) if namespace is None else mount_root_for_range(plan, namespace)
+    write_plan_files(root, plan["files"], None if namespace is None else plan["host_uid"])
     for item in plan["binds"]:
-        bind_mount(root, item, plan["host_uid"])
+        bind_mount(root, item, plan["host_uid"], namespace)
+    return root
+
+
+def stage_file_tree(root: int) -> None:
+    """Leave the finished tree where bubblewrap finds it."""
     tree = clone_mount(root)
     target = os.open(STAGE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     attach_mount(tree, target)
@@ -377,7 +318,8 @@ def join_cgroups(directories: list[str]) -> None:
 def prepare_sandbox(plan: dict[str, Any]) -> bool:
     """Build the sandbox's tree and network, join its groups and switch to its user.
 
-    Returns False if the kernel refuses to redirect connections.
+    In root mode, this returns in the sandbox's first process. Returns False if the kernel refuses to redirect
+    connections.
     """
     join_cgroups(plan["cgroups"])
     for name, value in plan["rlimits"].items():
@@ -387,10 +329,16 @@ def prepare_sandbox(plan: dict[str, Any]) -> bool:
         resource.setrlimit(kind, (value, value))
     os.umask(0o022)
     privileged = plan["host_uid"] is not None
-    enter_namespaces(privileged)
+    settings: dict[str, Any] | None = plan["root_mode"]
+    enter_namespaces(privileged, settings and settings["subordinate_ids"])
     redirected = configure_network()
-    build_file_tree(plan)
     os.chdir("/")
+    if settings is not None:
+        ids = f"0 {plan['host_uid'] or 0} {settings['id_count']}"
+        namespace = create_idmap_namespace(ids, ids)
+        root_mode.start_first_process(plan, build_file_tree(plan, namespace), namespace)
+        return redirected
+    stage_file_tree(build_file_tree(plan, None))
     if privileged:
         drop_privileges(plan["host_uid"])
     return redirected
@@ -419,7 +367,8 @@ def launch_sandbox(descriptors: list[int], first_passed: int) -> None:
     )
     os.dup2(log, 1)
     os.dup2(log, 2)
-    passed = [os.dup2(descriptor, first_passed + index, inheritable=False) for index, descriptor in enumerate(to_pass)]
+    for index, descriptor in enumerate(to_pass):
+        os.dup2(descriptor, first_passed + index, inheritable=False)
     with open(document, "rb") as file:
         plan = json.load(file)
     try:
@@ -428,8 +377,10 @@ def launch_sandbox(descriptors: list[int], first_passed: int) -> None:
             disable_redirection(plan["daemon_config"])
         os.write(result_writer, b"!" if redirected else b"?")
         os.setsid()
-        for descriptor in passed:
+        for descriptor in plan["inherited"]:
             os.set_inheritable(descriptor, True)
+        if plan["root_mode"] is not None:
+            os.execve(plan["argv"][0], plan["argv"], plan["root_mode"]["environment"])
         os.execv(plan["argv"][0], plan["argv"])
     except UnfitMountTarget as error:
         os.write(result_writer, str(error).encode())

@@ -13,6 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from paddock.model.sandbox import SandboxUser
+from paddock.sandbox.local.root_mode import ID_COUNT
+from paddock.sandbox.local.subordinate_ids import find_subordinate_ids
+
+MAPPED_COPY_PROGRAM = str(Path(__file__).with_name("mapped_copy.py"))
+SOURCE_ROOT = str(Path(__file__).parents[3])
 WRITTEN_DIRECTORIES = ("upper", "workspace")
 """Directories written by a sandbox and saved in snapshots."""
 TRASH_PREFIX = ".trash-"
@@ -124,6 +130,35 @@ def copy_sandbox_tree(source: Path, target: Path) -> None:
     subprocess.run([*_command_prefix_with_access(), *command], check=True, capture_output=True)
 
 
+@dataclass(frozen=True)
+class SandboxOwners:
+    """Owners on disk of the files of a sandbox that root's server runs."""
+
+    uid: int
+    """Owner of the files of the image's user, or in root mode of those of root."""
+    root_mode: bool
+
+    def segments(self, image_id: int) -> list[tuple[int, int]]:
+        """Return first owner and count for ids before, of and after the image's user or group."""
+        end = image_id + 1
+        first = self.uid if self.root_mode else 0
+        own = self.uid + image_id if self.root_mode else self.uid
+        return [(first, image_id), (own, 1), (first + end, ID_COUNT - end)]
+
+    def id_map_to(self, other: SandboxOwners, image_id: int) -> str:
+        pairs = zip(self.segments(image_id), other.segments(image_id), strict=True)
+        return "".join(f"{old} {new} {count}\n" for (old, count), (new, _) in pairs if count)
+
+
+def copy_with_other_owners(
+    source: Path, target: Path, before: SandboxOwners, after: SandboxOwners, user: SandboxUser
+) -> None:
+    """Copy a tree as files of another sandbox of an image. Needs a file system with idmapped mounts."""
+    id_maps = before.id_map_to(after, user.uid), before.id_map_to(after, user.gid)
+    command = [sys.executable, "-I", "-S", MAPPED_COPY_PROGRAM, str(source), str(target), *id_maps, SOURCE_ROOT]
+    subprocess.run(command, check=True, capture_output=True)
+
+
 def change_tree_owner(directory: Path, before: int, after: int) -> None:
     """Change uid and gid of files from one sandbox user to another, each where it matches."""
     for old_owner, new_owner in ((str(before), str(after)), (f":{before}", f":{after}")):
@@ -135,7 +170,11 @@ def remove_sandbox_tree(directory: Path) -> None:
     """Remove a tree of a hostile sandbox: unreadable directories, odd names, great depth."""
     if not directory.exists():
         return
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and find_subordinate_ids() is not None:
+        # Files of a sandbox in root mode.
+        command = [*_command_prefix_with_access(), "rm", "-rf", "--one-file-system", "--", str(directory)]
+        subprocess.run(command, check=False, capture_output=True)
+    elif os.geteuid() != 0:
         subprocess.run(["chmod", "-R", "u+rwX", "--", directory], check=False, capture_output=True)
     subprocess.run(["rm", "-rf", "--one-file-system", "--", directory], check=False, capture_output=True)
     if directory.exists():
@@ -167,4 +206,7 @@ def _bytes_per_inode(directory: Path) -> int:
 
 def _command_prefix_with_access() -> list[str]:
     """Return a command prefix that grants access to directories closed by their owner."""
-    return [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--"]
+    if os.geteuid() == 0:
+        return []
+    subordinate = ["--map-auto"] if find_subordinate_ids() is not None else []
+    return ["unshare", "--user", *subordinate, "--map-root-user", "--"]

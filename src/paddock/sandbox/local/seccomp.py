@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -53,6 +54,8 @@ setns settimeofday stime swapoff swapon sysfs syslog umount umount2 unshare usel
 vm86old vserver
 """.split()
 
+ROOT_CALLS = frozenset({"chroot"})
+"""Calls for root mode, besides set-id bits."""
 NAMESPACE_CALLS = frozenset({"unshare", "setns", "mount", "umount2", "pivot_root", "chroot"})
 """Calls for programs that sandbox themselves, such as browsers; they affect only their own namespaces."""
 
@@ -63,7 +66,7 @@ MODE_ARGUMENT = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "mkdir": 1, "mkdirat": 
 OPEN_ARGUMENTS = {"open": (1, 2), "openat": (2, 3)}
 CREATING = (os.O_CREAT, os.O_TMPFILE & ~os.O_DIRECTORY)
 ATTRIBUTE_CALLS = frozenset({"setxattr", "lsetxattr", "fsetxattr", "setxattrat"})
-"""Refused, because root of a nested namespace could set file capabilities on mounted host directories."""
+"""Refused where root of a namespace could set file capabilities on mounted host directories."""
 TERMINAL_INJECTION = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX."""
 PUNCH_HOLE = 0x2
@@ -76,16 +79,35 @@ LAST_FAMILY = 16
 LOW_WORD = 0xFFFFFFFF
 
 
+@dataclass(frozen=True)
+class SystemCallPolicy:
+    """Differences between the filters of sandboxes."""
+
+    nested_namespaces: bool = False
+    root_mode: bool = False
+    host_files: bool = False
+    """Whether files of the host can be changed. Set-id bits and file capabilities on them would be valid outside."""
+
+    @property
+    def set_id_bits(self) -> bool:
+        return self.root_mode and not self.host_files and not self.nested_namespaces
+
+    @property
+    def file_capabilities(self) -> bool:
+        """Whether attributes may be set, which are file capabilities for root of a namespace."""
+        return self.set_id_bits or not (self.root_mode or self.nested_namespaces)
+
+
 @cache
-def build_seccomp_filters(nested_namespaces: bool) -> tuple[bytes, bytes]:
+def build_seccomp_filters(policy: SystemCallPolicy) -> tuple[bytes, bytes]:
     """Return both filters as BPF programs for `bwrap --add-seccomp-fd`."""
     import pyseccomp  # Imported late: only hosts that start sandboxes need libseccomp.
 
-    return _export(_calls(pyseccomp, nested_namespaces)), _export(_arguments(pyseccomp, nested_namespaces))
+    return _export(_calls(pyseccomp, policy)), _export(_arguments(pyseccomp, policy))
 
 
-def _calls(seccomp: Any, nested_namespaces: bool) -> Any:
-    extra = NAMESPACE_CALLS if nested_namespaces else frozenset[str]()
+def _calls(seccomp: Any, policy: SystemCallPolicy) -> Any:
+    extra = NAMESPACE_CALLS if policy.nested_namespaces else ROOT_CALLS if policy.root_mode else frozenset[str]()
     calls = seccomp.SyscallFilter(seccomp.ERRNO(errno.ENOSYS))
     for name in _known(seccomp, {*ALLOWED, *extra}):
         calls.add_rule(seccomp.ALLOW, name)
@@ -96,7 +118,7 @@ def _calls(seccomp: Any, nested_namespaces: bool) -> Any:
     return calls
 
 
-def _arguments(seccomp: Any, nested_namespaces: bool) -> Any:
+def _arguments(seccomp: Any, policy: SystemCallPolicy) -> Any:
     refuse = seccomp.ERRNO(errno.EPERM)
     no_family = seccomp.ERRNO(errno.EAFNOSUPPORT)
     rules = seccomp.SyscallFilter(seccomp.ALLOW)
@@ -104,16 +126,16 @@ def _arguments(seccomp: Any, nested_namespaces: bool) -> Any:
     def has_bit(argument: int, bit: int) -> Any:
         return seccomp.Arg(argument, seccomp.MASKED_EQ, bit, bit)
 
-    for bit in () if nested_namespaces else CLONE_NAMESPACES:
+    for bit in () if policy.nested_namespaces else CLONE_NAMESPACES:
         rules.add_rule(refuse, "clone", has_bit(0, bit))
-    for bit in SET_ID_BITS:
+    for bit in () if policy.set_id_bits else SET_ID_BITS:
         for name in _known(seccomp, set(MODE_ARGUMENT)):
             rules.add_rule(refuse, name, has_bit(MODE_ARGUMENT[name], bit))
         for name in _known(seccomp, set(OPEN_ARGUMENTS)):
             flags, mode = OPEN_ARGUMENTS[name]
             for creating in CREATING:
                 rules.add_rule(refuse, name, has_bit(flags, creating), has_bit(mode, bit))
-    for name in _known(seccomp, set(ATTRIBUTE_CALLS)) if nested_namespaces else ():
+    for name in _known(seccomp, set(ATTRIBUTE_CALLS)) if not policy.file_capabilities else ():
         rules.add_rule(seccomp.ERRNO(errno.EOPNOTSUPP), name)
     for request in TERMINAL_INJECTION:
         # The kernel uses 32 bits of the request; a 64-bit comparison could be bypassed with a higher bit.

@@ -67,7 +67,7 @@ class CommandChecks(ConformanceChecks):
     async def test_programs_run_as_the_images_user_in_the_workspace(self, harness: BackendHarness) -> None:
         """Uid, gid, home and working directory follow the image and the contract."""
         sandbox = await harness.start()
-        user = harness.image.user
+        user = harness.spec().program_user
         shown = await sandbox.text('echo "$(id -u) $(id -g) $HOME $(pwd)"')
         assert shown == f"{user.uid} {user.gid} {user.home} /workspace"
 

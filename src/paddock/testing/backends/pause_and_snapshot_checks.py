@@ -88,7 +88,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
         assert await copy.text("cd $HOME && ls -A") == listing
         assert await copy.text("cat $HOME/d/new /workspace/w/file; readlink $HOME/link") == "new\nwork\n/etc/hosts"
         shown = await copy.text("stat -c '%U %a' $HOME/d/new; find $HOME /workspace ! -user $(id -u)")
-        assert shown == f"{harness.image.user.name} 600"
+        assert shown == f"{harness.spec().program_user.name} 600"
         await copy.text("echo more >> $HOME/d/new && rm /workspace/w/file")
         assert await sandbox.text("cat /workspace/w/file") == "work", "the copy changed the sandbox it came from"
 
