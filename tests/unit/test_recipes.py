@@ -135,6 +135,16 @@ def test_unknown_base_error_names_base_and_recipe(tmp_path: Path) -> None:
         RecipeLibrary([tmp_path]).plan("a")
 
 
+def test_recipe_can_run_programs_as_root(tmp_path: Path) -> None:
+    write(tmp_path, "low", BASE + "user: root\n")
+    write(tmp_path, "high", "base: low\n")
+    write(tmp_path, "other", "base: low\nuser: {name: me, home: /home/me}\n")
+    plans = {name: RecipeLibrary([tmp_path]).plan(name) for name in ("low", "high", "other")}
+    assert [plan.root_mode for plan in plans.values()] == [True, True, False]
+    assert plans["low"].user.name == "agent", "root mode keeps the ordinary user's account"
+    assert not plans["high"].recipe.changes_files
+
+
 def test_layer_inherits_and_overrides_base_settings(tmp_path: Path) -> None:
     write(
         tmp_path,

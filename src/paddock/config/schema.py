@@ -155,6 +155,8 @@ class PoolConfig(ConfigSection):
     """Kind of the sandboxes."""
     size: int = Field(default=2, ge=0, le=1000)
     """Number of sandboxes kept ready."""
+    user: Literal["root"] | None = None
+    """User of the programs: `root`, or `null` for the image's user."""
     limits: SandboxLimitsConfig = SandboxLimitsConfig()
     """Resource limits of the sandboxes; omitted values come from the kind, then from `sandboxes.limits`."""
 

@@ -26,12 +26,13 @@ ALIVE_STATES = [state for state in SandboxState if state.alive]
 
 @dataclass(frozen=True)
 class ResolvedSandboxSettings:
-    """Image, limits, kind and network policy of an admitted sandbox."""
+    """Image, limits, kind, network policy and user of an admitted sandbox."""
 
     image: Image
     limits: SandboxLimits
     kind: str | None
     network: tuple[str, ...]
+    user: Literal["root"] | None
 
 
 class AdmissionControl:
@@ -70,6 +71,7 @@ class AdmissionControl:
             if kept.state is not SnapshotState.READY:
                 raise Conflict(f"snapshot {kept.id} is {kept.state}, not {SnapshotState.READY}")
             name = kept.image
+        user = request.user
         if request.pool is not None:
             pool = await self._pools.get(tenant, request.pool)
             name = pool.image
@@ -77,15 +79,22 @@ class AdmissionControl:
                 raise InvalidInput("volumes cannot be added: sandboxes of a pool are already running")
             if kind is not None and pool.kind != kind.name:
                 raise InvalidInput(f"pool {pool.name} has sandboxes of kind {pool.kind or 'none'}, not {kind.name}")
+            if request.user is not None and pool.user != request.user:
+                raise InvalidInput(
+                    f"pool {pool.name} has sandboxes whose programs run as the image's user, not {request.user}"
+                )
+            user = pool.user
             kind = kind if pool.kind is None else self._kinds.get(pool.kind)
         elif kind is None:
             kind = self._kinds.kind_of_image(name)
+        if user is not None and BackendFeature.ROOT_MODE not in self._features:
+            raise Unsupported(f"sandboxes of this backend cannot run programs as {user}; leave user out")
         # The host image may have to be made first, which takes half a second.
         image = await asyncio.to_thread(self._images.resolve, name)
         limits = self.resolve_limits(request.limits, kind)
         network = self.resolve_network(tenant, request.network, kind)
         self.check_disk()
-        return ResolvedSandboxSettings(image, limits, kind.name if kind else None, network)
+        return ResolvedSandboxSettings(image, limits, kind.name if kind else None, network, user)
 
     def resolve_network(
         self, tenant: str, requested: tuple[str, ...] | None, kind: SandboxKind | None

@@ -42,6 +42,7 @@ from paddock.model.owners import (
 from paddock.model.sandbox import (
     KIND_EXTENSION,
     KIND_VARIABLE,
+    USER_EXTENSION,
     Image,
     Sandbox,
     SandboxLimits,
@@ -403,7 +404,9 @@ class Fleet:
                 await self._check_name(
                     tenant, request.name, lambda other: same is not None and other.request_key == same
                 )
-            ready = self.pools.take_ready(tenant, request, resolved.image, resolved.limits, resolved.kind)
+            ready = self.pools.take_ready(
+                tenant, request, resolved.image, resolved.limits, resolved.kind, resolved.user
+            )
             sandbox = self._pending_sandbox(tenant, request, resolved, ready)
             creation_task = asyncio.current_task()
             assert creation_task is not None
@@ -449,7 +452,11 @@ class Fleet:
             entrypoint=request.entrypoint,
             env=request.env,
             metadata=request.metadata,
-            extensions={**request.extensions, **({KIND_EXTENSION: resolved.kind} if resolved.kind else {})},
+            extensions={
+                **request.extensions,
+                **({KIND_EXTENSION: resolved.kind} if resolved.kind else {}),
+                **({USER_EXTENSION: resolved.user} if resolved.user else {}),
+            },
             limits=resolved.limits,
             snapshot=request.snapshot,
             pool=ready.pool if ready else None,
@@ -517,6 +524,7 @@ class Fleet:
             mounts=granted.mounts,
             uplink_services=(*self.hooks.uplink_services, *request.uplink_services),
             snapshot=sandbox.snapshot,
+            user=sandbox.user,
         )
         async with self.pools.start_slot(sandbox.tenant):
             record = await self.backend.start(spec)

@@ -51,6 +51,8 @@ class SandboxRequest(FrozenModel):
     uplink_services: tuple[UplinkService, ...] = ()
     network: NetworkRules | None = None
     """Network policy; `None` means that of the kind, or else `network.default`."""
+    user: Literal["root"] | None = None
+    """User of the programs: `root` of a user namespace; `None` means the image's user."""
     visibility: Visibility | None = None
     """Visibility; the configured default if not given."""
     owner: Ownership | None = None

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import structlog
@@ -100,7 +100,7 @@ class PoolManager:
             kind = None if settings.kind is None else self._kinds.get(settings.kind)
             image = settings.image or (kind.image if kind else "")
             limits = self._resolve_limits(SandboxLimits(**settings.limits.model_dump()), kind)
-            facts = settings.model_dump(include={"name", "kind", "size"})
+            facts = settings.model_dump(include={"name", "kind", "size", "user"})
             pool = SandboxPool(tenant=SHARED_TENANT, image=image, limits=limits, created_at=now, **facts)
             self._states[SHARED_TENANT, pool.name] = _PoolState(pool)
         for pool in await self._store.list():
@@ -115,6 +115,7 @@ class PoolManager:
         limits: SandboxLimits,
         kind: str | None = None,
         max_total: int | None = None,
+        user: Literal["root"] | None = None,
     ) -> SandboxPool:
         """Create a pool of an image, or of a kind and its image. Raises `InvalidInput` when neither is given."""
         known = None if kind is None else self._kinds.get(kind)
@@ -132,6 +133,7 @@ class PoolManager:
             size=size,
             max_total=max_total,
             limits=self._resolve_limits(limits, known),
+            user=user,
             created_at=datetime.now(UTC),
         )
         await self._store.insert(pool)
@@ -175,7 +177,13 @@ class PoolManager:
         return {sandbox.id for state in self._states.values() for sandbox in state.sandboxes}
 
     def take_ready(
-        self, tenant: str, request: SandboxRequest, image: Image, limits: SandboxLimits, kind: str | None
+        self,
+        tenant: str,
+        request: SandboxRequest,
+        image: Image,
+        limits: SandboxLimits,
+        kind: str | None,
+        user: Literal["root"] | None = None,
     ) -> ReadyPoolSandbox | None:
         """Take a ready sandbox for this request, if a matching pool has one.
 
@@ -183,7 +191,7 @@ class PoolManager:
         """
         if request.snapshot or request.volumes or request.uplink_services:
             return None
-        for state in self._matching_states(tenant, request, image, limits, kind):
+        for state in self._matching_states(tenant, request, image, (limits, kind, user)):
             while state.sandboxes:
                 sandbox = state.sandboxes.popleft()
                 self._changed.set()
@@ -224,11 +232,15 @@ class PoolManager:
             await self._remove_ready(state)
 
     def _matching_states(
-        self, tenant: str, request: SandboxRequest, image: Image, limits: SandboxLimits, kind: str | None
+        self,
+        tenant: str,
+        request: SandboxRequest,
+        image: Image,
+        settings: tuple[SandboxLimits, str | None, Literal["root"] | None],
     ) -> Sequence[_PoolState]:
         if request.pool is not None:
             return [self._find(tenant, request.pool)]
-        alike = [r for r in self._states_open_to(tenant) if (r.pool.limits, r.pool.kind) == (limits, kind)]
+        alike = [r for r in self._states_open_to(tenant) if (r.pool.limits, r.pool.kind, r.pool.user) == settings]
         # An image has several names; digests of ready sandboxes identify the pool's image.
         return [
             r
@@ -311,6 +323,7 @@ class PoolManager:
                 hostname=sandbox_id,
                 env={} if pool.kind is None else {KIND_VARIABLE: pool.kind},
                 limits=pool.limits,
+                user=pool.user,
                 uplink_services=self._uplink_services,
             )
             async with self._slots:

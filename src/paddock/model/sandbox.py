@@ -17,6 +17,8 @@ RUN_KEY = "paddock.run"
 """Metadata key: id of the run that uses the sandbox."""
 KIND_EXTENSION = "paddock.kind"
 """Extension key: kind of the sandbox."""
+USER_EXTENSION = "paddock.user"
+"""Extension key: `root` if the sandbox's programs run as root of a user namespace."""
 KIND_VARIABLE = "PADDOCK_KIND"
 """Environment variable with the kind, inside the sandbox."""
 
@@ -134,7 +136,11 @@ class Image(FrozenModel):
     nested_namespaces: bool = False
     """Whether programs in the sandbox may create user namespaces, as browsers do."""
     root_mode: bool = False
-    """Whether programs run as root of a user namespace with a range of ids; `user` is then root."""
+    """Whether programs run as root of a user namespace with a range of ids, and not as `user`."""
+
+    @property
+    def program_user(self) -> SandboxUser:
+        return ROOT_USER if self.root_mode else self.user
 
 
 class SandboxSpec(FrozenModel):
@@ -227,6 +233,11 @@ class Sandbox(Ownership):
         """Requested kind, if any."""
         return self.extensions.get(KIND_EXTENSION)
 
+    @property
+    def user(self) -> Literal["root"] | None:
+        """Requested user of the programs; None for the image's."""
+        return "root" if self.extensions.get(USER_EXTENSION) == "root" else None
+
 
 class SandboxSnapshot(Ownership):
     id: str
@@ -253,4 +264,6 @@ class SandboxPool(FrozenModel):
     max_total: int | None = Field(default=None, ge=0)
     """Upper bound of ready and allocated sandboxes together; `None` sets no bound."""
     limits: SandboxLimits = SandboxLimits()
+    user: Literal["root"] | None = None
+    """User of the programs; `None` means the image's."""
     created_at: AwareDatetime

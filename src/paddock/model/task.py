@@ -315,6 +315,9 @@ class Task(TaskSection):
     """Image of the sandbox. Default: the image of `kind` or of the agent's preset."""
     kind: Identifier | None = Field(default=None, examples=["linux"])
     """Kind of sandbox, instead of `image`: code, linux, browser, windows, mobile, or a kind of the server."""
+    user: Literal["root"] | None = Field(default=None, examples=["root"])
+    """User of the programs: `root` of the sandbox, who can install packages and change owners. Default: the image's
+    user."""
     goal: NonBlankText = Field(
         min_length=1, max_length=2**20, examples=["Read sales.csv and write report.md about it."]
     )

@@ -36,6 +36,8 @@ class BackendFeature(StrEnum):
     MEMORY_LIMIT = "memory_limit"
     """The memory limit covers the whole sandbox, not only single processes."""
     CPU_LIMIT = "cpu_limit"
+    ROOT_MODE = "root_mode"
+    """Programs can run as root of a user namespace."""
 
 
 class HostCheck(FrozenModel):

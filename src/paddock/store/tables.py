@@ -163,6 +163,7 @@ pools = Table(
     Column("size", Integer, nullable=False),
     Column("max_total", Integer),
     Column("limits", _json, nullable=False),
+    Column("user", String(16)),
     Column("created_at", UtcTimestamp, nullable=False),
 )
 

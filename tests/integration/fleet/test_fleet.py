@@ -37,7 +37,7 @@ from paddock.fleet.fleet import Fleet
 from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.fleet.port_forwards import EXECD_PORT
 from paddock.model.events import EventType
-from paddock.model.sandbox import SandboxLimits, SandboxSpec, SandboxState, SnapshotState
+from paddock.model.sandbox import Sandbox, SandboxLimits, SandboxSpec, SandboxState, SnapshotState
 from paddock.sandbox.daemon.client import SandboxCommand
 
 from .conftest import running, until
@@ -679,6 +679,32 @@ async def test_pool_hands_out_each_sandbox_once_and_refills(data: Path) -> None:
             os.kill(identity.pid, signal.SIGKILL)
         assert (await fleet.create("a", SandboxRequest(pool="ready"))).state is SandboxState.RUNNING
         await until(full)
+
+
+async def test_sandboxes_and_pools_can_run_programs_as_root(data: Path) -> None:
+    pools = [{"name": "roots", "image": "host", "size": 1, "user": "root"}, {"name": "users", "image": "host"}]
+    async with running(data, pools=pools) as machine:
+        fleet = machine.fleet
+
+        async def full() -> bool:
+            return fleet.pools.ready_counts(ME, "roots") == (1, 0) and fleet.pools.ready_counts(ME, "users") == (2, 0)
+
+        async def user_in(sandbox: Sandbox) -> str:
+            inside = await fleet.running_client(ME, sandbox.id)
+            return (await inside.run("id -un")).stdout.decode().strip()
+
+        await until(full)
+        fresh = await fleet.create(ME, SandboxRequest(user="root", limits=SandboxLimits(pids=100)))
+        assert (fresh.pool, fresh.user, await user_in(fresh)) == (None, "root", "root")
+        named = await fleet.create(ME, SandboxRequest(pool="roots"))
+        assert (named.pool, named.user, await user_in(named)) == ("roots", "root", "root")
+        await until(full)
+        matching = await fleet.create(ME, SandboxRequest(user="root"))
+        assert (matching.pool, await user_in(matching)) == ("roots", "root")
+        ordinary = await fleet.create(ME, SandboxRequest())
+        assert (ordinary.pool, ordinary.user, await user_in(ordinary)) == ("users", None, "agent")
+        with pytest.raises(InvalidInput, match="pool users"):
+            await fleet.create(ME, SandboxRequest(pool="users", user="root"))
 
 
 async def test_tenant_pool_is_resized_and_deleted(data: Path) -> None:

@@ -254,7 +254,7 @@ def test_snapshot_keeps_all_owners_and_set_uid_programs(harness: LocalBackendHar
 
 
 @needs_ids
-def test_snapshot_can_change_the_mode(harness: LocalBackendHarness) -> None:
+def test_snapshot_of_ordinary_sandbox_can_start_in_root_mode(harness: LocalBackendHarness) -> None:
     with harness.sandbox() as ordinary:
         ordinary.output("echo x > ~/agents && touch /workspace/w")
         harness.do(harness.backend.snapshot(ordinary.record, "ordinary"))
@@ -262,12 +262,11 @@ def test_snapshot_can_change_the_mode(harness: LocalBackendHarness) -> None:
         assert rooted.output("stat -c %U /home/agent/agents /workspace/w /etc/hosts").split() == ["agent"] * 2 + [
             "root"
         ]
-        rooted.output("touch /workspace/roots && install -m 4755 /usr/bin/id /opt/id")
+        rooted.output("touch /workspace/roots")
         harness.do(harness.backend.snapshot(rooted.record, "rooted"))
-    with harness.sandbox(snapshot="rooted") as ordinary:
-        assert ordinary.output("stat -c %U ~/agents") == "agent\n"
-        assert ordinary.output("/opt/id -u") == "1000\n", "a set-uid program works without root mode"
-        assert ordinary.run("touch /workspace/roots").exit_code != 0
+    with harness.sandbox(snapshot="rooted") as again:
+        assert again.root_mode, "a snapshot keeps root mode"
+        assert again.output("stat -c %U ~agent/agents /workspace/roots").split() == ["agent", "root"]
 
 
 @needs_ids

@@ -174,7 +174,8 @@ async def test_query_text_is_never_syntax(store: Store, session_store: SessionSt
 
 
 def undo_network(connection: Any) -> None:
-    """Undo revisions 0016 and 0015."""
+    """Undo revisions 0017 to 0015."""
+    connection.exec_driver_sql("ALTER TABLE pools DROP COLUMN user")
     connection.exec_driver_sql("DROP TABLE IF EXISTS previews")
     connection.exec_driver_sql("DROP TABLE network_connections")
     for table, column in (("sandboxes", "network"), ("sandboxes", "network_token"), ("sessions", "network")):

@@ -91,7 +91,7 @@ def test_top_level_summaries_match_the_commands() -> None:
         (["sandbox", "port", "x", "99999"], "PORT must be at most 65535"),
         (["sandbox", "exec", "x"], "give a command after --"),
         (["sandbox", "exec", "x", "-c", "a", "--", "b"], "give a command after --"),
-        (["sandbox", "exec", "x", "--user", "root", "--", "id"], "--user 'root' is not UID"),
+        (["sandbox", "exec", "x", "--user", "Root!", "--", "id"], "--user 'Root!' is not a name, UID"),
         (["sandbox", "rm"], "name the sandboxes to remove"),
         (["sandbox", "create", "--image", "a", "--snapshot", "b"], "give one"),
         (["image", "build"], "name the images to build"),

@@ -422,7 +422,7 @@ def test_all_options_of_the_starter_task_are_valid(tmp_path: Path) -> None:
     lines = [line for line in uncommented.splitlines() if "git:" not in line]
     task = load_task_file(write(tmp_path, "\n".join(lines)), presets=PresetLibrary()).task
     omitted = {name for name in Task.model_fields if name not in task.model_fields_set}
-    assert omitted == {"kind", "network", "concurrency", "priority", "matrix"}
+    assert omitted == {"kind", "user", "network", "concurrency", "priority", "matrix"}
     assert len(task.inputs) == 3 and len(task.verify) == 2 and task.end.verified and len(task.mcp) == 2
 
 

@@ -18,7 +18,7 @@ from paddock.errors import InvalidInput, Unsupported
 from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.live import android_devices
 from paddock.llm.gateway.llm_extension_names import LLM_EXTENSIONS
-from paddock.model.sandbox import KIND_EXTENSION, SandboxLimits
+from paddock.model.sandbox import KIND_EXTENSION, USER_EXTENSION, SandboxLimits
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LABEL_PATTERN = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -29,7 +29,7 @@ PADDOCK_PREFIX = "paddock."
 LONGEST_STRING = 128 * 1024 - 1
 """The kernel passes no longer argument or variable to a program."""
 MAX_LIMITS = {"cpu": 1024, "memory": 2**50, "disk": 2**60, "pids": 4_194_304, "files": 1_048_576}
-PUBLIC_EXTENSIONS = LLM_EXTENSIONS | {KIND_EXTENSION, android_devices.EXTENSION}
+PUBLIC_EXTENSIONS = LLM_EXTENSIONS | {KIND_EXTENSION, USER_EXTENSION, android_devices.EXTENSION}
 """Paddock's extensions that clients may set and see."""
 POOL_EXTENSION = "poolRef"
 REQUEST_KEY_EXTENSION = "requestKey"
@@ -102,6 +102,9 @@ class CreateSandboxRequest(RequestBody):
     network: NetworkRules | None = Field(default=None, examples=["packages", ["allow *.example.com:443"]])
     """Network policy: `none`, a preset (`open`, `web`, `packages`, `git`), a rule, or a list of rules; omitted means
     that of the kind, or else the setting `network.default`."""
+    user: Literal["root"] | None = None
+    """User of the programs: `root` of the sandbox, who can install packages, change owners and be other users; omitted
+    means the image's user. The same as the extension `paddock.user`."""
     network_policy: NetworkPolicyRequest | None = None
     """Network policy in OpenSandbox's format, instead of `network`."""
     credential_proxy: CredentialProxy | None = None
@@ -126,6 +129,7 @@ def sandbox_request_from_body(body: CreateSandboxRequest, idempotency_key: str |
         )
     pool = extensions.get(POOL_EXTENSION, "").strip() or None
     kind = extensions.pop(KIND_EXTENSION, "").strip() or None
+    user = _choose_user(body.user, extensions.pop(USER_EXTENSION, "").strip() or None)
     timeout: float | Literal["default"] | None = body.timeout if "timeout" in body.model_fields_set else "default"
     return SandboxRequest(
         # OpenSandbox's SDK sends an image even with a pool; the pool's own image is used.
@@ -143,9 +147,16 @@ def sandbox_request_from_body(body: CreateSandboxRequest, idempotency_key: str |
         volumes=tuple(_parse_volume(volume) for volume in body.volumes or ()),
         uplink_services=android_devices.device_uplink_services(extensions),
         network=_choose_network(body),
+        user=user,
         visibility=body.visibility,
         request_key=_choose_request_key(idempotency_key, extensions.get(REQUEST_KEY_EXTENSION)),
     )
+
+
+def _choose_user(field: Literal["root"] | None, extension: str | None) -> Literal["root"] | None:
+    if extension not in (None, "root"):
+        raise InvalidInput(f"extensions.{USER_EXTENSION}: only root can be chosen; leave it out for the image's user")
+    return field or ("root" if extension else None)
 
 
 def _choose_network(body: CreateSandboxRequest) -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ image and limits.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from fastapi import Path as PathParameter
@@ -38,6 +38,8 @@ class CreatePoolRequest(RequestBody):
     name: str = Field(pattern=POOL_NAME_PATTERN, examples=["ready"])
     template: dict[str, Any] | None = Field(default=None, examples=[{"spec": {"containers": [{"image": "code"}]}}])
     kind: str | None = Field(default=None, examples=["linux"])
+    user: Literal["root"] | None = None
+    """User of the programs in the sandboxes: `root`; omitted means the image's user."""
     capacity_spec: PoolCapacity
 
 
@@ -62,6 +64,7 @@ class PoolStatus(ResponseBody):
 class PoolResponse(ResponseBody):
     name: str
     kind: str | None = None
+    user: Literal["root"] | None = None
     capacity_spec: PoolCapacityResponse
     status: PoolStatus
     created_at: AwareDatetime
@@ -83,6 +86,7 @@ def create_router(services: ApiServices) -> APIRouter:
         return PoolResponse(
             name=pool.name,
             kind=pool.kind,
+            user=pool.user,
             capacity_spec=PoolCapacityResponse(
                 buffer_max=pool.size,
                 buffer_min=pool.size,
@@ -101,7 +105,7 @@ def create_router(services: ApiServices) -> APIRouter:
         image, limits = _parse_template(body.template, needs_image=body.kind is None)
         capacity = _validate_capacity(body.capacity_spec)
         pool = await pools.create(
-            principal.tenant, body.name, image, capacity.buffer_max, limits, body.kind, capacity.pool_max
+            principal.tenant, body.name, image, capacity.buffer_max, limits, body.kind, capacity.pool_max, body.user
         )
         return to_response(principal.tenant, pool, 0)
 

@@ -124,3 +124,9 @@ def parse_resource_limits(**limits: str | None) -> dict[str, str]:
             raise UsageError(f"--{name}: {error}") from None
         found[name] = text
     return found
+
+
+def parse_sandbox_user(text: str) -> str:
+    if text != "root":
+        raise UsageError(f"--user {text!r}: only root can be chosen; leave it out for the image's user")
+    return text

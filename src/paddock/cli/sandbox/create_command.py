@@ -33,6 +33,7 @@ def register_commands(app: typer.Typer) -> typer.Typer:
             paddock sandbox create --kind mobile --device pixel
             paddock sandbox create --image host --timeout 30m --memory 512Mi --env DEBUG=1
             paddock sandbox create --network packages --network "allow *.example.com:443"
+            paddock sandbox create --image code --user root --network packages
             paddock sandbox create --image code -- python3 -m http.server 8000
             id=$(paddock sandbox create --image host -q)
         """,
@@ -83,6 +84,10 @@ async def create_sandbox(
             help="Network policy: none, open, web, packages, git or a rule such as `allow pypi.org:443`; repeatable.",
         ),
     ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="root", help="Run programs as root of the sandbox.  [default: the image's user]"),
+    ] = None,
     metadata: Annotated[
         list[str] | None, typer.Option("--metadata", "-m", metavar="K=V", help="Metadata label; repeatable.")
     ] = None,
@@ -112,6 +117,8 @@ async def create_sandbox(
         request["image"] = {"uri": image}
     if network:
         request["network"] = option_parsing.join_rules(network)
+    if user is not None:
+        request["user"] = option_parsing.parse_sandbox_user(user)
     if device is not None:
         request["extensions"]["paddock.device"] = device
         kind = kind or "mobile"

@@ -42,6 +42,10 @@ async def create_pool(
     cpu: Annotated[str | None, typer.Option(metavar="N", help="CPUs, such as 0.5 or 500m.")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory, such as 512Mi.")] = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Limit for written data, such as 2Gi.")] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="root", help="Run programs as root of the sandbox.  [default: the image's user]"),
+    ] = None,
 ) -> None:
     """Create a pool of ready sandboxes of a kind or image."""
     limits = option_parsing.parse_resource_limits(cpu=cpu, memory=memory, disk=disk)
@@ -50,6 +54,8 @@ async def create_pool(
     body: dict[str, Any] = {"name": name, "capacitySpec": {"bufferMax": size}}
     if kind is not None:
         body["kind"] = kind
+    if user is not None:
+        body["user"] = option_parsing.parse_sandbox_user(user)
     if image is not None or limits:
         container = {"resources": {"limits": limits}} | ({} if image is None else {"image": image})
         body["template"] = {"spec": {"containers": [container]}}

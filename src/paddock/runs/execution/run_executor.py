@@ -470,7 +470,7 @@ class RunExecutor:
 
     async def _make_launch_plan(self) -> LaunchPlan:
         preset = stage_operations.find_agent_preset(self._dependencies, self.run.task)
-        home = await stage_operations.image_home_directory(self._dependencies, self._image_name())
+        home = await stage_operations.sandbox_home_directory(self._dependencies, self.run.task, self._image_name())
         return stage_operations.create_launch_plan(self._dependencies, self.run.task, preset, self.run.model, home)
 
     async def _daemon_client(self) -> DaemonClient:

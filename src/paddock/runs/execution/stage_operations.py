@@ -15,7 +15,7 @@ from paddock.llm.gateway.model_routes import ModelNotFound
 from paddock.llm.providers.run_scripts import script_model_name
 from paddock.mcp.declared_servers import mcp_servers_extension, referenced_secrets
 from paddock.model.runs import Run
-from paddock.model.sandbox import RUN_KEY, Sandbox, SandboxState
+from paddock.model.sandbox import ROOT_USER, RUN_KEY, Sandbox, SandboxState
 from paddock.model.task import WORKSPACE, Task
 from paddock.runs.execution.entrypoint_watch import ENTRYPOINT_COMMAND_ID
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
@@ -162,6 +162,7 @@ def _sandbox_request(dependencies: RunServiceDependencies, run: Run, image: str)
         extensions={**mcp_servers_extension(task.mcp), **_llm_extensions(llm_settings)},
         limits=task.resources.limits(),
         network=task.network,
+        user=task.user,
         request_key=sandbox_request_key(run),
     )
 
@@ -174,8 +175,10 @@ def sandbox_request_key(run: Run) -> str:
     return f"run-{run.id}-{run.attempt}"
 
 
-async def image_home_directory(dependencies: RunServiceDependencies, image: str) -> str:
-    return (await dependencies.images.resolve_async(image)).user.home
+async def sandbox_home_directory(dependencies: RunServiceDependencies, task: Task, image: str) -> str:
+    if task.user == "root":
+        return ROOT_USER.home
+    return (await dependencies.images.resolve_async(image)).program_user.home
 
 
 async def upload_run_inputs(

@@ -45,6 +45,7 @@ class ImageManifest(FrozenModel):
     """Working directory of an OCI image."""
     services: tuple[ImageService, ...] = ()
     nested_namespaces: bool = False
+    root_mode: bool = False
     binds: tuple[SandboxMount, ...] = ()
     python: str
     packages: Mapping[str, str] = {}
@@ -70,6 +71,7 @@ class StoredImage(FrozenModel):
             env=made.env,
             services=made.services,
             nested_namespaces=made.nested_namespaces,
+            root_mode=made.root_mode,
         )
 
 

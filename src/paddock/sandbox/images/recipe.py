@@ -102,13 +102,23 @@ class Recipe(FrozenModel):
     npm: tuple[LanguagePackage, ...] = ()
     files: Mapping[ImagePath, RecipeImageFile] = {}
     user: RecipeUser | None = None
-    """User of the sandbox's processes. Default: the base's user."""
+    """User of the sandbox's processes, or `root`. Default: the base's user."""
     env: Mapping[Variable, Value] = {}
     run: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Shell commands, run as root of the image in /tmp; the first failure stops the build."""
     services: tuple[RecipeService, ...] = ()
     nested_namespaces: bool | None = None
     """Whether programs may create user namespaces, as browsers do. Default: as in the base."""
+
+    root_mode: bool = False
+    """Set by `user: root`: programs run as root of a user namespace."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _root_as_user(cls, value: object) -> object:
+        if isinstance(value, dict) and value.get("user") == "root":
+            return {**{name: field for name, field in value.items() if name != "user"}, "root_mode": True}
+        return value
 
     @field_validator("base")
     @classmethod

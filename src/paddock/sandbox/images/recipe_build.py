@@ -252,6 +252,7 @@ class RecipeBuild:
             env=plan.env,
             services=plan.services,
             nested_namespaces=plan.nested_namespaces,
+            root_mode=plan.root_mode,
             python=findings.python,
             packages=findings.packages,
             size=disk_size_of_tree(workspace.root),

@@ -48,6 +48,10 @@ class RecipeBuildPlan:
         return self.base.user if self.base else SandboxUser()
 
     @property
+    def root_mode(self) -> bool:
+        return self.recipe.root_mode or (self.recipe.user is None and self.base is not None and self.base.root_mode)
+
+    @property
     def env(self) -> dict[str, str]:
         return {**(self.base.env if self.base else {}), **self.recipe.env}
 

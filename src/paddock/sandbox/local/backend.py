@@ -105,6 +105,7 @@ class LocalBackend(SandboxBackend):
             BackendFeature.SURVIVE,
             BackendFeature.MOUNTS,
             BackendFeature.UPLINK,
+            BackendFeature.ROOT_MODE,
         }
         if "memory" in self._cgroups.controllers:
             found.add(BackendFeature.MEMORY_LIMIT)
@@ -113,6 +114,7 @@ class LocalBackend(SandboxBackend):
         return frozenset(found)
 
     async def start(self, spec: SandboxSpec) -> Record:
+        spec = self._with_mode_of_snapshot(spec)
         record = self._reserve(spec)  # Faster than a thread, and never cancelled half-way.
         try:
             await _run_uncancelled(self._prepare_files, spec, record)
@@ -373,12 +375,23 @@ class LocalBackend(SandboxBackend):
             if not was_frozen:
                 self._freeze(record["id"], False)
 
-    def _restore(self, spec: SandboxSpec, files: SandboxFiles, uid: int | None) -> None:
-        snapshot_directory = self._snapshots / str(spec.snapshot)
+    def _with_mode_of_snapshot(self, spec: SandboxSpec) -> SandboxSpec:
+        """Return the spec in root mode if the snapshot's sandbox was."""
+        if spec.snapshot is None or spec.root_mode or not self._read_snapshot_facts(spec.snapshot).get("root_mode"):
+            return spec
+        return spec.model_copy(update={"user": "root"})
+
+    def _read_snapshot_facts(self, snapshot_id: str) -> dict[str, Any]:
         try:
-            facts = json.loads((snapshot_directory / "snapshot.json").read_text())
+            facts: dict[str, Any] = json.loads((self._snapshots / snapshot_id / "snapshot.json").read_text())
         except FileNotFoundError:
-            raise SnapshotNotFound(f"there is no snapshot {spec.snapshot}") from None
+            raise SnapshotNotFound(f"there is no snapshot {snapshot_id}") from None
+        return facts
+
+    def _restore(self, spec: SandboxSpec, files: SandboxFiles, uid: int | None) -> None:
+        assert spec.snapshot is not None
+        snapshot_directory = self._snapshots / spec.snapshot
+        facts = self._read_snapshot_facts(spec.snapshot)
         old_uid, old_root_mode = facts["uid"], facts.get("root_mode", False)
         if (old_uid is None) != (uid is None):
             raise Unsupported("only root can restore root's snapshots, and only the same user a user's")

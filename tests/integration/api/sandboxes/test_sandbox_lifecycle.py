@@ -40,6 +40,25 @@ def test_created_sandbox_is_running(client: httpx.Client) -> None:
     assert client.delete(f"/v1/sandboxes/{sandbox['id']}").status_code == 404
 
 
+@pytest.mark.parametrize("body", [{"user": "root"}, {"extensions": {"paddock.user": "root"}}])
+def test_programs_can_run_as_root(client: httpx.Client, body: dict[str, Any]) -> None:
+    sandbox = client.post("/v1/sandboxes", json=body).json()
+    assert client.get(f"/v1/sandboxes/{sandbox['id']}").json()["extensions"]["paddock.user"] == "root"
+    assert run_in_sandbox(client, sandbox["id"], "id -un; touch /etc/mine && stat -c %U /etc/mine")[0] == "root\nroot"
+    snapshot = client.post(f"/v1/sandboxes/{sandbox['id']}/snapshots").json()["id"]
+    eventually(lambda: client.get(f"/v1/snapshots/{snapshot}").json()["status"]["state"] == "Ready")
+    restored = client.post("/v1/sandboxes", json={"snapshotId": snapshot}).json()
+    assert run_in_sandbox(client, restored["id"], "id -un; stat -c %U /etc/mine")[0] == "root\nroot"
+    for each in (sandbox, restored):
+        client.delete(f"/v1/sandboxes/{each['id']}")
+    client.delete(f"/v1/snapshots/{snapshot}")
+
+
+@pytest.mark.parametrize("body", [{"user": "agent"}, {"extensions": {"paddock.user": "agent"}}])
+def test_only_root_can_be_chosen_as_user(client: httpx.Client, body: dict[str, Any]) -> None:
+    assert client.post("/v1/sandboxes", json=body).status_code in (400, 422)
+
+
 def test_omitted_timeout_differs_from_null(client: httpx.Client) -> None:
     sandbox = client.post("/v1/sandboxes", json={}).json()
     assert "expiresAt" in sandbox
