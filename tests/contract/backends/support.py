@@ -278,13 +278,36 @@ class Tally:
     report: str
 
 
-def run_as_ordinary_user(*arguments: str, timeout: float = 240.0) -> Tally:
+GIVE_SUBORDINATE_IDS = """
+set -e
+for name in passwd subuid subgid; do
+    cat "/etc/$name" > "$1/$name" 2>/dev/null || true
+done
+echo "ordinary:x:$2:$2::/nonexistent:/bin/sh" >> "$1/passwd"
+for name in passwd subuid subgid; do
+    [ "$name" = passwd ] || echo "ordinary:3000000000:65536" >> "$1/$name"
+    mount --bind "$1/$name" "/etc/$name"
+done
+shift 2
+exec "$@"
+"""
+"""Gives an account and subordinate ids to an unprivileged user, in a mount namespace only."""
+
+
+def run_as_ordinary_user(*arguments: str, timeout: float = 240.0, subordinate_ids: bool = False) -> Tally:
     """Run pytest in this repository as an unprivileged user with a temporary home directory."""
     words = ordinary_python()
-    with tempfile.TemporaryDirectory(prefix="paddock-ordinary-") as home:
+    with (
+        tempfile.TemporaryDirectory(prefix="paddock-accounts-") as accounts,
+        tempfile.TemporaryDirectory(prefix="paddock-ordinary-") as home,
+    ):
         os.chown(home, ORDINARY_UID, ORDINARY_UID)
         position = words.index("env") + 1
         words[position:position] = ["-i", f"HOME={home}", "USER=ordinary", f"PATH={os.environ['PATH']}", "LANG=C.UTF-8"]
+        if subordinate_ids:
+            private = ["unshare", "--mount", "--propagation", "private", "sh", "-c", GIVE_SUBORDINATE_IDS, "sh"]
+            words = [*private, accounts, str(ORDINARY_UID), *words]
+            os.chmod(accounts, 0o755)
         pytest = ["-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={home}/tests", "-q", "-rs", *arguments]
         done = subprocess.run(
             [*words, *pytest], cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout, check=False

@@ -10,14 +10,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, host_image, local_backend
+from tests.contract.backends.support import (
+    LocalBackendHarness,
+    NoOrdinaryUserError,
+    RunningSandbox,
+    host_image,
+    local_backend,
+    run_as_ordinary_user,
+)
 
 from paddock.errors import Unavailable
 from paddock.model.sandbox import Image, SandboxMount
 from paddock.sandbox.local.root_mode import ID_COUNT
+from paddock.sandbox.local.subordinate_ids import find_subordinate_ids
 
 AGENT = 1000
-needs_ids = pytest.mark.skipif(os.geteuid() != 0, reason="this user has no subordinate ids, so there is one id inside")
+IS_ROOT = os.geteuid() == 0
+needs_ids = pytest.mark.skipif(
+    not IS_ROOT and find_subordinate_ids() is None, reason="without subordinate ids there is one id inside"
+)
+needs_root = pytest.mark.skipif(not IS_ROOT, reason="only for a server run by root")
 
 POSTINST = """#!/bin/sh
 set -e
@@ -47,23 +59,22 @@ def test_commands_run_as_root_with_roots_home(rooted: RunningSandbox) -> None:
 @needs_ids
 def test_files_of_inner_users_belong_to_high_ids_outside(rooted: RunningSandbox) -> None:
     rooted.output("cd /workspace && touch roots others && chown 33:44 others && mkdir -p /srv/x && chown 65535 /srv/x")
-    base = rooted.record["uid"]
-    assert base >= rooted.backend._settings.uid_base
     found = {name: (rooted.files.workspace / name).stat() for name in ("roots", "others")}
-    assert (found["roots"].st_uid, found["roots"].st_gid) == (base, base)
-    assert (found["others"].st_uid, found["others"].st_gid) == (base + 33, base + 44)
-    assert (rooted.files.upper / "srv/x").stat().st_uid == base + ID_COUNT - 1
+    assert (found["roots"].st_uid, found["roots"].st_gid) == (host_id(rooted, 0), host_id(rooted, 0))
+    assert (found["others"].st_uid, found["others"].st_gid) == (host_id(rooted, 33), host_id(rooted, 44))
+    assert (rooted.files.upper / "srv/x").stat().st_uid == host_id(rooted, ID_COUNT - 1)
+    assert not IS_ROOT or host_id(rooted, 0) >= rooted.backend._settings.uid_base
     assert rooted.run("chown 65536 /srv/x").exit_code != 0
 
 
-@needs_ids
+@needs_root
 def test_sandboxes_have_different_ranges(rooted: RunningSandbox, harness: LocalBackendHarness) -> None:
     with harness.sandbox(user="root") as other, harness.sandbox() as ordinary:
         assert abs(other.record["uid"] - rooted.record["uid"]) >= ID_COUNT
         assert ordinary.record["uid"] < rooted.backend._settings.uid_base + rooted.backend._settings.uid_count
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has ranges")
+@needs_root
 def test_ranges_are_limited_and_given_back(image: Image, tmp_path: Path) -> None:
     with local_backend(tmp_path, image, uid_ranges=1) as harness:
         with harness.sandbox(user="root"), pytest.raises(Unavailable, match=r"local\.uid_ranges"):
@@ -93,7 +104,7 @@ def test_package_with_a_user_and_a_set_uid_program_can_be_installed(
         assert sandbox.output("stat -c '%U %G' /opt/greeter/state") == "greeter greeter\n"
         assert sandbox.output("stat -c '%U %a' /opt/greeter/id") == "root 4755\n"
         assert sandbox.output("/opt/greeter/id -u; /opt/greeter/id -ru", user="greeter").split()[0] == "0"
-        assert (sandbox.files.upper / "opt/greeter/id").stat().st_uid == sandbox.record["uid"]
+        assert (sandbox.files.upper / "opt/greeter/id").stat().st_uid == host_id(sandbox, 0)
 
 
 @needs_ids
@@ -114,7 +125,7 @@ def test_set_uid_programs_work_inside_and_give_nothing_outside(rooted: RunningSa
     assert rooted.run(["/opt/grep", "-r", "host", str(secret), "/etc/shadow"], user=AGENT).stdout == b""
     outside = rooted.files.upper / "opt/id"
     assert outside.stat().st_mode & 0o4000
-    assert outside.stat().st_uid == rooted.record["uid"]
+    assert outside.stat().st_uid == host_id(rooted, 0)
     for directory in outside.parents:
         if directory == rooted.data:
             break
@@ -128,7 +139,7 @@ def test_file_capabilities_are_valid_only_inside(rooted: RunningSandbox) -> None
     rooted.output("cp /usr/bin/grep /opt/capable && setcap cap_chown+ep /opt/capable")
     assert rooted.output("/opt/capable ^CapEff /proc/self/status", user=AGENT).split()[1] == f"{1:016x}"
     attribute = os.getxattr(rooted.files.upper / "opt/capable", "security.capability")
-    assert int.from_bytes(attribute[-4:], "little") == rooted.record["uid"], "valid in the host's namespace"
+    assert int.from_bytes(attribute[-4:], "little") == host_id(rooted, 0), "valid in the host's namespace"
 
 
 def test_chroot_works(rooted: RunningSandbox) -> None:
@@ -246,14 +257,14 @@ def test_snapshot_keeps_all_owners_and_set_uid_programs(harness: LocalBackendHar
         shown = first.output(show)
         harness.do(harness.backend.snapshot(first.record, "owners"))
         with harness.sandbox(user="root", snapshot="owners") as second:
-            assert second.record["uid"] != first.record["uid"]
+            assert not IS_ROOT or second.record["uid"] != first.record["uid"]
             assert second.output(show) == shown
             assert second.output("/opt/id -u", user=AGENT) == "0\n"
-            assert (second.files.upper / "opt/a").stat().st_uid == second.record["uid"] + 33
+            assert (second.files.upper / "opt/a").stat().st_uid == host_id(second, 33)
     harness.do(harness.backend.delete_snapshot("owners"))
 
 
-@needs_ids
+@needs_root
 def test_snapshot_of_ordinary_sandbox_can_start_in_root_mode(harness: LocalBackendHarness) -> None:
     with harness.sandbox() as ordinary:
         ordinary.output("echo x > ~/agents && touch /workspace/w")
@@ -313,6 +324,27 @@ def test_namespaces_of_a_sandbox_are_owned_outside_of_it(rooted: RunningSandbox)
     user = found.pop("user")
     assert set(found.values()) == {os.stat("/proc/self/ns/user").st_ino}
     assert user not in found.values()
+
+
+def host_id(sandbox: RunningSandbox, inside: int) -> int:
+    """Return the host's id of a user of a sandbox in root mode."""
+    if IS_ROOT:
+        return int(sandbox.record["uid"]) + inside
+    ids = find_subordinate_ids()
+    return ids["users"][0] + inside - 1 if ids and inside else os.geteuid()
+
+
+@pytest.mark.timeout(300)
+@needs_root
+def test_root_mode_of_unprivileged_user_with_subordinate_ids() -> None:
+    if shutil.which("newuidmap") is None:
+        pytest.skip("this machine has no newuidmap")
+    try:
+        tally = run_as_ordinary_user(__file__, subordinate_ids=True)
+    except NoOrdinaryUserError as reason:
+        pytest.skip(str(reason))
+    assert tally.failed == 0, tally.report
+    assert tally.passed >= 45, tally.report
 
 
 def build_package(directory: Path) -> Path:

@@ -13,6 +13,8 @@ from pathlib import Path
 from paddock.sandbox.base import HostCheck
 from paddock.sandbox.local import network_namespace
 from paddock.sandbox.local.cgroups import Cgroups
+from paddock.sandbox.local.root_mode import ID_COUNT
+from paddock.sandbox.local.subordinate_ids import find_subordinate_ids, user_name
 
 GIBIBYTE = 2**30
 
@@ -41,20 +43,24 @@ def _findings(data: Path, groups: Cgroups) -> Iterator[HostCheck]:
     )
     yield _kernel()
     yield _user_namespaces()
+    yield _root_mode()
     yield _network_rules()
     yield from _groups(groups)
     yield _disk(data)
 
 
 def _kernel() -> HostCheck:
-    release = os.uname().release
-    major, minor = (int(part) for part in release.split("-")[0].split(".")[:2])
     return HostCheck(
         check="kernel",
-        ok=(major, minor) >= (5, 12),
-        detail=release,
+        ok=_kernel_version() >= (5, 12),
+        detail=os.uname().release,
         fix="Linux 5.12 or newer is needed (overlay mounts in user namespaces, mount_setattr)",
     )
+
+
+def _kernel_version() -> tuple[int, int]:
+    major, minor = os.uname().release.split("-")[0].split(".")[:2]
+    return int(major), int(minor)
 
 
 def _user_namespaces() -> HostCheck:
@@ -69,6 +75,25 @@ def _user_namespaces() -> HostCheck:
         "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0; in a container, run it with --privileged"
     )
     return HostCheck(check="user namespaces", ok=ok, detail=detail, fix=fix)
+
+
+def _root_mode() -> HostCheck:
+    """Check how many users a sandbox with `user: root` has."""
+    if os.geteuid() == 0:
+        major, minor = _kernel_version()
+        ok = (major, minor) >= (5, 19)
+        detail = f"{ID_COUNT} users in each sandbox" if ok else "the kernel cannot map the owners of image files"
+        fix = "Linux 5.19 or newer is needed"
+    else:
+        ids = find_subordinate_ids()
+        ok = ids is not None
+        count = 1 if ids is None else 1 + min(ids["users"][1], ids["groups"][1])
+        detail = f"{count} users in each sandbox" if ok else "root is a sandbox's only user; apt-get and su fail in it"
+        fix = (
+            "as root: apt-get install uidmap; "
+            f"usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user_name(os.geteuid())}"
+        )
+    return HostCheck(check="root in sandboxes", ok=ok, detail=detail, fix=fix, required=False)
 
 
 def _network_rules() -> HostCheck:

@@ -334,7 +334,7 @@ def prepare_sandbox(plan: dict[str, Any]) -> bool:
     redirected = configure_network()
     os.chdir("/")
     if settings is not None:
-        ids = f"0 {plan['host_uid'] or 0} {settings['id_count']}"
+        ids = root_mode.format_id_map(plan["host_uid"], settings["id_count"])
         namespace = create_idmap_namespace(ids, ids)
         root_mode.start_first_process(plan, build_file_tree(plan, namespace), namespace)
         return redirected

@@ -102,6 +102,14 @@ def map_subordinate_ids(process: int, uid: int, gid: int, ids: dict[str, tuple[i
     return True
 
 
+def format_id_map(first: int | None, count: int) -> str:
+    """Return the map of a sandbox's user namespace; `first` is None in the namespace of an ordinary user."""
+    if first is not None:
+        return f"0 {first} {count}\n"
+    # The kernel wants each line within one of the namespace above, where root is the user itself.
+    return "0 0 1\n" + (f"1 1 {count - 1}\n" if count > 1 else "")
+
+
 def fork_first_process(report: int) -> int:
     """Fork the sandbox's first process into new namespaces; return its pid, or 0 in it.
 
