@@ -19,8 +19,9 @@ from tests.contract.backends.support import (
     run_as_ordinary_user,
 )
 
-from paddock.errors import Unavailable
+from paddock.errors import InvalidInput, SandboxStartError, Unavailable
 from paddock.model.sandbox import Image, SandboxMount
+from paddock.sandbox.local import launcher_client
 from paddock.sandbox.local.root_mode import ID_COUNT
 from paddock.sandbox.local.subordinate_ids import find_subordinate_ids
 
@@ -140,6 +141,31 @@ def test_file_capabilities_are_valid_only_inside(rooted: RunningSandbox) -> None
     assert rooted.output("/opt/capable ^CapEff /proc/self/status", user=AGENT).split()[1] == f"{1:016x}"
     attribute = os.getxattr(rooted.files.upper / "opt/capable", "security.capability")
     assert int.from_bytes(attribute[-4:], "little") == host_id(rooted, 0), "valid in the host's namespace"
+
+
+@needs_root
+def test_hosts_files_only_for_root_stay_closed(harness: LocalBackendHarness, image: Image, tmp_path: Path) -> None:
+    """The `host` image mounts the host's /usr, which may have such files."""
+    (tmp_path / "secret").write_text("private")
+    tmp_path.chmod(0o755)
+    (tmp_path / "secret").chmod(0o600)
+    bind = SandboxMount(source=tmp_path, target="/usr/local", read_only=True)
+    with harness.sandbox(user="root", image=image.model_copy(update={"binds": (*image.binds, bind)})) as sandbox:
+        assert sandbox.output("ls /usr/local") == "secret\n"
+        assert sandbox.run("cat /usr/local/secret").exit_code != 0
+
+
+def test_kernel_without_mapped_layers_is_a_clear_error(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Path(launcher_client.LAUNCHER_PROGRAM).read_text()
+    mount = "root = mount_overlay(plan, image, below, flags=MS_NODEV)"
+    assert program.count(mount) == 1
+    older = tmp_path / "launcher_process.py"
+    older.write_text(program.replace(mount, 'raise OSError(22, "Invalid argument")'))
+    monkeypatch.setattr(launcher_client, "LAUNCHER_PROGRAM", str(older))
+    with local_backend(tmp_path, image) as harness, pytest.raises(SandboxStartError, match=r"Linux 5\.19"):
+        harness.start(user="root")
 
 
 def test_chroot_works(rooted: RunningSandbox) -> None:
@@ -300,8 +326,6 @@ def test_image_can_have_root_mode(harness: LocalBackendHarness, image: Image) ->
 
 
 def test_nul_in_the_environment_is_refused(harness: LocalBackendHarness) -> None:
-    from paddock.errors import InvalidInput
-
     with pytest.raises(InvalidInput):
         harness.start(user="root", env={"A": "x\0y"})
 

@@ -209,6 +209,7 @@ def etc_file_contents(hostname: str) -> dict[str, str]:
 def plan_bind_mounts(spec: SandboxSpec, files: SandboxFiles, inside: Path, shared: Path | None) -> list[dict[str, Any]]:
     """Return all mounts besides the image, in order."""
     own = [
+        *spec.image.binds,  # Owners of the host's /usr are not mapped, so that files only for root stay closed.
         SandboxMount(source=inside, target=DAEMON_ZIPAPP_PATH, read_only=True),
         SandboxMount(source=files.uplinks, target=UPLINK_DIRECTORY, read_only=True),
         SandboxMount(source=files.workspace, target=WORKSPACE),
@@ -216,15 +217,11 @@ def plan_bind_mounts(spec: SandboxSpec, files: SandboxFiles, inside: Path, share
     requested = [*spec.mounts]
     if shared is not None and shared.is_dir():
         requested.insert(0, SandboxMount(source=shared, target=SHARED, read_only=True))
-    return [
-        *(_bind(mount, of_image=True) for mount in spec.image.binds),
-        *(_bind(mount) for mount in own),
-        *(_bind(mount, map_owner=True) for mount in requested),
-    ]
+    return [*(_bind(mount, map_owner=False) for mount in own), *(_bind(mount, map_owner=True) for mount in requested)]
 
 
-def _bind(mount: SandboxMount, map_owner: bool = False, of_image: bool = False) -> dict[str, Any]:
-    return {**mount.model_dump(mode="json"), "map_owner": map_owner, "of_image": of_image}
+def _bind(mount: SandboxMount, map_owner: bool) -> dict[str, Any]:
+    return {**mount.model_dump(mode="json"), "map_owner": map_owner}
 
 
 def rlimits_for_all_namespaces(limits: SandboxLimits) -> dict[str, int]:

@@ -110,7 +110,8 @@ def map_owner(tree: int, source: int, sandbox: int) -> None:
         pass  # Unsupported by some file systems, which keep permissions as on disk.
 
 
-def bind_mount(root: int, item: dict[str, Any], sandbox_uid: int | None, namespace: int | None) -> None:
+def bind_mount(root: int, item: dict[str, Any], sandbox_uid: int | None, owner: int | None) -> None:
+    """Mount a host directory or file; `owner` is that of created mount points."""
     source = os.open(item["source"], os.O_PATH | os.O_CLOEXEC)
     if item["sub_path"]:
         above, source = source, open_within_root(source, item["sub_path"], os.O_PATH)
@@ -119,13 +120,8 @@ def bind_mount(root: int, item: dict[str, Any], sandbox_uid: int | None, namespa
     if sandbox_uid is not None and item.get("map_owner"):
         map_owner(tree, source, sandbox_uid)
     attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (MOUNT_ATTR_RDONLY if item["read_only"] else 0)
-    if namespace is not None and item.get("of_image"):
-        attributes &= ~MOUNT_ATTR_NOSUID
-        if sandbox_uid is not None:
-            apply_id_map(tree, os.dup(namespace))
     set_mount_attributes(tree, MountAttr(attributes, 0, 0, 0))
     try:
-        owner = None if namespace is None else sandbox_uid
         target = open_mount_point(root, item["target"], stat.S_ISDIR(os.stat(source).st_mode), owner)
         attach_mount(tree, target)
     except OSError as error:
@@ -285,9 +281,10 @@ def enter_namespaces(privileged: bool, subordinate_ids: dict[str, tuple[int, int
 def build_file_tree(plan: dict[str, Any], namespace: int | None) -> int:
     """Mount the root and all mounts below it; `namespace` has the sandbox's ids in root mode."""
     root = mount_sandbox_root(plan) if namespace is None else mount_root_for_range(plan, namespace)
-    write_plan_files(root, plan["files"], None if namespace is None else plan["host_uid"])
+    owner = None if namespace is None else plan["host_uid"]
+    write_plan_files(root, plan["files"], owner)
     for item in plan["binds"]:
-        bind_mount(root, item, plan["host_uid"], namespace)
+        bind_mount(root, item, plan["host_uid"], owner)
     return root
 
 
