@@ -485,6 +485,8 @@ export interface components {
              * @example linux
              */
             kind?: string | null;
+            /** User */
+            user?: "root" | null;
             capacitySpec: components["schemas"]["PoolCapacity"];
         };
         /** CreateRunsRequest */
@@ -590,6 +592,8 @@ export interface components {
                 deny?: string | string[];
                 ports?: number | string | unknown[];
             })[] | null;
+            /** User */
+            user?: "root" | null;
             networkPolicy?: components["schemas"]["NetworkPolicyRequest"] | null;
             credentialProxy?: components["schemas"]["CredentialProxy"] | null;
             /**
@@ -1925,6 +1929,8 @@ export interface components {
             name: string;
             /** Kind */
             kind?: string | null;
+            /** User */
+            user?: "root" | null;
             capacitySpec: components["schemas"]["PoolCapacityResponse"];
             status: components["schemas"]["PoolStatus"];
             /**
