@@ -11,9 +11,11 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-function showBar(metadata: Record<string, string>, answer?: Promise<unknown>) {
+function showBar(metadata: Record<string, string>, answer?: Promise<unknown>, chatState = "running") {
   const sandbox = { id: "sb-1", status: { state: "Running" }, metadata };
-  vi.spyOn(api, "get").mockReturnValue(answer ?? Promise.resolve(sandbox));
+  vi.spyOn(api, "get").mockImplementation((path) =>
+    path.startsWith("/v1/sessions/") ? Promise.resolve({ state: chatState }) : (answer ?? Promise.resolve(sandbox)),
+  );
   const noop = () => undefined;
   render(
     <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
@@ -51,6 +53,13 @@ describe("the control status", () => {
   ])("names no agent while the sandbox %s", async (_, answer) => {
     showBar({ session: "ses-1" }, answer());
     await vi.waitFor(() => expect(api.get).toHaveBeenCalled());
+    await act(async () => {});
+    expect(screen.getByRole("status").textContent).toBe("");
+  });
+
+  it("is empty between two turns of a chat", async () => {
+    showBar({ session: "ses-1" }, undefined, "idle");
+    await vi.waitFor(() => expect(api.get).toHaveBeenCalledTimes(2));
     await act(async () => {});
     expect(screen.getByRole("status").textContent).toBe("");
   });

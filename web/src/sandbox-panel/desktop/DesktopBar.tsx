@@ -1,3 +1,4 @@
+import { useQuery } from "@tanstack/react-query";
 import {
   Bot,
   ClipboardList,
@@ -14,6 +15,8 @@ import {
 } from "lucide-react";
 import { type ReactNode, type RefObject, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
+import { api } from "@/api/client";
+import type { Schema } from "@/api/types";
 import { KeyCap } from "@/ui/controls/Badge";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { Menu } from "@/ui/controls/Menu";
@@ -122,6 +125,7 @@ export function DesktopBar(props: Props) {
 function ControlStatus({ sandbox, owner, controlLoss, captured, live }: Props): ReactNode {
   const { t } = useTranslation();
   const { data } = useSandbox(sandbox);
+  const chat = useChatState(owner.type === "agent" ? data?.metadata?.session : undefined);
   if (owner.type === "me" && !live)
     return (
       <>
@@ -176,12 +180,24 @@ function ControlStatus({ sandbox, owner, controlLoss, captured, live }: Props): 
         <span>{t("sandboxPanel.input.noAgent")}</span>
       </>
     );
+  // Between two turns the agent controls nothing.
+  if (chat.isLoading || chat.data?.state === "idle") return null;
   return (
     <>
       <Bot size={16} aria-hidden />
       <span>{t("sandboxPanel.input.agent")}</span>
     </>
   );
+}
+
+/** State of the chat that uses the sandbox, polled while the page is visible. */
+function useChatState(id: string | undefined) {
+  return useQuery({
+    queryKey: ["sandboxPanel", "chat", id],
+    queryFn: ({ signal }) => api.get<Schema<"Session">>(`/v1/sessions/${encodeURIComponent(id ?? "")}`, { signal }),
+    enabled: id !== undefined,
+    refetchInterval: 3_000,
+  });
 }
 
 /** Full screen of an element, or null if the browser does not support it. */
