@@ -269,3 +269,8 @@ def test_server_without_models_lists_demo_and_empty_log(tmp_path: Path) -> None:
     nothing = server.run("llm", "record", "never.jsonl")
     assert nothing.returncode == 1 and b"no matching exchanges to record" in nothing.stderr
     assert server.stop_server() == 0
+
+
+def test_llm_test_without_a_name_asks_the_default_model(models: PaddockCliServer) -> None:
+    default = models.json_output("llm", "list")["default"]
+    assert models.json_output("llm", "test")["model"] == default

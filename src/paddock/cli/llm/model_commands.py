@@ -11,7 +11,7 @@ import typer
 
 from paddock.cli.framework.command_registration import command_group, register_command
 from paddock.cli.framework.context import CliContext
-from paddock.cli.output.errors import print_warning
+from paddock.cli.output.errors import UsageError, print_warning
 from paddock.cli.output.formatting import format_age, parse_time, sanitize_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def register_commands(app: typer.Typer) -> typer.Typer:
         "test",
         server=True,
         examples="""
-            paddock llm test fast
+            paddock llm test
             paddock llm test fast --stream --prompt 'Write a haiku about fences.'
             paddock llm test openai/gpt-5-mini
         """,
@@ -186,8 +186,9 @@ def _provider_notes(found: dict[str, Any]) -> Iterator[str]:
 async def ask_test_question(
     cli: CliContext,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Model name, as in `paddock llm list`.", show_default=False)
-    ],
+        str | None,
+        typer.Argument(metavar="NAME", help="Model name, as in `paddock llm list`.  [default: the default model]"),
+    ] = None,
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="Question to ask.")] = _DEFAULT_PROMPT,
     stream: Annotated[bool, typer.Option("--stream", help="Stream the answer.")] = False,
 ) -> None:
@@ -200,6 +201,8 @@ async def ask_test_question(
 
     live = stream and not cli.as_json
     async with cli.open_client() as client:
+        if name is None and (name := (await client.get("/v1/llm")).get("default")) is None:
+            raise UsageError("there is no default model; name one", hint="list models: paddock llm list")
         with _show_waiting(f"asking {name}", visible=not cli.as_json) as arrived:
 
             def show(piece: str) -> None:
