@@ -93,6 +93,8 @@ class TerminalChatView:
         self._call_output: dict[str, str] = {}
         """Output of running calls, by call id."""
         self._own_messages: set[str] = set()
+        self._rejected_calls: set[str] = set()
+        """Calls whose decision was shown; the text of their results is for the model."""
 
     def mark_own_message(self, message_id: str) -> None:
         """Mark a message as typed in this terminal, so that it is not shown again."""
@@ -138,7 +140,9 @@ class TerminalChatView:
             case "call.result":
                 self._call_output.pop(str(data.get("call_id")), None)
                 result = data.get("result") or {}
-                if self._calls.get(str(data.get("call_id"))) not in _TOOLS_WITH_OWN_VIEW or result.get("failed"):
+                rejected = bool(result.get("refused")) and str(data.get("call_id")) in self._rejected_calls
+                own_view = self._calls.get(str(data.get("call_id"))) in _TOOLS_WITH_OWN_VIEW
+                if not rejected and (not own_view or result.get("failed")):
                     self._print(self._render_result(result))
             case "plan.changed":
                 self._print(_render_plan(data.get("steps") or []))
@@ -191,6 +195,8 @@ class TerminalChatView:
     def _show_decision(self, kind: str, data: Mapping[str, Any]) -> None:
         name = clean_terminal_line(self._calls.get(str(data.get("call_id")), "the call"))
         state = "expired" if kind == "approval.expired" else str(data.get("state"))
+        if state in ("expired", "rejected"):
+            self._rejected_calls.add(str(data.get("call_id")))
         by = f" by {clean_terminal_line(str(data['by']))}" if data.get("by") else ""
         reason = f": {clean_terminal_line(str(data['reason']))}" if data.get("reason") else ""
         self.print_note(f"  {name} {state}{by}{reason}"[:300])

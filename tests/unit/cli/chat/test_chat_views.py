@@ -55,6 +55,14 @@ def test_the_newest_lines_are_drawn_dimmed_until_there_is_a_result(screen: Scree
     assert len(screen.lines()) == 1 and "thinking" in screen.lines()[0]
 
 
+def test_rejected_call_shows_the_decision_without_the_text_for_the_model(screen: Screen) -> None:
+    screen.show_event("approval.decided", call_id="c", state="rejected", by="ada", reason="too risky")
+    text = {"type": "text", "text": "Do not simply repeat it"}
+    screen.show_event("call.result", call_id="c", result={"refused": True, "content": [text]})
+    written = screen._written.getvalue()
+    assert "rejected by ada: too risky" in written and "Do not simply repeat it" not in written
+
+
 def test_concurrent_calls_are_drawn_one_below_the_other(screen: Screen) -> None:
     for name in ("c", "d"):
         screen.show_event("call.running", call_id=name)

@@ -214,6 +214,15 @@ describe("a running call", () => {
 });
 
 describe("a finished call", () => {
+  it("tells people who rejected it, without the text for the model", async () => {
+    const refused = result("A person rejected this call.\nDo not simply repeat it", { refused: true });
+    renderCard({ progress: "done", result: refused }, { state: "rejected", decided_by: "ada", reason: "too risky" });
+    await userEvent.click(screen.getByRole("button", { expanded: false }));
+    const card = screen.getByRole("article");
+    expect(card.textContent).toContain("too risky");
+    expect(card.textContent).not.toContain("Do not simply repeat it");
+  });
+
   it("is folded, and opened if it failed", async () => {
     renderCard({ progress: "done", approval: null, result: result("fine") }, null);
     expect(screen.queryByText("fine")).toBeNull();

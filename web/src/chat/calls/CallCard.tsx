@@ -42,6 +42,8 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
   const Icon = toolIcon(tool);
   const title = titleOf(call);
   const sandbox = sandboxForCall(chat.sandboxes, call.sandbox, call.kind);
+  // The text of a rejected call is for the model; people read who decided, and why.
+  const rejected = Boolean(call.result?.refused && (approval?.state === "rejected" || approval?.state === "expired"));
   const live = call.progress === "running" && call.output ? <LiveCallOutput text={call.output} /> : null;
   return (
     <article className={[styles.card, isPending && styles.pending].filter(Boolean).join(" ")} aria-label={title}>
@@ -64,7 +66,7 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
           {approval && !isPending && <ApprovalOutcome approval={approval} />}
           {isPending && <ApprovalActions approval={approval} />}
           {live}
-          {call.result && <CallResultView session={chat.session} result={call.result} />}
+          {call.result && !rejected && <CallResultView session={chat.session} result={call.result} />}
           {sandbox && sandbox.state !== "released" && (
             <div className={styles.foot}>
               <Button
