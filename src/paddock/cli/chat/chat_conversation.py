@@ -12,7 +12,7 @@ import sys
 import tempfile
 import termios
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from paddock.cli.connection.reconnecting_client import ReconnectingClient, follo
 from paddock.cli.connection.server_client import ServerClient
 from paddock.cli.connection.server_finder import ServerFinder
 from paddock.cli.framework.context import CliContext
+from paddock.cli.output.agent_text import clean_terminal_line
 from paddock.cli.output.errors import EXIT_FAILED, EXIT_INTERRUPTED, CliError, RequestRefused, UsageError
 
 WAITING_EXIT_CODE = 3
@@ -116,6 +117,7 @@ class ChatConversation:
     async def chat_until_quit(self, content: Sequence[Mapping[str, Any]], line_editor: TerminalLineEditor) -> int:
         """Chat until the user exits."""
         self._view.print_note(f"session {self._session}; /help lists the commands", "dim")
+        self._view.print_note(await self._describe_session(), "dim")
         try:
             if content:
                 await self._send_message(content)
@@ -139,6 +141,15 @@ class ChatConversation:
                     return self._print_goodbye()
         finally:
             line_editor.close()
+
+    async def _describe_session(self) -> str:
+        """Describe the session's agent, model and kinds of sandbox in a line."""
+        session = await self._client.request_json("GET", session_api_path(self._session))
+        provider_kind = None
+        with suppress(RequestRefused):  # The key may not read models.
+            found = await self._client.request_json("GET", "/v1/llm")
+            provider_kind = find_provider_kind(found, str(session["model"]))
+        return describe_session_start(session, provider_kind)
 
     def _print_goodbye(self) -> int:
         self._view.print_note(f"\nbye; continue with: paddock chat --resume {self._session}")
@@ -398,6 +409,21 @@ def _build_message_content(message: str, attach: Sequence[str]) -> list[dict[str
         kind = "image" if mime.startswith("image/") else "file"
         content.append({"type": kind, "name": path.name, "mime": mime, "data": base64.b64encode(data).decode()})
     return content
+
+
+def find_provider_kind(found: Mapping[str, Any], model: str) -> str | None:
+    """Return the kind of the provider of a model in a `GET /v1/llm` response, if it is listed."""
+    provider = next((each["provider"] for each in found["models"] if each["name"] == model), model.partition("/")[0])
+    return next((str(each["kind"]) for each in found["providers"] if each["name"] == provider), None)
+
+
+def describe_session_start(session: Mapping[str, Any], provider_kind: str | None) -> str:
+    """Return the line below the id of a chat: agent, model and kinds of sandbox."""
+    notes = {"script": " (a script, no model)", "replay": " (a recording, no model)"}
+    kinds = list(session.get("kinds") or [])
+    parts = [f"agent {session.get('agent')}", f"model {session.get('model')}{notes.get(provider_kind or '', '')}"]
+    parts += [f"{'kind' if len(kinds) == 1 else 'kinds'} {', '.join(kinds)}"] if kinds else []
+    return clean_terminal_line(", ".join(parts))
 
 
 async def _open_session(client: ServerClient, settings: Mapping[str, Any], resume: str | None) -> str:

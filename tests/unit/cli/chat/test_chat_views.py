@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from paddock.cli.chat.chat_conversation import describe_session_start, find_provider_kind
 from paddock.cli.chat.chat_views import RESULT_LINES, JsonChatView, PlainChatView, TerminalChatView
 from paddock.cli.output.command_output import CommandOutput
 
@@ -61,6 +62,20 @@ def test_rejected_call_shows_the_decision_without_the_text_for_the_model(screen:
     screen.show_event("call.result", call_id="c", result={"refused": True, "content": [text]})
     written = screen._written.getvalue()
     assert "rejected by ada: too risky" in written and "Do not simply repeat it" not in written
+
+
+def test_start_of_a_chat_names_agent_model_and_kinds() -> None:
+    found = {
+        "providers": [{"name": "demo", "kind": "script"}, {"name": "acme", "kind": "openai"}],
+        "models": [{"name": "trial", "provider": "demo"}, {"name": "gpt-9", "provider": "acme"}],
+    }
+    session = {"agent": "langgraph", "model": "trial", "kinds": ["code"]}
+    line = describe_session_start(session, find_provider_kind(found, "trial"))
+    assert line == "agent langgraph, model trial (a script, no model), kind code"
+    session = {"agent": "codex", "model": "gpt-9", "kinds": ["code", "linux"]}
+    line = describe_session_start(session, find_provider_kind(found, "gpt-9"))
+    assert line == "agent codex, model gpt-9, kinds code, linux"
+    assert find_provider_kind(found, "acme/other") == "openai" and find_provider_kind(found, "unknown") is None
 
 
 def test_concurrent_calls_are_drawn_one_below_the_other(screen: Screen) -> None:
