@@ -66,7 +66,7 @@ class ProviderConfig(ConfigSection):
     ca: Path | None = None
     """PEM file with CA certificates to trust in addition to the system's."""
     proxy: SecretStr | None = None
-    """HTTP proxy of this provider, whatever `outgoing` says; `none` connects directly, `null` uses `outgoing`."""
+    """HTTP proxy of this provider in place of `outgoing`; `none` connects directly, `null` uses `outgoing`."""
     file: Path | None = None
     """File of a `script` or `replay` provider: the script, or the recording. Without it, `replay` uses the archive."""
     match: Literal["exact", "sequence"] = "exact"
