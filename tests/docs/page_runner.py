@@ -177,11 +177,11 @@ class PageRunner:
         raise PageFailed("\n\n".join(self._failures))
 
     def _localize(self, text: str) -> str:
-        """Replace port and home directory of the page by those of this test."""
+        """Replace the page's port and home directory by this test's."""
         return text.replace("8420", str(self.port)).replace("/home/you", str(self.home))
 
     def _substitute(self, text: str) -> str:
-        """Replace ids of the page by the printed ones, and port and home directory by those of this test."""
+        """Replace the page's ids by the printed ones, and its port and home directory by this test's."""
         for page_id, printed_id in self._ids.items():
             text = text.replace(page_id, printed_id)
         return self._localize(text)

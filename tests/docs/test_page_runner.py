@@ -1,4 +1,4 @@
-"""What makes a documentation page fail: exit codes and time-outs of its commands."""
+"""Failures of a documentation page: exit codes and time-outs of its commands."""
 
 from __future__ import annotations
 

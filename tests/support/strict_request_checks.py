@@ -50,7 +50,7 @@ _COMPLETION_TOKENS_ONLY = re.compile(r"o\d|gpt-5")
 
 
 def chat_completions_problem(body: Mapping[str, Any], fields: Iterable[str]) -> str | None:
-    """Check a request of OpenAI's Chat Completions; `fields` are those that the provider accepts."""
+    """Check a request of OpenAI's Chat Completions; `fields` are the fields that the provider accepts."""
     if unknown := sorted(body.keys() - set(fields)):
         return f"Unrecognized request argument supplied: {', '.join(unknown)}"
     if "max_tokens" in body and _COMPLETION_TOKENS_ONLY.match(body["model"]):

@@ -150,7 +150,7 @@ def create_api_app(services: ApiServices) -> ASGIApp:
             expose_headers=EXPOSED_HEADERS,
             max_age=600,
         )
-    # Outside of CORS, whose origins are those of the API.
+    # Outside of CORS, which allows the API's origins.
     addresses = PreviewAddresses(settings.preview_host, services.preview_links)
     app = PreviewProxy(app, services.fleet, services.previews, addresses, settings)
     return OuterMiddleware(app, settings, services.traffic, services.loop)

@@ -99,7 +99,7 @@ def read_outgoing_proxies(
 
 
 def parse_proxy(text: str, source: str) -> ProxyAddress | None:
-    """Parse the address of a proxy, or `none`. Raises `ValueError`, whose message never contains the address."""
+    """Parse the address of a proxy, or `none`. Raises `ValueError`; its message never contains the address."""
     text = text.strip()
     if text.lower() == NO_PROXY_WORD:
         return None

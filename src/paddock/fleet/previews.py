@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 class SandboxPreviews:
-    """Opens, finds and closes previews. As a lifecycle hook of the fleet, it closes those of ended sandboxes.
+    """Opens, finds and closes previews. As a lifecycle hook of the fleet, it closes the previews of ended sandboxes.
 
     All previews are in memory, since each request of a visitor looks one up.
     """

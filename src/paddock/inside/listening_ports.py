@@ -11,7 +11,7 @@ MAX_PORTS = 256
 
 
 def read_listening_ports() -> list[int]:
-    """Return ports in ascending order, without those of this process."""
+    """Return ports in ascending order, without this process's own."""
     own = _own_socket_inodes()
     ports: set[int] = set()
     for table in ("tcp", "tcp6"):

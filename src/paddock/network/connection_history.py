@@ -25,7 +25,7 @@ class ConnectionPage(NamedTuple):
 
 
 class ConnectionHistory:
-    """Reads connections. `flush` writes those that ended just now."""
+    """Reads connections. `flush` writes connections that ended just now."""
 
     def __init__(
         self,

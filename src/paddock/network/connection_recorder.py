@@ -97,7 +97,7 @@ class ConnectionRecorder:
                     self._failing = True
                     return
                 self._failing = False
-                # Those at the front may have been dropped meanwhile.
+                # Records at the front may have been dropped meanwhile.
                 written = {record.id for record, _ in batch}
                 while self._waiting and self._waiting[0][0].id in written:
                     self._waiting.popleft()

@@ -34,7 +34,7 @@ ResolveName: TypeAlias = Callable[[str, int], Awaitable[Sequence[IPAddress]]]
 
 @dataclass(frozen=True)
 class SandboxIdentity:
-    """Whose connections these are."""
+    """Sandbox, tenant, run and session of connections."""
 
     sandbox: str
     tenant: str

@@ -24,7 +24,7 @@ _LINE = "Allow it with the rule `allow {target}`."
 
 @dataclass(frozen=True)
 class ConnectionTarget:
-    """What a program asked for: a host name or an address, and a port."""
+    """Target that a program asked for: a host name or an address, and a port."""
 
     port: int
     name: str | None = None
@@ -42,7 +42,7 @@ class ConnectionTarget:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a connection is allowed, by which rule, or why not."""
+    """Verdict on a connection: the rule that allows it, or the reason to refuse it."""
 
     allowed: bool
     rule: str | None = None
@@ -52,7 +52,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class _Expanded:
-    """A rule with its text in the policy; those of a preset have the preset's text."""
+    """A rule with its text in the policy; rules of a preset have the preset's text."""
 
     rule: NetworkRule
     text: str

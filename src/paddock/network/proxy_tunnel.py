@@ -60,7 +60,7 @@ async def connect_to_proxy(proxy: ProxyAddress) -> socket.socket:
 
 
 async def open_proxy_tunnel(proxy: ProxyAddress, host: str, port: int) -> socket.socket:
-    """Return a non-blocking socket whose bytes the proxy relays to a target. Raises `ProxyError`. Has no time limit."""
+    """Return a non-blocking socket that the proxy relays to a target. Raises `ProxyError`. Has no time limit."""
     connected = await connect_to_proxy(proxy)
     try:
         await asyncio.get_running_loop().sock_sendall(connected, _connect_request(proxy, host, port))

@@ -1,4 +1,4 @@
-"""What the API needs of the network of sandboxes, and a stand-in for servers that open no connections."""
+"""Interface of the network of sandboxes for the API, and a stand-in for servers that open no connections."""
 
 from __future__ import annotations
 

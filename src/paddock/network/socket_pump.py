@@ -136,7 +136,7 @@ async def read_available(source: socket.socket, timeout: float) -> bytes | None:
 
 
 def close_socket(closed: socket.socket, *, reset: bool = False) -> None:
-    """Close a socket without waiting, whatever linger time a sandbox has set; with `reset`, the peer sees an error."""
+    """Close a socket without the linger time that a sandbox may have set; with `reset`, the peer sees an error."""
     try:
         closed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET if reset else _NO_LINGER)
     except OSError:

@@ -18,7 +18,7 @@ ACCESS_DENIED_ALERT = bytes((0x15, 3, 3, 0, 2, 2, 49))
 
 @dataclass(frozen=True)
 class ClientHelloStart:
-    """What the first bytes of a client show."""
+    """Result of parsing the first bytes of a client."""
 
     complete: bool
     """Whether more bytes would change nothing."""

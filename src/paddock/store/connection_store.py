@@ -46,7 +46,7 @@ class ConnectionStore:
 
     @staticmethod
     def insert_work(records: Sequence[ConnectionRecord]) -> Work[frozenset[str]]:
-        """Return work that inserts records, and returns the ids of those sandboxes that have not ended.
+        """Return work that inserts records and returns the ids of sandboxes that have not ended.
 
         Records that are stored already are left out, so the work can be repeated.
         """

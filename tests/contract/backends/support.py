@@ -116,7 +116,7 @@ class RunningSandbox:
 
 @dataclass
 class LocalBackendHarness:
-    """A backend with its own data directory, whose sandboxes are removed at the end."""
+    """A backend with its own data directory; its sandboxes are removed at the end."""
 
     settings: LocalBackendSettings
     image: Image

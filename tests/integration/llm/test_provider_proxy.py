@@ -1,4 +1,4 @@
-"""A server whose providers are behind a company proxy."""
+"""A server with providers behind a company proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Root mode: root and other users inside, nobody outside."""
+"""Root mode: root and other users inside, without power outside."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def test_connections_wait_for_a_busy_server(redirected: RunningSandbox) -> None:
 
 
 def test_flood_of_connections_is_reset(redirected: RunningSandbox) -> None:
-    """More connections than may wait are reset, and those that wait are passed later."""
+    """More connections than may wait are reset; waiting connections are passed later."""
     code = (
         "import socket\n"
         "connections = []\n"

@@ -199,7 +199,7 @@ def _launchers() -> list[int]:
 
 
 def _is_monitor(pid: int) -> bool:
-    """Whether it is a monitor of a sandbox in root mode, which the launcher has forked."""
+    """Return whether a process is the monitor of a sandbox in root mode, forked by the launcher."""
     try:
         return Path(f"/proc/{pid}/comm").read_text() == "monitor\n"
     except OSError:

@@ -269,7 +269,7 @@ def test_killed_server_leaves_sandboxes_that_the_next_one_serves(
     ],
 )
 def test_package_managers_work_under_the_preset(client: httpx.Client, program: str, command: str) -> None:
-    """The indexes are those of this machine's own configuration."""
+    """The indexes come from this machine's own configuration."""
     if shutil.which(program) is None:
         pytest.skip(f"this machine has no {program}")
     if program == "pip":

@@ -174,7 +174,7 @@ async def test_large_transfers_are_complete_with_slow_readers(open_relay: Callab
     async with server(send_much) as port, open_relay("allow site.test") as relay:
         program = await relay.open("site.test", port)
         received = 0
-        await asyncio.sleep(0.2)  # Nobody reads: the relay must wait without buffering.
+        await asyncio.sleep(0.2)  # Without a reader, the relay must wait and not buffer.
         while data := await loop.sock_recv(program, 2**20):
             received += len(data)
         assert received == size

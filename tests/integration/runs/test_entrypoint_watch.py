@@ -29,7 +29,7 @@ FOREVER = "while :; do sleep 60; done"
 
 @pytest.fixture
 async def data(tmp_path: Path) -> AsyncIterator[Path]:
-    """A data directory whose sandboxes are removed after the test."""
+    """A data directory; its sandboxes are removed after the test."""
     yield tmp_path
     async with running(tmp_path) as machine:
         listed, _ = await machine.fleet.sandboxes.list(page_size=1000)

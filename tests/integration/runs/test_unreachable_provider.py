@@ -1,4 +1,4 @@
-"""A real agent whose model's provider cannot be reached. The agent alone would retry for minutes."""
+"""A real agent with an unreachable provider. The agent alone would retry for minutes."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class SingleEngineRegistry:
 
 
 class FakeToolbox:
-    """A toolbox whose tools only record their calls."""
+    """A toolbox that only records calls."""
 
     def __init__(self) -> None:
         self.calls_run: list[str] = []

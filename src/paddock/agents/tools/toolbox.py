@@ -101,7 +101,7 @@ class SessionToolbox:
         return (*server_tools, *(client_tool_spec(tool) for tool in client_tools if tool.name not in taken_names))
 
     async def list_server_tools(self, session: Session) -> tuple[ToolSpec, ...]:
-        """List all tools of the session except those that its client runs."""
+        """List all tools of the session except its client's."""
         kinds = self._known_kinds(session)
         kind_tools = [await self._tools_of_kind(session, kind, session.sandboxes.get(kind.name)) for kind in kinds]
         cached = self._spec_cache.get(session.kinds)

@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 def mask_preview_token(path: str) -> str:
-    """Return a path without the token of a preview, which opens it to whoever reads the log."""
+    """Return a path without the token of a preview, which must not be in the log."""
     return _PREVIEW_TOKEN.sub(r"\1…", path)
 
 

@@ -154,7 +154,7 @@ def create_router(services: ApiServices) -> APIRouter:
     async def patch_sandbox_network(
         sandbox_id: str, body: PatchNetworkRequest, principal: SandboxWriter
     ) -> SandboxNetworkResponse:
-        """Allow, deny or remove single targets: new rules are put in front, in place of those for the same targets."""
+        """Allow, deny or remove single targets: new rules are put in front, in place of rules for the same targets."""
         denied, allowed = parse_targets(RuleAction.DENY, body.deny), parse_targets(RuleAction.ALLOW, body.allow)
         removed = parse_targets(RuleAction.ALLOW, body.remove)
         twice = {rule.target for rule in denied} & {rule.target for rule in allowed}

@@ -66,7 +66,7 @@ def rules_from_policy(policy: NetworkPolicyRequest) -> tuple[str, ...]:
 
 
 def patch_rules(current: Sequence[str], changes: Sequence[NetworkRuleRequest]) -> tuple[str, ...]:
-    """Put rules in front, in place of those for the same targets; the default action stays."""
+    """Put rules in front, in place of rules for the same targets; the default action stays."""
     rules, default = _split_default(current)
     return (*prepend_rules(rules, _parse_rules(changes, "body")), *default)
 

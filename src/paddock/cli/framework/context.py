@@ -67,7 +67,7 @@ class CliContext:
         need_variables: bool = True,
         skip_invalid: bool = False,
     ) -> LoadedConfig:
-        """Load the configuration, overridden by `flags`; with `only`, read and check just those settings."""
+        """Load the configuration, overridden by `flags`; with `only`, read and check only these settings."""
         from paddock.config import load_config
 
         values = {"config": self._config, "data": self._data, **flags}

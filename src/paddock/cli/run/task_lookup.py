@@ -27,7 +27,7 @@ def list_user_task_files(cli: CliContext) -> list[Path]:
 
 
 def list_sample_task_files(own: Sequence[Path]) -> list[Path]:
-    """Return the samples that ship with Paddock, except those that are among the user's own files by name."""
+    """Return the samples that ship with Paddock, except names of the user's own files."""
     from paddock.runs.tasks.task_templates import task_template_files
 
     hidden = {path.stem for path in own}

@@ -118,7 +118,7 @@ async def _follow_connections(cli: CliContext, client: ServerClient, path: str, 
     known: dict[str, bool] = {}
     """Whether each printed connection was open."""
     while True:
-        # Read before the connections, so that those of an ended sandbox are complete.
+        # Read before the connections, so that the list of an ended sandbox is complete.
         has_ended = await _has_ended(client, path)
         news = [each async for each in _new_connections(client, f"{path}/connections", query, known)]
         for connection in reversed(news):

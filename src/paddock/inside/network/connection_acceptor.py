@@ -27,7 +27,7 @@ _BUSY = {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, 
 
 
 class ConnectionAcceptor:
-    """Passes each accepted connection with its target; resets those that the server cannot take."""
+    """Passes each accepted connection with its target; resets connections that the server cannot take."""
 
     def __init__(self, settings: NetworkSettings, names: NameAddresses, started: float) -> None:
         self._settings = settings

@@ -50,7 +50,7 @@ class McpMessage:
 
     @property
     def progress_token(self) -> str | int | None:
-        """Token of a tool call whose client requested progress notifications."""
+        """Token of a tool call with requested progress notifications."""
         meta = self.parameters.get("_meta")
         token = meta.get("progressToken") if isinstance(meta, dict) and self.tool is not None else None
         return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None

@@ -130,7 +130,7 @@ class ModelRoutes:
         return ", ".join(names[:_MAX_NAMED]) + (", …" if names[_MAX_NAMED:] else "")
 
     def _suggested_names(self) -> list[str]:
-        """Return the names to suggest: all but the demo script, with configured names before those of patterns."""
+        """Return the names to suggest: all but the demo script, with configured names before names from patterns."""
         providers, models = self._settings.providers, self._settings.models
         demo = {name for name, model in models.items() if is_demo_provider(providers[model.provider])}
         names = (name for name in self.list_names() if name not in demo)

@@ -228,7 +228,7 @@ def _make_exporter(kind: type[Any], address: str, headers: Mapping[str, str], pr
 
 
 def _open_export_session(proxy: ProxyAddress | None, ca_bundle: Path | None) -> Any:
-    """Return a session for one collector, with the given proxy instead of those that the library would choose."""
+    """Return a session for one collector, with the given proxy instead of the library's choice."""
     import requests
     from requests.adapters import HTTPAdapter
 

@@ -106,7 +106,7 @@ class ConnectionRequestParser:
 
     @property
     def in_sized_body(self) -> bool:
-        """True within a body whose length is known, which takes one step to parse whatever is in it."""
+        """True within a body of known length, which takes one step to parse."""
         return self.head_done and self.in_request and b"content-length" in self._noted
 
     def unfinished_request(self) -> HttpRequest:

@@ -391,7 +391,7 @@ class RunExecutor:
         }
 
     async def _end_from_error(self, error: Exception) -> EntrypointOutcome:
-        """Return the end of a run whose stage failed."""
+        """Return the end of a run after a failed stage."""
         if isinstance(error, Conflict) and not await self._is_still_owner():
             raise error
         evidence: dict[str, Any] = {"stage": self.run.stage}

@@ -16,7 +16,7 @@ _LEFT_OUT = {"sandbox", "tenant", "run", "session"}
 async def write_attempt_connections(
     connections: ConnectionHistory, folder: RunFolder, attempt: int, sandbox_id: str
 ) -> int:
-    """Write the connections of an attempt after those of the earlier attempts. Return the number of lines.
+    """Append the connections of an attempt. Return the number of lines.
 
     Idempotent. A run whose programs connected to nothing has no file.
     """

@@ -29,7 +29,7 @@ The numbers are small, because shells can name only single-digit descriptors.
 
 @dataclass(frozen=True)
 class LaunchOutcome:
-    """Whether a plan was executed, and whether the sandbox's connections are redirected to its daemon."""
+    """Outcome of a plan: executed or not, connections redirected to the daemon or not."""
 
     launched: bool
     redirected: bool

@@ -150,7 +150,7 @@ def mount_sandbox_root(plan: dict[str, Any]) -> int:
 
 
 def mount_root_for_range(plan: dict[str, Any], namespace: int) -> int:
-    """Mount the sandbox's root for root mode: all ids of image and mount points are those of the sandbox's range."""
+    """Mount the sandbox's root for root mode: ids of image and mount points are mapped to the sandbox's range."""
     sandbox: int | None = plan["host_uid"]
     image, below = (os.open(plan[name], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("lower", "below"))
     try:

@@ -155,7 +155,7 @@ def add_redirect_rules() -> None:
             new_rule(b"redirect\0", to_loopback(family, NOT_EQUAL), tcp, redirect(CONNECTION_PORT))
             for family in families
         ),
-        # Tracked connections take memory that belongs to no sandbox, and are in one table with those of the host.
+        # Tracked connections take memory that belongs to no sandbox, and are in one table with the host's.
         new_chain(b"limit\0", b"filter\0", PRIORITY_FILTER),
         new_rule(b"limit\0", is_new_connection(), exceeds_rate(), drop(), flags=NLM_F_ACK),
     ]

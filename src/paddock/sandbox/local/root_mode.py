@@ -75,7 +75,7 @@ class CapabilityData(ctypes.Structure):
 
 
 def unshare_with_subordinate_ids(flags: int, uid: int, gid: int, ids: dict[str, tuple[int, int]]) -> None:
-    """Enter namespaces in which the ordinary user is root and its subordinate ids are those from 1 on.
+    """Enter namespaces in which the ordinary user is root and its subordinate ids begin at 1.
 
     A child outside runs the set-uid programs that may map them.
     """
@@ -207,7 +207,7 @@ def become_namespace_root(namespace: int, filters: list[bytes], nested_namespace
         load_system_call_filter(program)
     for capability in range(HIGHEST_CAPABILITY + 1):
         if capability not in CAPABILITIES:
-            libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # Fails for those that the kernel does not know.
+            libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # Fails for capabilities that the kernel does not know.
     set_capabilities(CAPABILITIES)
 
 

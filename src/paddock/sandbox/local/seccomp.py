@@ -94,7 +94,7 @@ class SystemCallPolicy:
 
     @property
     def file_capabilities(self) -> bool:
-        """Whether attributes may be set, which are file capabilities for root of a namespace."""
+        """Allow setting attributes, which are file capabilities for root of a namespace."""
         return self.set_id_bits or not (self.root_mode or self.nested_namespaces)
 
 

@@ -46,7 +46,7 @@ class CommandChecks(ConformanceChecks):
 
     @conformance_check
     async def test_environment_of_image_and_sandbox_is_visible(self, harness: BackendHarness) -> None:
-        """Variables of a sandbox override the image's; those of a command override both."""
+        """Variables of a sandbox override the image's; variables of a command override both."""
         image = harness.image.model_copy(update={"env": {**harness.image.env, "ONE": "image", "TWO": "image"}})
         sandbox = await harness.start(image=image, env={"TWO": "box", "THREE": "sandbox ä\nline"})
         shown = await sandbox.python("import os; print([os.environ.get(n) for n in ('ONE', 'TWO', 'THREE')])")
@@ -154,7 +154,7 @@ class CommandChecks(ConformanceChecks):
 
     @conformance_check
     async def test_files_are_written_and_read_exactly(self, harness: BackendHarness) -> None:
-        """Files of any name and content can be written and read, also those written by programs."""
+        """Files of any name and content can be written and read, also files that programs wrote."""
         sandbox = await harness.start()
         content = bytes(range(256)) * 1000
         await sandbox.inside.write_file("/workspace/dir ä/data.bin", content)

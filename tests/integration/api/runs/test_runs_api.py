@@ -304,7 +304,7 @@ def test_run_errors_are_one_line(client: httpx.Client, body: dict[str, Any], wor
 
 
 def test_secrets_repeated_in_a_task_are_masked(client: httpx.Client) -> None:
-    """Also in variables whose names do not suggest a secret."""
+    """Also in variables with names that do not suggest a secret."""
     env = {"MODE": SECRET, "ADDRESS": f"https://a.example/{SECRET}/b", "LEVEL": "3"}
     task = {**WAITING_TASK, "entrypoint": "true", "env": env, "secrets": ["DEPLOY_TOKEN"]}
     [run] = submit_run(client, {"task": task})

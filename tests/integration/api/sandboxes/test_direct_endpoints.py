@@ -33,7 +33,7 @@ def settings() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def direct_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose only setting is a range that no other server on this machine uses."""
+    """A server with defaults and a port range that no other server on this machine uses."""
     ports = f"{OTHER_DIRECT_PORTS[0]}-{OTHER_DIRECT_PORTS[-1]}"
     with run_server(tmp_path_factory.mktemp("direct"), {"sandboxes": {"port_range": ports}}) as running:
         yield running

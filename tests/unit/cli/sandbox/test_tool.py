@@ -53,7 +53,7 @@ def test_a_tool_without_a_schema_gets_text() -> None:
 
 
 class InputClient:
-    """Answers who has control of a sandbox, and which tools it has."""
+    """Server of a sandbox with tools that a person controls."""
 
     def __init__(self, holder: dict[str, str] | None) -> None:
         self.answers: dict[str, Any] = {

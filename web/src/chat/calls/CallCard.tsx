@@ -42,7 +42,7 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
   const Icon = toolIcon(tool);
   const title = titleOf(call);
   const sandbox = sandboxForCall(chat.sandboxes, call.sandbox, call.kind);
-  // The text of a rejected call is for the model; people read who decided, and why.
+  // The text of a rejected call is for the model; people read the decision and its reason.
   const rejected = Boolean(call.result?.refused && (approval?.state === "rejected" || approval?.state === "expired"));
   const live = call.progress === "running" && call.output ? <LiveCallOutput text={call.output} /> : null;
   return (

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { findLastEventNumber } from "./last-event-number";
 
-/** A stream whose first events were deleted. */
+/** A stream without its first events, which were deleted. */
 function stream(first: number, last: number) {
   let requests = 0;
   const readNext = async (after: number) => {

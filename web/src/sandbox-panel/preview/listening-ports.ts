@@ -9,12 +9,12 @@ export interface PortChoice {
   listening: boolean;
 }
 
-/** Ports that were not among those before; none if nothing is known of before. */
+/** Ports that are new since the last look; none at the first look. */
 export function newPorts(before: readonly number[] | null, now: readonly number[]): number[] {
   return before === null ? [] : now.filter((port) => !before.includes(port));
 }
 
-/** Ports to choose from: those with a program or a preview, and the chosen one. */
+/** Ports to choose from: ports with a program or a preview, and the chosen one. */
 export function portChoices(
   listening: readonly number[],
   previews: readonly Preview[],

@@ -56,7 +56,7 @@ _HELPER_PROMPT = (
 )
 _CONTINUE_NOTE = "[note] Go on from where you were."
 # Middleware of deepagents that is disabled, because the turn does the same or the agent must not have it: a file system
-# besides those of the sandboxes, summaries, missing results, reports to other servers, provider specifics.
+# besides the tools of sandboxes, summaries, missing results, reports to other servers, provider specifics.
 _DISABLED_MIDDLEWARE = (
     "FilesystemMiddleware",
     "SummarizationMiddleware",
