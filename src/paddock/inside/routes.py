@@ -25,11 +25,11 @@ GET     /paddock/services/watch     handlers.services watch_services
 POST    /paddock/services/start     handlers.services start_services
 POST    /paddock/services/stop      handlers.services stop_services
 GET     /paddock/display            handlers.display connect_viewer_to_display
-*       /mcp                        handlers.tool_proxy forward_to_tool_worker
-GET     /tools                      handlers.tool_proxy forward_to_tool_worker
-POST    /tools/{name}               handlers.tool_proxy forward_to_tool_worker
-GET     /screen/shot                handlers.tool_proxy forward_to_tool_worker
-GET     /screen/frames              handlers.tool_proxy stream_from_tool_worker
+*       /mcp                        handlers.tool_worker_proxy forward_to_tool_worker
+GET     /tools                      handlers.tool_worker_proxy forward_to_tool_worker
+POST    /tools/{name}               handlers.tool_worker_proxy forward_to_tool_worker
+GET     /screen/shot                handlers.tool_worker_proxy forward_to_tool_worker
+GET     /screen/frames              handlers.tool_worker_proxy stream_from_tool_worker
 GET     /metrics                    handlers.daemon_state get_metrics
 GET     /metrics/watch              handlers.daemon_state watch_metrics
 POST    /command                    handlers.commands run_command

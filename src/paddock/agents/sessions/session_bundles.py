@@ -30,7 +30,7 @@ from paddock.events.event_log import EventLog
 from paddock.fleet.fleet_requests import new_id
 from paddock.model.exchanges import ExchangeFilters
 from paddock.model.sessions import Session, SessionMessage
-from paddock.store.chat_sessions.bundle_store import SessionBundleStore
+from paddock.store.chat_sessions.session_bundle_store import SessionBundleStore
 from paddock.store.chat_sessions.session_log_entries import session_stream_name
 from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.database import Store

@@ -74,7 +74,7 @@ async def run_tasks(
     from paddock.cli.run.run_planning import (
         check_agent_preset,
         format_skipped_script_files,
-        parse_task_changes,
+        parse_task_options,
         plan_runs,
         separate_model_scripts,
     )
@@ -86,7 +86,7 @@ async def run_tasks(
     check_agent_preset(agent, presets)
     tasks, scripts = separate_model_scripts(find_task_files(cli, files))
     sys.stderr.write(format_skipped_script_files(scripts))
-    planned_runs = plan_runs(tasks, parse_task_changes(settings or [], model, agent, network), presets)
+    planned_runs = plan_runs(tasks, parse_task_options(settings or [], model, agent, network), presets)
     return (
         await _run_detached(cli, planned_runs)
         if detach

@@ -138,7 +138,7 @@ def _set_field(document: dict[str, Any], name: str, value: Any) -> None:
     node[last] = value
 
 
-def parse_task_changes(
+def parse_task_options(
     settings: Sequence[str], model: str | None, agent: str | None, network: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Return the changes of `--model`, `--agent`, `--network` and `--set` by field."""

@@ -118,11 +118,13 @@ def add_local_routes() -> None:
     # Programs that look for their own address by connecting somewhere must find loopback.
     ipv4_route = local_default_route(socket.AF_INET) + attribute(RTA_PREFSRC, LOOPBACK)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
-        send_request(netlink, message(RTM_NEWLINK, NLM_F_ACK, link_up))
-        send_request(netlink, message(RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE, address))
-        send_request(netlink, message(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE, ipv4_route))
+        send_netlink_request(netlink, message(RTM_NEWLINK, NLM_F_ACK, link_up))
+        send_netlink_request(netlink, message(RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE, address))
+        send_netlink_request(netlink, message(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE, ipv4_route))
         try:
-            send_request(netlink, message(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE, local_default_route(socket.AF_INET6)))
+            send_netlink_request(
+                netlink, message(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE, local_default_route(socket.AF_INET6))
+            )
         except OSError:
             pass  # The kernel has no IPv6.
 
@@ -166,10 +168,10 @@ def add_redirect_rules() -> None:
         batch_message(NFNL_MSG_BATCH_END, 0, b"", NFNL_SUBSYS_NFTABLES),
     ]
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as netlink:
-        send_request(netlink, b"".join(messages))
+        send_netlink_request(netlink, b"".join(messages))
 
 
-def send_request(netlink: socket.socket, request: bytes) -> None:
+def send_netlink_request(netlink: socket.socket, request: bytes) -> None:
     """Send messages, of which the last asks for an acknowledgement; raise `OSError` for the first error."""
     netlink.send(request)
     kind, error = struct.unpack_from("=4xH10xi", netlink.recv(RECEIVE_BYTES))

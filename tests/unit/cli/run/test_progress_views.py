@@ -22,7 +22,7 @@ from paddock.cli.run.run_planning import (
     apply_task_changes,
     check_agent_preset,
     format_skipped_script_files,
-    parse_task_changes,
+    parse_task_options,
     separate_model_scripts,
 )
 from paddock.cli.run.run_progress import RunProgress
@@ -496,7 +496,7 @@ def task(**fields: Any) -> Task:
 def test_flags_change_a_task() -> None:
     before = task(inputs=[{"content": "x", "target": "x.txt"}])
     after = apply_task_changes(
-        before, parse_task_changes(["end.timeout=5m", "env.A=b", "priority=3"], "fast", "script")
+        before, parse_task_options(["end.timeout=5m", "env.A=b", "priority=3"], "fast", "script")
     )
     assert (after.end.timeout, after.env, after.priority) == (300, {"A": "b"}, 3)
     assert (after.llm.model, after.agent, after.inputs) == ("fast", "script", before.inputs)
@@ -504,9 +504,9 @@ def test_flags_change_a_task() -> None:
 
 def test_an_explicit_agent_or_model_replaces_the_matrix() -> None:
     whole = task(matrix={"agents": ["script"], "models": ["a", "b"]})
-    one = apply_task_changes(whole, parse_task_changes([], "fast", None))
+    one = apply_task_changes(whole, parse_task_options([], "fast", None))
     assert one.matrix is not None and one.matrix.models == () and one.matrix.agents == ("script",)
-    assert apply_task_changes(whole, parse_task_changes([], "fast", "script")).matrix is None
+    assert apply_task_changes(whole, parse_task_options([], "fast", "script")).matrix is None
 
 
 @pytest.mark.parametrize(
@@ -523,7 +523,7 @@ def test_an_explicit_agent_or_model_replaces_the_matrix() -> None:
 )
 def test_invalid_changes_are_rejected(setting: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        apply_task_changes(task(), parse_task_changes([setting], None, None))
+        apply_task_changes(task(), parse_task_options([setting], None, None))
 
 
 @pytest.mark.parametrize(("agent", "near"), [("cluade", "claude-code"), ("codx", "codex")])
