@@ -101,13 +101,13 @@ def test_early_service_is_supervised(zipapp: Path, directory: Path) -> None:
     with early(zipapp, directory, "sleep 299") as daemon:
         wait_for(daemon, display="ready", panel="ready")
         first = listed(daemon)["display"]
-        assert Path(f"/proc/{first['pid']}/cmdline").read_bytes() == b"sleep\x00299\x00"
+        eventually(lambda: Path(f"/proc/{first['pid']}/cmdline").read_bytes() == b"sleep\x00299\x00")
         assert first["starts"] == 1
         kill(daemon, "display")
         eventually(lambda: listed(daemon)["display"]["starts"] == 2 and states(daemon)["display"] == "ready")
         now = listed(daemon)["display"]
         assert now["exit_code"] == 128 + signal.SIGKILL
-        assert Path(f"/proc/{now['pid']}/cmdline").read_bytes() == b"sleep\x00300\x00"
+        eventually(lambda: Path(f"/proc/{now['pid']}/cmdline").read_bytes() == b"sleep\x00300\x00")
 
 
 def test_an_early_service_can_be_stopped(zipapp: Path, directory: Path) -> None:

@@ -181,7 +181,9 @@ def test_device_that_rejects_the_key_is_unauthorized(phone: Sandbox, device: Fak
     device.accepts_all_keys = False
     device.switch_on()
     try:
-        assert "the device pixel is unauthorized: accept the request" in phone.fails("mobile_click", x=1, y=1)
+        # ADB calls a device that just came back offline, until they have exchanged keys.
+        unauthorized = "the device pixel is unauthorized: accept the request"
+        eventually(lambda: unauthorized in phone.fails("mobile_click", x=1, y=1))
     finally:
         device.accept()
     phone.call("mobile_click", x=2, y=2)

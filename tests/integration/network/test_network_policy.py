@@ -31,8 +31,8 @@ except Exception as error:
 """
 STREAM = """
 import sys, urllib.request
-answer = urllib.request.urlopen(sys.argv[1], timeout=30)
 try:
+    answer = urllib.request.urlopen(sys.argv[1], timeout=30)
     while data := answer.read1(1000):
         print(len(data), flush=True)
     print("ended", flush=True)

@@ -200,9 +200,15 @@ NETWORK_PROBE = """
 import json, os, socket, sys, urllib.error, urllib.request
 
 def reached(host, port):
+    # Every address accepts connections; an answer other than Paddock's refusal means that the target was reached.
     try:
-        socket.create_connection((host, port), 2).close()
-        return True
+        with socket.create_connection((host, port), 2) as connection:
+            connection.settimeout(5)
+            connection.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+            answer = b""
+            while data := connection.recv(4096):
+                answer += data
+            return bool(answer) and b"X-Paddock-Network: refused" not in answer
     except OSError:
         return False
 

@@ -87,8 +87,8 @@ def test_demo_runs_from_plan_to_report(client: httpx.Client, language: str, done
     assert "chart.svg" in session_file_names(chat)
     assert {step["state"] for step in chat.load_session()["plan"]} == {"done"}
     assert "Dunmore,460,640,980" in read_workspace_file(client, chat, "visitors.csv")
-    assert "+113 %" in read_workspace_file(client, chat, "chart.svg")
-    assert "| **Dunmore** | **+113 %** |" in read_workspace_file(client, chat, "report.md")
+    assert "+113%" in read_workspace_file(client, chat, "chart.svg")
+    assert "| **Dunmore** | **+113%** |" in read_workspace_file(client, chat, "report.md")
     again = client.post("/v1/demo", json={"language": language}).json()
     assert again["session"] == chat.id and chat.load_session()["turn"] == 1
     chat.send_message("Thanks, great!" if language == "en" else "谢谢!")
@@ -135,7 +135,7 @@ def test_demo_continues_after_a_takeover(client: httpx.Client, language: str, do
     messages = client.get(f"{chat.path}/messages", params={"pageSize": 100}).json()["items"]
     assert [message["role"] for message in messages].count("note") == 1
     assert done in last_reply(chat) and "chart.svg" in session_file_names(chat)
-    assert "| **Dunmore** | **+113 %** |" in read_workspace_file(client, chat, "report.md")
+    assert "| **Dunmore** | **+113%** |" in read_workspace_file(client, chat, "report.md")
     client.delete(chat.path)
 
 
