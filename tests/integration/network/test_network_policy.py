@@ -234,6 +234,7 @@ def test_bounds_of_a_tenant_limit_its_policies(server: Server, client: httpx.Cli
                 sandbox = response.json()["id"]
                 assert fetch(limited, sandbox, f"http://site.test:{port}/") == "200 the site"
                 assert "outside what this server allows" in fetch(limited, sandbox, f"http://other.test:{port}/")
+                limited.delete(f"/v1/sandboxes/{sandbox}")
             else:
                 assert "network.tenant_bounds.closed" in response.json()["message"]
 
