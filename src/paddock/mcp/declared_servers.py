@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from paddock.errors import InvalidInput
-from paddock.model.task import McpServer
+from paddock.model.mcp import McpServer
 
 MCP_EXTENSION = "paddock.mcp"
 """The sandbox extension with the servers as JSON. Only Paddock itself sets it, for sandboxes of runs."""

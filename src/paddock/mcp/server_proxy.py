@@ -34,8 +34,8 @@ from paddock.mcp.declared_servers import (
     read_declared_servers,
 )
 from paddock.mcp.http_client import McpHttpClient
+from paddock.model.mcp import McpServer
 from paddock.model.sandbox import Sandbox, UplinkService
-from paddock.model.task import McpServer
 from paddock.network.proxy_tunnel import ProxyError
 
 MCP_UPLINK_NAME = "mcp"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from paddock.config.network_policy import NetworkRules
 from paddock.config.units import Bytes, Cpus, Seconds
+from paddock.model.mcp import McpServer
 from paddock.model.sandbox import FrozenModel, SandboxLimits
 from paddock.model.task_fields import (
     WORKSPACE,
@@ -26,9 +26,7 @@ from paddock.model.task_fields import (
     StrictNumber,
     VariableName,
     VariableValue,
-    WebAddress,
     require_workspace_path,
-    split_command_words,
     validate_command,
     wrap_in_list,
 )
@@ -40,8 +38,6 @@ __all__ = [
     "EndConditions",
     "FieldPath",
     "Identifier",
-    "McpKind",
-    "McpServer",
     "RegularExpression",
     "RetrySettings",
     "SandboxPath",
@@ -92,63 +88,6 @@ class TaskModel(TaskSection):
     """Maximum tokens of prompts and answers."""
     cost: StrictNumber | None = Field(default=None, gt=0, examples=[0.5])
     """Maximum cost in US dollars."""
-
-
-class McpKind(StrEnum):
-    """Location of an MCP server."""
-
-    REMOTE = "remote"
-    """Shared servers in the network of this server."""
-    LOCAL = "local"
-    """A program in the sandbox."""
-    INTERNET = "internet"
-
-
-class McpServer(TaskSection):
-    """An MCP server: its address alone, or a mapping."""
-
-    name: Identifier = Field(examples=["calculator"])
-    """Name that the agent's tools carry."""
-    kind: McpKind | None = Field(default=None, examples=["remote"])
-    """Default: `local` for a command, `remote` for an address."""
-    url: WebAddress | None = Field(default=None, examples=["https://tools.example.org/mcp"])
-    """Address of a streamable HTTP server. Addresses in private networks and on Paddock's own machine must be
-    listed in the setting `mcp.allow`."""
-    headers: Mapping[PrintableText, VariableValue] = Field(default={}, examples=[{"X-Team": "research"}])
-    """Headers of every request to the server."""
-    command: Annotated[tuple[PrintableText, ...], BeforeValidator(split_command_words)] = Field(
-        default=(), examples=[["python3", "/workspace/server.py"]]
-    )
-    """A program in the sandbox that speaks MCP on standard input and output."""
-    env: Mapping[VariableName, VariableValue] = Field(default={}, examples=[{"LEVEL": "debug"}])
-    """Variables of the command."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, value: Any) -> Any:
-        # `https://host/mcp` alone is named after the host.
-        if isinstance(value, str) and value.startswith(("http://", "https://")):
-            host = re.sub(r"[^a-z0-9]+", "-", value.split("/")[2].split("@")[-1].split(":")[0].lower()).strip("-")
-            return {"name": host, "url": value}
-        return value
-
-    @model_validator(mode="after")
-    def _one_way(self) -> McpServer:
-        if bool(self.url) == bool(self.command):
-            raise ValueError("needs either 'url' or 'command', and not both")
-        if self.command and self.kind not in (None, McpKind.LOCAL):
-            raise ValueError("a server with a 'command' is in the sandbox; its kind is local")
-        if self.url and self.kind is McpKind.LOCAL:
-            raise ValueError("a local server needs a 'command', which runs in the sandbox")
-        if self.headers and not self.url:
-            raise ValueError("'headers' go with 'url'")
-        if self.env and not self.command:
-            raise ValueError("'env' goes with 'command'")
-        return self
-
-    @property
-    def sort(self) -> McpKind:
-        return self.kind or (McpKind.LOCAL if self.command else McpKind.REMOTE)
 
 
 class TaskInput(TaskSection):

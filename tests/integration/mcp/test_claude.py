@@ -11,7 +11,7 @@ from paddock.app import build_server
 from paddock.config.schema import Config
 from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.mcp.declared_servers import mcp_server_url, mcp_servers_extension
-from paddock.model.task import McpServer
+from paddock.model.mcp import McpServer
 from paddock.sandbox.daemon.client import SandboxCommand
 
 from ..fleet.conftest import data

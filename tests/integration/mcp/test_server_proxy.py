@@ -21,8 +21,8 @@ from paddock.fleet.uplink_http_server import MAX_CONNECTIONS
 from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.declared_servers import MCP_EXTENSION, mcp_servers_extension
 from paddock.mcp.server_proxy import MAX_REQUEST_SIZE, McpServerProxies
+from paddock.model.mcp import McpServer
 from paddock.model.sandbox import Sandbox, UplinkService
-from paddock.model.task import McpServer
 from paddock.sandbox.daemon.client import SandboxCommand
 from paddock.sandbox.images import ImageStore
 from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings

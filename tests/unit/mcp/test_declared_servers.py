@@ -15,7 +15,7 @@ from paddock.mcp.declared_servers import (
     mcp_servers_extension,
     read_declared_servers,
 )
-from paddock.model.task import McpServer
+from paddock.model.mcp import McpServer
 
 
 def test_only_remote_servers_are_declared() -> None:

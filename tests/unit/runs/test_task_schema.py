@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from paddock.config.schema_lookup import annotation_of_setting, section_type
+from paddock.model.mcp import McpSection, McpServer
 from paddock.model.task import Task, TaskSection
 from paddock.runs.tasks.task_file_loader import load_task_file
 from paddock.runs.tasks.task_problems import InvalidTaskError
@@ -23,9 +24,12 @@ BASE: dict[str, Any] = {"name": "demo", "goal": "Do it.", "agent": "codex"}
 VALIDATOR = jsonschema_rs.validator_for(task_json_schema())
 COMPANIONS: dict[str, dict[str, Any]] = {
     "mcp.name": {"url": "https://a/"},
-    "mcp.kind": {"name": "a", "url": "https://a/"},
     "mcp.url": {"name": "a"},
-    "mcp.headers": {"name": "a", "url": "https://a/"},
+    **{
+        f"mcp.{key}": {"name": "a", "url": "https://a/"}
+        for key in McpServer.model_fields
+        if key not in ("name", "url", "command", "env")
+    },
     "mcp.command": {"name": "a"},
     "mcp.env": {"name": "a", "command": ["b"]},
     "inputs.ref": {"git": "project.bundle"},
@@ -65,6 +69,11 @@ def of_part(name: str, part: type[BaseModel], many: bool) -> Iterator[tuple[str,
         if field_path == "matrix.agents":
             del task["agent"]
         yield field_path, task
+        inner = section_type(field.annotation)
+        for below, about in inner.model_fields.items() if inner is not None else ():
+            assert about.examples and about.description, (field_path, below)
+            nested = {**COMPANIONS[field_path], key: {below: about.examples[0]}}
+            yield f"{field_path}.{below}", {**BASE, name: [nested]}
 
 
 def is_accepted(task: Any, directory: Path) -> bool:
@@ -93,9 +102,8 @@ def test_every_example_is_valid(field_path: str, task: dict[str, Any], tmp_path:
 def test_every_field_has_an_example_and_a_description() -> None:
     found = {field_path for field_path, _ in examples()}
     assert {"name", "llm.script", "mcp.url", "inputs.git", "end.silence", "verify.run", "matrix.models"} <= found
-    assert len(found) == len(Task.model_fields) + sum(
-        len(part.model_fields) for part in TaskSection.__subclasses__() if part is not Task
-    )
+    parts: list[type[BaseModel]] = [*TaskSection.__subclasses__(), *McpSection.__subclasses__()]
+    assert len(found) == len(Task.model_fields) + sum(len(part.model_fields) for part in parts if part is not Task)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddock.errors import InvalidInput
-from paddock.model.task import WORKSPACE, FieldPath, McpServer, Task
+from paddock.model.mcp import McpServer
+from paddock.model.task import WORKSPACE, FieldPath, Task
 from paddock.runs.presets.preset import PLACEHOLDER_PATTERN, AgentPreset, PresetFile
 
 SCRIPT_PRESET = "script"

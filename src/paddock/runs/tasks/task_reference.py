@@ -68,6 +68,10 @@ def render_task_reference() -> str:
             about = made["$defs"][part]
             parts += [f"## {name}\n\n{about['description']}\n", _table(about)]
             parts += [_AFTER[name]] if name in _AFTER else []
+            for key, inner in about["properties"].items():
+                below = made["$defs"].get(next(_parts(inner), ""), {})
+                if "properties" in below:
+                    parts += [f"### {name}.{key}\n\n{below['description']}\n", _table(below)]
     return "\n".join(parts)
 
 
@@ -84,7 +88,7 @@ def _table(part: Mapping[str, Any]) -> str:
 
 def _default(field: Mapping[str, Any]) -> str:
     value = field.get("default")
-    return "" if value in (None, "", [], {}) else f"`{_cell(_written(value))}`"
+    return "" if value in (None, "", []) or isinstance(value, Mapping) else f"`{_cell(_written(value))}`"
 
 
 def _type(field: Mapping[str, Any]) -> str:

@@ -12,7 +12,8 @@ from pydantic.fields import FieldInfo
 
 from paddock.config.schema_lookup import annotation_of_setting, section_type, unit_of_field
 from paddock.config.units import format_duration, format_size
-from paddock.model.task import Deliverable, McpServer, RetrySettings, Task, TaskCheck, TaskInput, TaskModel
+from paddock.model.mcp import McpServer
+from paddock.model.task import Deliverable, RetrySettings, Task, TaskCheck, TaskInput, TaskModel
 from paddock.model.task_fields import split_command_words, wrap_in_list
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
