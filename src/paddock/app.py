@@ -72,12 +72,14 @@ from paddock.model.sandbox import SandboxLimits, SandboxState
 from paddock.network.addresses import TargetAddresses
 from paddock.network.connection_history import ConnectionHistory
 from paddock.network.connection_recorder import ConnectionRecorder
+from paddock.network.daily_bytes import DailyByteCounts
 from paddock.network.sandbox_networks import SandboxNetworks
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
 from paddock.runs.run_service import RunService
 from paddock.sandbox.base import SandboxBackend
 from paddock.sandbox.images import ImageBuildJobs, ImageStore, default_recipe_directories
 from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
+from paddock.store.byte_count_store import ByteCountStore
 from paddock.store.connection_store import ConnectionStore
 from paddock.store.data_lock import DataDirectoryLock
 from paddock.store.database import Store
@@ -191,6 +193,7 @@ class PaddockServer:
                 recorder.record,
                 recorder.flush,
                 TargetAddresses(self.config.network.private_targets, self.config.sandboxes.port_range),
+                DailyByteCounts(self.config.network, ByteCountStore(self.store)),
                 proxies=proxies,
             )
             held.push_async_callback(self.networks.close)

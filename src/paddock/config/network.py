@@ -51,6 +51,8 @@ class NetworkConfig(ConfigSection):
     """Maximum number of connections that a sandbox may open per second, on average over a few seconds."""
     max_daily_bytes: Bytes | None = Field(default=None, ge=0)
     """Maximum bytes that a sandbox may send and receive in 24 hours; `null` means unlimited."""
+    max_tenant_daily_bytes: Bytes | None = Field(default=None, ge=0)
+    """Maximum bytes that all sandboxes of a tenant may send and receive in 24 hours; `null` means unlimited."""
     keep_connections: Seconds = Field(default=30 * 86400, ge=0)
     """How long records of connections are kept."""
 

@@ -63,3 +63,19 @@ class ConnectionRecord(FrozenModel):
     @property
     def host(self) -> str:
         return self.name or self.address or "?"
+
+
+class ByteCountScope(StrEnum):
+    """Whose bytes are counted."""
+
+    SANDBOX = "sandbox"
+    TENANT = "tenant"
+
+
+class ByteCount(FrozenModel):
+    """Bytes that a sandbox or the sandboxes of a tenant sent and received since a time."""
+
+    scope: ByteCountScope
+    owner: str
+    started_at: AwareDatetime
+    bytes: int

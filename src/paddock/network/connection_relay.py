@@ -60,8 +60,8 @@ class ConnectionRelay:
     """The current policy of the sandbox."""
     resolve: ResolveName
     connect_timeout: float
-    account_bytes: Callable[[int], bool]
-    """Counts bytes against the sandbox's limit; returns whether more may follow."""
+    account_bytes: Callable[[int], str | None]
+    """Counts bytes against the limits of sandbox and tenant; returns which limit is reached."""
     proxies: OutgoingProxies = OutgoingProxies()
     """Proxies of the server; they get the checked address, never a name."""
     id: str = field(default_factory=lambda: f"conn-{secrets.token_hex(8)}")
@@ -117,7 +117,7 @@ class ConnectionRelay:
             close_socket(self.passed.socket)
         except _Refused as refused:
             self.decision = refused.decision
-            await refuse_connection(self.passed.socket, refused.decision.message or "", refused.first)
+            await refuse_connection(self.passed.socket, refused.decision, refused.first)
         except OSError as error:
             self._fail(ConnectionRefusal.UNREACHABLE, str(error))
             close_socket(self.passed.socket, reset=True)
@@ -128,7 +128,7 @@ class ConnectionRelay:
     async def refuse(self, decision: Decision) -> None:
         """Refuse the connection without looking at the policy."""
         self.decision = decision
-        await refuse_connection(self.passed.socket, decision.message or "")
+        await refuse_connection(self.passed.socket, decision)
 
     def recheck(self) -> bool:
         """Close the connection if the policy no longer allows it; return whether it was closed."""
@@ -260,8 +260,9 @@ class ConnectionRelay:
         self._account(count)
 
     def _account(self, count: int) -> None:
-        if not self.account_bytes(count):
-            self._fail(ConnectionRefusal.LIMIT, "The sandbox has used its bytes of 24 hours (network.max_daily_bytes).")
+        limit = self.account_bytes(count)
+        if limit is not None:
+            self._fail(ConnectionRefusal.LIMIT, limit)
             self._finished.set()
 
     def _end_direction(self, error: OSError | None) -> None:

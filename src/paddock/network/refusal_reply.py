@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from paddock.model.network import ConnectionRefusal
+from paddock.network.decision import Decision
 from paddock.network.socket_pump import close_socket, read_available
 from paddock.network.tls_server_name import ACCESS_DENIED_ALERT, HANDSHAKE_RECORD
 
@@ -16,7 +18,7 @@ _HTTP_METHODS = tuple(
 )
 
 
-async def refuse_connection(sandbox_socket: socket.socket, message: str, first: bytes = b"") -> None:
+async def refuse_connection(sandbox_socket: socket.socket, decision: Decision, first: bytes = b"") -> None:
     """Answer with an HTTP error or a TLS alert, then close; other protocols see a reset. Never raises `OSError`.
 
     `first` was read from the program already.
@@ -24,7 +26,7 @@ async def refuse_connection(sandbox_socket: socket.socket, message: str, first: 
     try:
         if not first:
             first = await read_available(sandbox_socket, FIRST_BYTES_TIMEOUT) or b""
-        reply = _reply(first, message)
+        reply = _reply(first, decision)
         if reply:
             sandbox_socket.send(reply, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
             sandbox_socket.shutdown(socket.SHUT_WR)
@@ -40,13 +42,14 @@ async def refuse_connection(sandbox_socket: socket.socket, message: str, first: 
         raise
 
 
-def _reply(first: bytes, message: str) -> bytes:
+def _reply(first: bytes, decision: Decision) -> bytes:
     if first[:1] == bytes((HANDSHAKE_RECORD,)):
         return ACCESS_DENIED_ALERT
     if first.startswith(_HTTP_METHODS):
-        body = f"Paddock refused this connection: {message}\n".encode(errors="replace")
+        status = "429 Too Many Requests" if decision.refusal is ConnectionRefusal.LIMIT else "403 Forbidden"
+        body = f"Paddock refused this connection: {decision.message or ''}\n".encode(errors="replace")
         head = (
-            "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\n"
+            f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\nX-Paddock-Network: refused\r\n\r\n"
         )
         return head.encode() + (b"" if first.startswith(b"HEAD ") else body)

@@ -8,33 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
-import uvloop
 
 from paddock.config.network import NetworkConfig
 from paddock.config.network_policy import describe_network_policy
 from paddock.config.outgoing_proxy import OutgoingProxies
-from paddock.errors import InvalidInput
+from paddock.errors import InvalidInput, PaddockError
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.uplink_sockets import publish_uplink_socket
 from paddock.model.network import ConnectionRecord, ConnectionRefusal
 from paddock.model.sandbox import RUN_KEY, SESSION_KEY, Sandbox, UplinkService
 from paddock.network.addresses import IPAddress, TargetAddresses
 from paddock.network.connection_relay import ConnectionRelay, SandboxIdentity, addresses_of
+from paddock.network.daily_bytes import DailyByteCounts
 from paddock.network.decision import Decision, NetworkPolicyStack, PolicyRules, preset_rules
 from paddock.network.package_indexes import PackageIndexes, read_package_indexes
 from paddock.network.passed_connection import InvalidPassedConnection, receive_passed_connection
+from paddock.network.relay_thread import RelayThread
 from paddock.network.socket_pump import wait_readable
 
 NETWORK_UPLINK_NAME = "network"
@@ -55,12 +53,13 @@ MESSAGE_TIMEOUT = 2.0
 """Seconds in which the daemon must send the message of a connection."""
 MAX_HANDSHAKES = 64
 """Connections of a sandbox whose message has not arrived."""
-MAX_RESOLVER_THREADS = 32
 MAX_SANDBOX_LOOKUPS = 8
 """Names that one sandbox can have looked up at the same time."""
 BURST_SECONDS = 4
-DAY_SECONDS = 86400.0
-T = TypeVar("T")
+STORE_BYTES_SECONDS = 1.0
+"""Seconds between writes of byte counts; a crash loses at most that much."""
+MAX_LIMIT_REPLIES = 16
+"""Connections of a sandbox that are told at the same time which limit they reached."""
 log = structlog.get_logger()
 
 
@@ -73,6 +72,7 @@ class SandboxNetworks:
         record: Callable[[ConnectionRecord], None],
         flush: Callable[[], Awaitable[None]],
         addresses: TargetAddresses,
+        daily_bytes: DailyByteCounts,
         indexes: PackageIndexes | None = None,
         proxies: OutgoingProxies | None = None,
     ) -> None:
@@ -81,6 +81,8 @@ class SandboxNetworks:
         self._record = record
         self._flush = flush
         self.addresses = addresses
+        self.daily_bytes = daily_bytes
+        self._storing_bytes: asyncio.Task[None] | None = None
         self._indexes = indexes or read_package_indexes()
         self.proxies = proxies or OutgoingProxies()
         self._presets = preset_rules(config.git_hosts, (*self._indexes.targets(), *config.package_hosts))
@@ -90,7 +92,7 @@ class SandboxNetworks:
         self.outcomes: Counter[str] = Counter()
         """Ended connections by refusal, or `allowed`, since the server started."""
         self._tenant_connections: Counter[str] = Counter()
-        self._thread: _RelayThread | None = None
+        self._thread: RelayThread | None = None
 
     @property
     def uplink_services(self) -> tuple[UplinkService, ...]:
@@ -126,6 +128,7 @@ class SandboxNetworks:
         """Serve the sandbox's socket, replacing one that an earlier server left behind."""
         if sandbox.network and self._has_certificates:
             await asyncio.to_thread(_copy_certificates, uplinks, self.proxies.ca_bundle)
+        await self.daily_bytes.load(sandbox.id, sandbox.tenant)
         thread = self._open_thread()
         serving = _SandboxNetwork(
             identity=_identity(sandbox),
@@ -152,6 +155,8 @@ class SandboxNetworks:
         serving = self._sandboxes.pop(sandbox_id, None)
         if serving is not None and self._thread is not None:
             await self._thread.run(serving.close())
+            await self._store_bytes(self._thread)
+            self.daily_bytes.forget_sandbox(sandbox_id)
             await self._flush()
 
     async def tracked_sandboxes(self) -> Collection[str]:
@@ -183,6 +188,10 @@ class SandboxNetworks:
             return
         while self._sandboxes:
             await thread.run(self._sandboxes.popitem()[1].close())
+        if self._storing_bytes is not None:
+            self._storing_bytes.cancel()
+            await asyncio.gather(self._storing_bytes, return_exceptions=True)
+        await self._store_bytes(thread)
         self._thread = None
         await asyncio.to_thread(thread.stop)
 
@@ -223,10 +232,30 @@ class SandboxNetworks:
             found.append((f"network.tenant_bounds.{tenant}", rules))
         return found
 
-    def _open_thread(self) -> _RelayThread:
+    def _open_thread(self) -> RelayThread:
         if self._thread is None:
-            self._thread = _RelayThread(asyncio.get_running_loop())
+            self._thread = RelayThread(asyncio.get_running_loop())
+            if self.daily_bytes.is_limited:
+                work = self._store_bytes_periodically(self._thread)
+                self._storing_bytes = asyncio.create_task(work, name="network byte counts")
         return self._thread
+
+    async def _store_bytes_periodically(self, thread: RelayThread) -> None:
+        while True:
+            await asyncio.sleep(STORE_BYTES_SECONDS)
+            await self._store_bytes(thread)
+
+    async def _store_bytes(self, thread: RelayThread) -> None:
+        """Store changed byte counts; a failed write is repeated."""
+        if not self.daily_bytes.is_limited:
+            return
+        counts = await thread.run_function(self.daily_bytes.take_changed)
+        try:
+            if counts:
+                await self.daily_bytes.store(counts)
+        except PaddockError as error:
+            log.warning("could not store byte counts of sandboxes; will retry", error=error.message)
+            await thread.run_function(lambda: self.daily_bytes.mark_changed(counts))
 
 
 @dataclass(eq=False)
@@ -243,12 +272,11 @@ class _SandboxNetwork:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _tokens: float = 0.0
     _refilled: float = 0.0
-    _day_started: float = 0.0
-    _day_bytes: int = 0
+    _refusals: int = 0
 
     def start(self, listener: socket.socket) -> None:
         self._tokens = float(self.limits.max_new_per_second * BURST_SECONDS)
-        self._refilled = self._day_started = time.monotonic()
+        self._refilled = time.monotonic()
         self._start_task(self._accept(listener))
 
     async def close(self) -> None:
@@ -309,9 +337,7 @@ class _SandboxNetwork:
         )
         limit = self._limit_reached()
         if limit is not None:
-            passed.socket.close()
-            relay.decision = Decision(False, None, ConnectionRefusal.LIMIT, limit)
-            self.owner.publish(relay.record())
+            await self._refuse_at_limit(relay, Decision(False, None, ConnectionRefusal.LIMIT, limit))
             return
         self.relays.add(relay)
         try:
@@ -319,6 +345,20 @@ class _SandboxNetwork:
         finally:
             self.relays.discard(relay)
             self.owner.give_connection_back(self.identity.tenant)
+            self.owner.publish(relay.record())
+
+    async def _refuse_at_limit(self, relay: ConnectionRelay, decision: Decision) -> None:
+        """Tell the program which limit is reached; most connections of a flood are only closed."""
+        relay.decision = decision
+        if self._refusals >= MAX_LIMIT_REPLIES:
+            relay.passed.socket.close()
+            self.owner.publish(relay.record())
+            return
+        self._refusals += 1
+        try:
+            await relay.refuse(decision)
+        finally:
+            self._refusals -= 1
             self.owner.publish(relay.record())
 
     async def _resolve(self, name: str, port: int) -> Sequence[IPAddress]:
@@ -336,45 +376,14 @@ class _SandboxNetwork:
         self._tokens -= 1
         if len(self.relays) >= self.limits.max_connections:
             return f"The sandbox has {self.limits.max_connections} open connections (network.max_connections)."
-        if not self._account_bytes(0):
-            return "The sandbox has used its bytes of 24 hours (network.max_daily_bytes)."
+        if (bytes_limit := self._account_bytes(0)) is not None:
+            return bytes_limit
         if not self.owner.take_connection(self.identity.tenant):
             return f"The tenant has {self.limits.max_tenant_connections} connections (network.max_tenant_connections)."
         return None
 
-    def _account_bytes(self, count: int) -> bool:
-        now = time.monotonic()
-        if now - self._day_started >= DAY_SECONDS:
-            self._day_started, self._day_bytes = now, 0
-        self._day_bytes += count
-        return self.limits.max_daily_bytes is None or self._day_bytes < self.limits.max_daily_bytes
-
-
-class _RelayThread:
-    """A thread with an event loop for connections of sandboxes."""
-
-    def __init__(self, server_loop: asyncio.AbstractEventLoop) -> None:
-        self._server_loop = server_loop
-        self._loop = uvloop.new_event_loop()
-        self._loop.set_default_executor(ThreadPoolExecutor(MAX_RESOLVER_THREADS, thread_name_prefix="resolve"))
-        self._thread = threading.Thread(target=self._loop.run_forever, name="network-relay", daemon=True)
-        self._thread.start()
-
-    def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        self._loop.call_soon_threadsafe(function, *arguments)
-
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the thread and return its result."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def call_server(self, function: Callable[..., None], *arguments: Any) -> None:
-        with suppress(RuntimeError):  # The server's loop may be closed already.
-            self._server_loop.call_soon_threadsafe(function, *arguments)
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    def _account_bytes(self, count: int) -> str | None:
+        return self.owner.daily_bytes.add(self.identity.sandbox, self.identity.tenant, count)
 
 
 def _identity(sandbox: Sandbox) -> SandboxIdentity:

@@ -322,6 +322,16 @@ network_connections = Table(
 )
 """Ended and refused connections of sandboxes to the network."""
 
+network_byte_counts = Table(
+    "network_byte_counts",
+    metadata,
+    Column("scope", String(16), primary_key=True),
+    Column("owner", String(63), primary_key=True),
+    Column("started_at", UtcTimestamp, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+)
+"""Bytes that sandboxes and tenants have transferred since the start of their window of 24 hours."""
+
 previews = Table(
     "previews",
     metadata,

@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -254,6 +256,29 @@ def test_killed_server_leaves_sandboxes_that_the_next_one_serves(
         with server.client() as client:
             eventually(lambda: run_in_sandbox(client, sandbox, "cat ended")[0] == "100", 60)
             assert fetch(client, sandbox, f"http://site.test:{port}/") == "200 the site"
+
+
+def test_killed_server_does_not_reset_the_bytes_of_the_day(tmp_path_factory: pytest.TempPathFactory, port: int) -> None:
+    network = {"private_targets": ["site.test"], "hosts": {"site.test": "127.0.0.1"}, "max_daily_bytes": "4Ki"}
+    with run_server(tmp_path_factory.mktemp("bytes"), {"network": network}) as server:
+        with server.client() as client:
+            sandbox = create(client, network="site.test")
+            run_in_sandbox(client, sandbox, f"python3 -c '{STREAM}' http://site.test:{port}/stream")
+            (record,) = eventually(lambda: connections(client, sandbox))
+            assert record["refusal"] == "limit" and "network.max_daily_bytes" in record["message"]
+        database = f"file:{server.data / 'paddock.db'}?mode=ro"
+
+        def is_stored() -> bool:
+            with closing(sqlite3.connect(database, uri=True)) as opened:
+                rows = opened.execute("SELECT bytes FROM network_byte_counts WHERE owner = ?", (sandbox,)).fetchall()
+            return bool(rows) and rows[0][0] >= 4096
+
+        eventually(is_stored)
+        server.stop(signal.SIGKILL)
+        server.start()
+        with server.client() as client:
+            refused = fetch(client, sandbox, f"http://site.test:{port}/")
+            assert refused.startswith("429") and "network.max_daily_bytes" in refused
 
 
 @pytest.mark.slow

@@ -21,8 +21,11 @@ from paddock.config.outgoing_proxy import OutgoingProxies
 from paddock.model.network import ConnectionRecord, ConnectionRefusal
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.network.addresses import TargetAddresses
+from paddock.network.daily_bytes import DailyByteCounts
 from paddock.network.package_indexes import PackageIndexes
 from paddock.network.sandbox_networks import SandboxNetworks
+from paddock.store.byte_count_store import ByteCountStore
+from paddock.store.database import Store
 
 pytestmark = pytest.mark.anyio
 INDEXES = PackageIndexes(("https://pypi.org/simple",), "https://registry.npmjs.org/")
@@ -41,7 +44,7 @@ class Relay:
 
     async def open(self, name: str | None, port: int, address: str = "198.18.0.1") -> socket.socket:
         """Return the program's end of a connection that was passed to the server."""
-        program, passed = _tcp_pair()
+        program, passed = tcp_pair()
         await self.send({"version": 1, "name": name, "address": address, "port": port}, [passed.fileno()])
         passed.close()
         program.setblocking(False)
@@ -79,16 +82,17 @@ async def open_relay(tmp_path: Path) -> Callable[..., Any]:
             created_at=now, changed_at=now, network=rules, metadata={"session": "se-1"},
         )  # fmt: skip
         records: list[ConnectionRecord] = []
-        networks = SandboxNetworks(
-            config, records.append, flush_nothing, TargetAddresses(config.private_targets), INDEXES, proxies
-        )
-        await networks.on_started(sandbox, tmp_path)
-        relay = Relay(networks, sandbox, tmp_path, records)
-        with relay.sockets:
-            try:
-                yield relay
-            finally:
-                await networks.close()
+        addresses = TargetAddresses(config.private_targets)
+        async with await Store.open(tmp_path / "paddock.db") as store:
+            daily_bytes = DailyByteCounts(config, ByteCountStore(store))
+            networks = SandboxNetworks(config, records.append, flush_nothing, addresses, daily_bytes, INDEXES, proxies)
+            await networks.on_started(sandbox, tmp_path)
+            relay = Relay(networks, sandbox, tmp_path, records)
+            with relay.sockets:
+                try:
+                    yield relay
+                finally:
+                    await networks.close()
 
     return open_one
 
@@ -245,7 +249,7 @@ async def test_other_tls_server_name_is_refused(open_relay: Callable[..., Any]) 
     async with server(note) as port, open_relay("allow site.test") as relay:
         for count, (name, expected) in enumerate((("other.test", False), ("site.test", True)), 1):
             program = await relay.open("site.test", port)
-            await asyncio.get_running_loop().sock_sendall(program, _client_hello(name))
+            await asyncio.get_running_loop().sock_sendall(program, client_hello(name))
             await read_all(program)
             program.close()
             record = await relay.record(count)
@@ -259,7 +263,7 @@ async def test_unfinished_hello_is_refused_in_time(
     monkeypatch.setattr("paddock.network.connection_relay.HELLO_TIMEOUT", 0.2)
     async with server(echo) as port, open_relay("allow site.test") as relay:
         program = await relay.open("site.test", port)
-        await asyncio.get_running_loop().sock_sendall(program, _client_hello("site.test")[:50])
+        await asyncio.get_running_loop().sock_sendall(program, client_hello("site.test")[:50])
         await read_all(program)
         assert (await relay.record()).refusal is ConnectionRefusal.SERVER_NAME
 
@@ -292,35 +296,6 @@ async def test_unreachable_and_unknown_targets_are_recorded(open_relay: Callable
         assert (await relay.record(2)).refusal is ConnectionRefusal.UNRESOLVED
 
 
-async def test_limits_refuse_further_connections(open_relay: Callable[..., Any]) -> None:
-    async with server(echo) as port, open_relay("allow site.test", max_connections=2) as relay:
-        kept = [await relay.open("site.test", port) for _ in range(2)]
-        for program in kept:
-            await asyncio.get_running_loop().sock_sendall(program, b"x")
-            assert await asyncio.get_running_loop().sock_recv(program, 10) == b"x"
-        assert await read_all(await relay.open("site.test", port)) in (b"", b"<reset>")
-        record = await relay.record()
-        assert record.refusal is ConnectionRefusal.LIMIT and "network.max_connections" in (record.message or "")
-
-
-async def test_bytes_of_a_day_are_limited(open_relay: Callable[..., Any]) -> None:
-    loop = asyncio.get_running_loop()
-    async with server(echo) as port, open_relay("allow site.test", max_daily_bytes=1000) as relay:
-        program = await relay.open("site.test", port)
-        await loop.sock_sendall(program, b"x" * 2000)
-        await read_all(program)
-        assert (await relay.record()).refusal is ConnectionRefusal.LIMIT
-        assert await read_all(await relay.open("site.test", port)) in (b"", b"<reset>")
-
-
-async def test_connection_floods_are_limited(open_relay: Callable[..., Any]) -> None:
-    async with server(echo) as port, open_relay("allow site.test", max_new_per_second=1) as relay:
-        for _ in range(30):
-            (await relay.open("site.test", port)).close()
-        await relay.record(30)
-        assert sum(record.refusal is ConnectionRefusal.LIMIT for record in relay.records) >= 20
-
-
 async def test_hostile_messages_leave_nothing_open(open_relay: Callable[..., Any]) -> None:
     loop = asyncio.get_running_loop()
     async with server(echo) as port, open_relay("allow site.test") as relay:
@@ -328,7 +303,7 @@ async def test_hostile_messages_leave_nothing_open(open_relay: Callable[..., Any
         listener = socket.create_server(("127.0.0.1", 0))
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         pair = socket.socketpair()
-        tcp = _tcp_pair()
+        tcp = tcp_pair()
         for each in (listener, udp, *pair, *tcp):
             relay.sockets.enter_context(each)
         reader, writer = os.pipe()
@@ -360,7 +335,7 @@ async def test_socket_flags_of_the_sandbox_cannot_block_the_relay(open_relay: Ca
     """The sandbox keeps the passed socket: it may make it blocking, set a linger time, or read from it."""
     loop = asyncio.get_running_loop()
     async with server(echo) as port, open_relay("allow site.test") as relay:
-        program, passed = map(relay.sockets.enter_context, _tcp_pair())
+        program, passed = map(relay.sockets.enter_context, tcp_pair())
         await relay.send({"version": 1, "name": "site.test", "address": "1.1.1.1", "port": port}, [passed.fileno()])
         passed.setblocking(True)
         passed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\xff\x00\x00\x00")
@@ -387,7 +362,7 @@ async def test_removed_sandbox_and_stopped_server_close_connections(open_relay: 
         assert len(relay.records) == 20
 
 
-def _tcp_pair() -> tuple[socket.socket, socket.socket]:
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
     """Return both ends of a connection inside the sandbox: the program's and the daemon's."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         program = socket.create_connection(listener.getsockname())
@@ -395,7 +370,7 @@ def _tcp_pair() -> tuple[socket.socket, socket.socket]:
     return program, passed
 
 
-def _client_hello(name: str) -> bytes:
+def client_hello(name: str) -> bytes:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     outgoing = ssl.MemoryBIO()
     connection = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=name)
