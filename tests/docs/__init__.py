@@ -22,4 +22,7 @@ A comment in the line before a block is not visible to readers:
 
 `paddock serve` starts in the background and stays until the page ends or starts another one.
 An id on the page stands for the id that was printed at its place. `8420` stands for the port of the page's server.
+
+The Chinese pages are not run. `page_pairs.py` checks that they have the same blocks, hidden comments, headings,
+paragraphs, links and inline code as the English pages. Translate the comments in code; keep commands, files and output.
 """

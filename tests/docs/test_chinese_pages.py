@@ -1,0 +1,154 @@
+"""The Chinese pages have the same commands, structure, code and links as the English pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.page_pairs import CHINESE, english_page, find_page_differences, heading_anchors
+from tests.docs.page_reader import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("tutorial/*.md"))]
+
+ENGLISH = """# Start
+
+English · [简体中文](../zh-CN/tutorial/start.md)
+
+Start it with `--port`, on port 8420. See [the end](#the-end).
+
+<!-- run: mkdir data -->
+```sh
+paddock serve            # the server
+paddock doctor
+```
+
+- One item.
+
+## The end
+
+```console
+$ paddock sandbox list
+ID  STATE
+```
+"""
+TRANSLATED = """# 开始
+
+[English](../../tutorial/start.md) · 简体中文
+
+用 `--port` 启动。端口为 8420。参见[结尾](#结尾)。
+
+<!-- run: mkdir data -->
+```sh
+paddock serve            # 服务器
+paddock doctor
+```
+
+- 一项。
+
+## 结尾
+
+```console
+$ paddock sandbox list
+ID  STATE
+```
+"""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_chinese_page_matches_english_page(page: Path) -> None:
+    assert "\n".join(find_page_differences(page)) == ""
+
+
+def test_every_chinese_page_has_an_english_page() -> None:
+    pages = (ROOT / CHINESE).rglob("*.md")
+    assert [page for page in pages if not english_page(page).exists()] == []
+
+
+def differences(root: Path, english: str, chinese: str | None) -> list[str]:
+    page, other = root / "docs/tutorial/start.md", root / "docs/zh-CN/tutorial/start.md"
+    for path in (page, other):
+        path.parent.mkdir(parents=True)
+    page.write_text(english)
+    if chinese is not None:
+        other.write_text(chinese)
+    return [each.replace(f"{root}/", "") for each in find_page_differences(page, root)]
+
+
+def test_equal_pages_have_no_differences(tmp_path: Path) -> None:
+    assert differences(tmp_path, ENGLISH, TRANSLATED) == []
+
+
+def test_missing_chinese_page_is_named(tmp_path: Path) -> None:
+    [found] = differences(tmp_path, ENGLISH, None)
+    assert found == "docs/tutorial/start.md: write its Chinese version, docs/zh-CN/tutorial/start.md"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "paddock doctor",
+            "paddock docter",
+            ":8: the sh block differs from docs/tutorial/start.md:8: "
+            "English has 'paddock doctor', Chinese has 'paddock docter'",
+        ),
+        ("run: mkdir data", "run: mkdir dat", "English has 'mkdir data', Chinese has 'mkdir dat'"),
+        (
+            "ID  STATE",
+            "ID  状态",
+            ":17: the console block differs from docs/tutorial/start.md:17: English has 'ID  STATE'",
+        ),
+        ("`--port`", "参数", ":5: the paragraph differs from docs/tutorial/start.md:5: code only in English: --port"),
+        ("8420。", "8421。", "number only in English: 8420"),
+        ("](#结尾)", "](#end)", ":5: the link #end leads nowhere"),
+        ("](#结尾)", "](https://example.com)", "link only in Chinese: https://example.com"),
+        ("## 结尾", "### 结尾", ":15: the heading of level 3 is not in docs/tutorial/start.md"),
+        (
+            "- 一项。\n",
+            "",
+            "docs/tutorial/start.md:13: the list item is not in docs/zh-CN/tutorial/start.md at 14: - One item.",
+        ),
+        (
+            "paddock doctor\n",
+            "paddock doctor\nls\n",
+            ":8: the sh block differs from docs/tutorial/start.md:8: one block has more",
+        ),
+        ("[English](../../tutorial/start.md)", "English", ":3: the language switch is missing: [English]("),
+    ],
+    ids=[
+        "command",
+        "hidden-command",
+        "output",
+        "code",
+        "number",
+        "anchor",
+        "link",
+        "heading",
+        "item",
+        "line",
+        "switch",
+    ],
+)
+def test_difference_names_block_and_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert old in TRANSLATED
+    found = "\n".join(differences(tmp_path, ENGLISH, TRANSLATED.replace(old, new)))
+    assert expected in found
+
+
+def test_link_to_the_english_page_is_found(tmp_path: Path) -> None:
+    for name in ("docs/tutorial/other.md", "docs/zh-CN/tutorial/other.md"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("# Other\n")
+    chinese = TRANSLATED.replace("- 一项。", "- [另一页](../../tutorial/other.md)。")
+    english = ENGLISH.replace("- One item.", "- [Another](other.md).")
+    for path in (tmp_path / "docs/tutorial/start.md", tmp_path / "docs/zh-CN/tutorial/start.md"):
+        path.write_text(english if "zh-CN" not in str(path) else chinese)
+    found = find_page_differences(tmp_path / "docs/tutorial/start.md", tmp_path)
+    assert "link the Chinese page instead of ../../tutorial/other.md" in found[0]
+
+
+def test_anchors_are_those_of_github(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A `b`, c\n```sh\n# no heading\n```\n## 3. 连接智能体\n## Same\n## Same\n")
+    assert heading_anchors(page) == ["a-b-c", "3-连接智能体", "same", "same-1"]
