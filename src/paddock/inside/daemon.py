@@ -9,6 +9,7 @@ from .errors import ApiError
 from .exec.disk_limit import DiskLimitGuard
 from .exec.environment import ProcessEnvironment
 from .exec.processes import ProcessRegistry
+from .http.worker_threads import WorkerThreads
 from .idle_tracker import IdleTracker
 from .settings import DaemonSettings
 
@@ -31,9 +32,10 @@ class Daemon:
         os.makedirs(settings.state, 0o700, exist_ok=True)
         self.settings = settings
         self._early = early
+        self.threads = WorkerThreads()
         self.idle_tracker = IdleTracker()
         self.disk_limit = DiskLimitGuard(settings.disk_notice)
-        self.processes = ProcessRegistry(self.disk_limit)
+        self.processes = ProcessRegistry(self.disk_limit, self.threads)
         self.environment = ProcessEnvironment(settings)
         self._lock = threading.RLock()
         self._claimed = False

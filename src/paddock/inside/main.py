@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     reserve_jupyter_port()
     if settings.entrypoint is not None:
         daemon.start_entrypoint(settings.entrypoint)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    daemon.threads.run(server.serve_forever)
     gc.freeze()
     gc.enable()
     return init.run()
@@ -135,7 +135,7 @@ class InitProcess:
             self._poll.register(descriptor, select.POLLIN)
 
     def run(self) -> int:
-        ending: threading.Thread | None = None
+        is_ending = False
         while not self._ended.is_set():
             ready = {descriptor for descriptor, _ in self._poll.poll()}
             if ready != {self._wakeups}:
@@ -144,9 +144,9 @@ class InitProcess:
                 continue
             numbers = os.read(self._wakeups, 256)
             self._daemon.processes.reap()
-            if ending is None and not {signal.SIGTERM, signal.SIGINT}.isdisjoint(numbers):
-                ending = threading.Thread(target=self._shut_down, daemon=True)
-                ending.start()
+            if not is_ending and not {signal.SIGTERM, signal.SIGINT}.isdisjoint(numbers):
+                is_ending = True
+                self._daemon.threads.run(self._shut_down)
         sys.stdout.flush()
         os._exit(0)
 

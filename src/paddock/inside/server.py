@@ -40,7 +40,7 @@ class DaemonServer(ThreadedHttpServer):
 
     def __init__(self, daemon: Daemon, listener: socket.socket) -> None:
         self._daemon = daemon
-        super().__init__(listener, MAX_CONNECTIONS)
+        super().__init__(listener, MAX_CONNECTIONS, daemon.threads)
         self._router = HandlerRouter()
         self._token = daemon.settings.token.encode("utf-8", "surrogateescape")
 

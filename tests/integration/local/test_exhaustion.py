@@ -8,13 +8,15 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 
 import pytest
 from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, eventually
 
-from paddock.errors import SandboxGone
+from paddock.errors import NotFound, SandboxGone
 from paddock.model.sandbox import SandboxHealth, SandboxLimits
 from paddock.sandbox.base import BackendFeature
+from paddock.sandbox.daemon.client import DaemonClient
 from paddock.sandbox.local import process_control
 
 MIB = 2**20
@@ -44,6 +46,35 @@ def test_fork_bomb_affects_only_its_sandbox(harness: LocalBackendHarness, neighb
     harness.remove(running_sandbox)
     assert time.monotonic() - begin < 3
     assert running_sandbox.status().health is SandboxHealth.GONE
+
+
+FORKING_FOREVER = """
+import os, signal
+while True:
+    try:
+        if os.fork() == 0: signal.pause()
+    except OSError: pass
+"""
+
+
+def test_daemon_answers_while_programs_take_every_free_process(harness: LocalBackendHarness) -> None:
+    async def answer_many_clients(running_sandbox: RunningSandbox) -> None:
+        address = harness.backend.daemon_address(running_sandbox.record)
+        async with AsyncExitStack() as stack:  # Each client keeps its connection open.
+            clients = [await stack.enter_async_context(DaemonClient(address)) for _ in range(12)]
+            for client in (*clients, *clients):
+                assert (await client.state())["running_commands"] == 1
+            refused = await clients[0].run("true")
+            assert refused.exit_code == 126 and "temporarily unavailable" in refused.reason
+            with pytest.raises(NotFound):
+                await clients[1].interrupt("missing")
+
+    with harness.sandbox(limits=SMALL) as running_sandbox:
+        running_sandbox.start(shlex.join(["/usr/bin/python3", "-I", "-c", FORKING_FOREVER]))
+        eventually(lambda: _members(running_sandbox) >= 40)
+        asyncio.run(answer_many_clients(running_sandbox))
+        asyncio.run(harness.backend.end_commands(running_sandbox.record))
+        assert running_sandbox.answers()
 
 
 def test_sandbox_without_free_processes_can_be_ended(harness: LocalBackendHarness) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from paddock.inside.http import threaded_server
 from paddock.inside.http.buffered_socket import BufferedSocket
 from paddock.inside.http.http11 import HttpReply, IncomingRequest
 from paddock.inside.http.threaded_server import ThreadedHttpServer
+from paddock.inside.http.worker_threads import WorkerThreads
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
@@ -31,7 +30,7 @@ def running(path: Path) -> Iterator[str]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
-        thread = threading.Thread(target=EmptyServer(listener, 4).serve_forever)
+        thread = threading.Thread(target=EmptyServer(listener, 8, WorkerThreads(reserve=2)).serve_forever)
         thread.start()
         try:
             yield str(path)
@@ -40,36 +39,22 @@ def running(path: Path) -> Iterator[str]:
     thread.join(10)
 
 
-def exchange(path: str) -> bytes:
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
-        client.connect(path)
-        client.sendall(REQUEST)
-        return client.recv(4096)
+def connect(path: str) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(10)
+    client.connect(path)
+    return client
 
 
-@pytest.mark.parametrize(("failures", "answered"), [(3, True), (1000, False)])
-def test_connections_wait_for_a_thread_for_a_limited_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, answered: bool
-) -> None:
-    left = failures
-
-    class LimitedThread(threading.Thread):
-        def start(self) -> None:
-            nonlocal left
-            if self.daemon and left:
-                left -= 1
-                raise RuntimeError("can't start new thread")
-            super().start()
-
-    limited: Any = type("LimitedThreading", (), {"Thread": LimitedThread, "Event": threading.Event})
-    with running(tmp_path / "socket") as path:
-        monkeypatch.setattr(threaded_server, "threading", limited)
-        monkeypatch.setattr(threaded_server, "THREAD_TIMEOUT", 0.2)
-        try:
-            reply = exchange(path)
-        except ConnectionError:
-            reply = b""
-        assert reply.startswith(b"HTTP/1.1 200 ") == answered
-        left = 0
-        assert exchange(path).startswith(b"HTTP/1.1 200 ")
+def test_connections_are_served_without_new_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every thread in use, the connections that are idle between two requests make room."""
+    with running(tmp_path / "socket") as path, ExitStack() as stack:
+        monkeypatch.setattr(WorkerThreads, "_start_missing_threads", lambda self: None)
+        clients = [stack.enter_context(connect(path)) for _ in range(6)]
+        for client in clients:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
+        assert [client.recv(1) for client in clients[:4]] == [b""] * 4
+        for client in clients[4:]:
+            client.sendall(REQUEST)
+            assert client.recv(4096).startswith(b"HTTP/1.1 200 ")

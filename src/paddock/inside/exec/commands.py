@@ -196,7 +196,7 @@ class CommandRegistry:
         recorder = OutputRecorder(spool, child, pipes.readers, _deadline(request, command))
         recorder.on_deadline = lambda: self._handle_timeout(request, command, child)
         recorder.on_exit = lambda: self._finish_command(command, child)
-        threading.Thread(target=recorder.run, daemon=True).start()
+        self._processes.threads.run(recorder.run)
         return command
 
     def _start(
@@ -250,7 +250,7 @@ class CommandRegistry:
             )
         except (OSError, ValueError) as error:
             command.reason = f"{request.argv_to_run[0]}: {getattr(error, 'strerror', None) or error}"
-            command.finish(CANNOT_EXECUTE if isinstance(error, PermissionError) else NOT_FOUND)
+            command.finish(CANNOT_EXECUTE if isinstance(error, (PermissionError, BlockingIOError)) else NOT_FOUND)
 
     def _identity(self, request: CommandRequest) -> UserIdentity | None:
         if request.uid is None and request.user is None:
@@ -277,7 +277,7 @@ class CommandRegistry:
         finally:
             close_descriptors(fd for fd in pipes.readers if fd not in left_open)
             if left_open:
-                threading.Thread(target=discard_output, args=(left_open,), daemon=True).start()
+                self._processes.threads.run(lambda: discard_output(left_open))
 
     def _relay_output(
         self,

@@ -80,7 +80,7 @@ class Interpreter:
         execution, child = self._execution, self.child
         if execution is not None and child is not None:
             child.signal(signal.SIGINT)
-            threading.Thread(target=self._repeat_interrupt, args=(execution, child), daemon=True).start()
+            self._processes.threads.run(lambda: self._repeat_interrupt(execution, child))
 
     def close(self) -> None:
         if self.child is not None:
@@ -110,7 +110,7 @@ class Interpreter:
             busy.close()
             close_descriptors(fd for fd in pipes.readers if fd not in left_open)
             if left_open:
-                threading.Thread(target=discard_output, args=(left_open,), daemon=True).start()
+                self._processes.threads.run(lambda: discard_output(left_open))
 
     def _release(self, pipes: OutputPipes) -> None:
         self._execution = None

@@ -8,6 +8,7 @@ import threading
 import time
 
 from ..errors import ApiError
+from ..http.worker_threads import WorkerThreads
 from .disk_limit import DiskLimitGuard
 
 TYPE_CHECKING = False
@@ -64,8 +65,9 @@ class ChildProcess:
 class ProcessRegistry:
     """All children of the daemon, as opposed to the orphans that pid 1 inherits."""
 
-    def __init__(self, disk_limit: DiskLimitGuard) -> None:
+    def __init__(self, disk_limit: DiskLimitGuard, threads: WorkerThreads) -> None:
         self.disk_limit = disk_limit
+        self.threads = threads
         self._lock = threading.Lock()
         self._children: dict[int, ChildProcess] = {}
 
@@ -154,7 +156,7 @@ class ProcessRegistry:
         """Send SIGTERM to the child and all its descendants, and SIGKILL after `grace`. Returns at once."""
         process_family = find_process_family([child])
         _kill_all(child, process_family, signal.SIGTERM)
-        threading.Thread(target=self._kill_after_grace, args=(child, process_family, grace), daemon=True).start()
+        self.threads.run(lambda: self._kill_after_grace(child, process_family, grace))
 
     def shut_down(self, grace: float = KILL_GRACE_SECONDS) -> None:
         """Terminate every process in the sandbox and wait for them to end."""

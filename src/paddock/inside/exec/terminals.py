@@ -117,8 +117,9 @@ class ShellTerminal:
     def attach_client(self, evict: Callable[[int, str], None], takeover: bool, timeout: float = 5.0) -> bool:
         """Become the only client; with `takeover`, the current client is evicted first."""
         with self._client_released:
-            if self._evict_client is not None and takeover:
-                threading.Thread(target=self._evict_client, args=TAKEN_OVER, daemon=True).start()
+            current = self._evict_client
+            if current is not None and takeover:
+                self._processes.threads.run(lambda: current(*TAKEN_OVER))
             wait_seconds = timeout if takeover else LEAVING_CLIENT_SECONDS
             if not self._client_released.wait_for(lambda: self._evict_client is None, wait_seconds):
                 return False
@@ -181,7 +182,7 @@ class ShellTerminal:
         self._start_collector({pipes.stdout: STDOUT, pipes.stderr: STDERR})
 
     def _start_collector(self, sources: dict[int, int], *held: int) -> None:
-        threading.Thread(target=self._collect_output, args=(sources, held), daemon=True).start()
+        self._processes.threads.run(lambda: self._collect_output(sources, held))
 
     def _collect_output(self, sources: dict[int, int], held: tuple[int, ...]) -> None:
         assert self.child is not None

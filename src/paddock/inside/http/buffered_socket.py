@@ -75,6 +75,20 @@ class BufferedSocket:
         """True if received bytes have not been read yet."""
         return bool(self._buffer)
 
+    @property
+    def readable(self) -> bool:
+        """True if received bytes wait in the buffer or in the socket, or the peer has closed."""
+        poller = select.poll()
+        poller.register(self.socket, select.POLLIN)
+        return self.buffered or bool(poller.poll(0))
+
+    def shut_down_reading(self) -> None:
+        """Let a thread that waits for data see the end of the connection."""
+        try:
+            self.socket.shutdown(socket.SHUT_RD)
+        except OSError:
+            pass
+
     def take_buffered(self) -> bytes:
         data, self._buffer = self._buffer, b""
         return data

@@ -1,28 +1,29 @@
-"""HTTP server that handles each connection in a thread of its own."""
+"""HTTP server that handles each connection in its own thread."""
 
 from __future__ import annotations
 
 import socket
 import threading
-import time
+from collections import deque
 
 from .buffered_socket import BufferedSocket, PeerDisconnected, close_gracefully
 from .http11 import IncomingBody, IncomingRequest, MalformedRequest, error_reply, read_request
+from .worker_threads import WorkerThreads
 
 IDLE_TIMEOUT = 600.0
 """Seconds a connection may be idle between requests."""
 FIRST_TIMEOUT = 15.0
 """Seconds a new connection may wait before its first request; the request head has its own limit."""
-THREAD_TIMEOUT = 1.0
-"""Seconds to wait for a thread at the sandbox's limit of processes; threads of closed connections are about to end."""
-_THREAD_POLL_SECONDS = 0.02
 
 
 class ThreadedHttpServer:
     """Accept loop and keep-alive handling, shared by the daemon and its tool worker."""
 
-    def __init__(self, listener: socket.socket, connections: int) -> None:
+    def __init__(self, listener: socket.socket, connections: int, threads: WorkerThreads) -> None:
         self._listener = listener
+        self._threads = threads
+        self._idle: deque[BufferedSocket] = deque()
+        """Connections between two requests, longest idle first."""
         self._slots = threading.BoundedSemaphore(connections)
 
     def serve_forever(self) -> None:
@@ -36,21 +37,9 @@ class ThreadedHttpServer:
                 threading.Event().wait(0.05)  # Out of descriptors: wait until some connections end.
                 continue
             self._slots.acquire()
-            if not self._start_thread(accepted):
-                accepted.close()
-                self._slots.release()
-
-    def _start_thread(self, accepted: socket.socket) -> bool:
-        """Serve a connection in a new thread; False if none could be started in time."""
-        deadline = time.monotonic() + THREAD_TIMEOUT
-        while True:
-            try:
-                threading.Thread(target=self._serve, args=(accepted,), daemon=True).start()
-                return True
-            except RuntimeError:
-                if time.monotonic() >= deadline:
-                    return False
-                time.sleep(_THREAD_POLL_SECONDS)
+            self._threads.run(lambda accepted=accepted: self._serve(accepted))  # type: ignore[misc]
+            if self._threads.exhausted:
+                self._close_idle_connection()
 
     def _serve(self, accepted: socket.socket) -> None:
         try:
@@ -66,6 +55,8 @@ class ThreadedHttpServer:
     def _serve_requests(self, client: BufferedSocket) -> None:
         idle_timeout = FIRST_TIMEOUT
         while True:
+            if idle_timeout == IDLE_TIMEOUT and not self._wait_for_next_request(client):
+                return None
             try:
                 request = read_request(client, idle_timeout)
             except MalformedRequest as error:
@@ -81,6 +72,23 @@ class ThreadedHttpServer:
             except MalformedRequest as error:
                 request.keep_alive = False
                 return error_reply(error).write(client, request)
+
+    def _wait_for_next_request(self, client: BufferedSocket) -> bool:
+        """Wait between two requests; False if the connection ends, because its client or another needs that."""
+        self._idle.append(client)
+        try:
+            if self._threads.exhausted and not client.readable:
+                return False
+            return client.wait_for_data(IDLE_TIMEOUT)
+        finally:
+            self._idle.remove(client)
+
+    def _close_idle_connection(self) -> None:
+        """End the connection that has been idle longest, so that its thread can serve another."""
+        for client in tuple(self._idle):
+            if not client.readable:
+                client.shut_down_reading()
+                break
 
     def _handle_request(self, request: IncomingRequest, client: BufferedSocket) -> None:
         """Read the request body and write the reply. Raises `MalformedRequest` for invalid HTTP."""

@@ -19,6 +19,7 @@ from ..http.http11 import (
 )
 from ..http.json_fields import environment_variables_field, required_json_field
 from ..http.threaded_server import ThreadedHttpServer
+from ..http.worker_threads import WorkerThreads
 from .argument_schema import validate_tool_arguments
 from .call_client import CallerDisconnected, ToolCallClient
 from .mcp_protocol import McpProtocol
@@ -40,7 +41,7 @@ class ToolServer(ThreadedHttpServer):
     """Serves tool calls, MCP and screenshots of one sandbox."""
 
     def __init__(self, context: ToolContext, registry: ToolRegistry, listener: socket.socket) -> None:
-        super().__init__(listener, MAX_CONNECTIONS)
+        super().__init__(listener, MAX_CONNECTIONS, WorkerThreads(reserve=1))
         self._context = context
         self._registry = registry
         self._protocol = McpProtocol(registry)
