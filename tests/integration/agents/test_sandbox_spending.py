@@ -22,6 +22,7 @@ from tests.integration.agents.test_message_writer import blocked_writes
 
 pytestmark = pytest.mark.anyio
 COSTLY = {"turns": [[{"say": "Hi."}, {"usage": {"input": 60, "output": 40}}]]}
+SLOW = {"pace": 0.05, "turns": [[{"say": "One word after the other."}, {"usage": {"input": 60, "output": 40}}]]}
 SANDBOX = "sb-1"
 OWN_SANDBOX: Mapping[str, Any] = {"sandboxes": {"code": SANDBOX}}
 
@@ -32,8 +33,9 @@ class SandboxClient:
 
     client: httpx.AsyncClient
 
-    async def ask(self) -> httpx.Response:
-        return await self.client.post("/v1/chat/completions", json={"model": "m", "messages": [user_message("Hello.")]})
+    async def ask(self, text: str = "Hello.", *, stream: bool = False) -> httpx.Response:
+        body = {"model": "m", "messages": [user_message(text)], "stream": stream}
+        return await self.client.post("/v1/chat/completions", json=body)
 
 
 @asynccontextmanager
@@ -57,8 +59,10 @@ async def open_sandbox_client(
 
 
 @asynccontextmanager
-async def open_spending(data: Path, **options: Any) -> AsyncIterator[tuple[ModelHarness, SandboxSpending]]:
-    async with open_model_harness(data, {"m": COSTLY}, **options) as harness:
+async def open_spending(
+    data: Path, script: Mapping[str, Any] = COSTLY, **options: Any
+) -> AsyncIterator[tuple[ModelHarness, SandboxSpending]]:
+    async with open_model_harness(data, {"m": dict(script)}, **options) as harness:
         spending = SandboxSpending(harness.store, harness.events, harness.config.chat.budget)
         harness.gateway.spending_accounts.append(spending)
         yield harness, spending
@@ -103,6 +107,34 @@ async def test_spent_budget_blocks_sandbox_and_engine_until_raised(tmp_path: Pat
         session_after = await harness.session_store.get(session.id)
         assert session_after.usage.requests == 3, "refused requests use nothing"
         assert session_after.changed_at == session.changed_at, "usage does not count as activity"
+
+
+async def test_usage_written_while_the_session_is_read_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_session = SessionStore.get
+    async with open_spending(tmp_path) as (harness, spending):
+        session = await harness.create_session("m", budget=150, **OWN_SANDBOX)
+
+        async def load_slowly(store: SessionStore, *key: Any) -> Session:
+            """Return the session as it was before pending usage was written."""
+            loaded = await load_session(store, *key)
+            await spending.close()
+            return loaded
+
+        async with open_sandbox_client(harness, session.id) as sandbox:
+            monkeypatch.setattr(SessionStore, "get", load_slowly)
+            async with asyncio.timeout(20):
+                assert [(await sandbox.ask()).status_code for _ in range(4)] == [200, 200, 402, 402]
+
+
+async def test_requests_in_flight_count_towards_the_budget(tmp_path: Path) -> None:
+    async with open_spending(tmp_path, SLOW) as (harness, spending):
+        session = await harness.create_session("m", budget=300, **OWN_SANDBOX)
+        async with open_sandbox_client(harness, session.id) as sandbox, asyncio.timeout(60):
+            answers = await asyncio.gather(*(sandbox.ask("word " * 100, stream=True) for _ in range(20)))
+            passed = [answer.status_code for answer in answers].count(200)
+            assert 3 <= passed <= 5 and {answer.status_code for answer in answers} == {200, 402}
+        await spending.close()
+        assert (await session_usage(harness, session)).requests == passed
 
 
 async def test_server_budget_applies_to_sessions_without_one(tmp_path: Path) -> None:

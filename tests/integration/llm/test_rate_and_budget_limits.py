@@ -8,10 +8,16 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.llm.provider_samples import WHOLE, request
-from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response
+from tests.integration.llm.provider_samples import STREAM, WHOLE, request
+from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response, sse_response
 from tests.support.server import Server, eventually
 
+LAST_EVENTS = {
+    "openai-chat": ["[DONE]"],
+    "openai-responses": ["event: response.completed"],
+    "anthropic": ["event: message_stop"],
+    "gemini": ['"finishReason"', '"finishReason" :'],
+}
 GOOD = PlannedResponse(pieces=[WHOLE["openai-chat"]])
 
 
@@ -33,6 +39,28 @@ def test_disconnecting_client_is_charged_for_the_prompt(frugal: httpx.Client, fa
     fake.always_respond(GOOD)
     path, body = request("openai-chat", "chat-model")
     eventually(lambda: frugal.post(path, json=body).status_code == 402)
+
+
+@pytest.mark.parametrize("model", ["own", "translated"])
+@pytest.mark.parametrize("format", sorted(STREAM))
+def test_stream_is_charged_before_its_client_can_ask_again(
+    server: Server, client: httpx.Client, fake: FakeProvider, format: str, model: str
+) -> None:
+    body = {"name": "quick", "scopes": ["llm:use"], "budget": {"tokens": 5}}
+    secret = client.post("/v1/keys", json=body).json()["secret"]
+    provider_format = format if model == "own" else "anthropic" if format == "openai-chat" else "openai-chat"
+    # The provider's connection stays open after the last event, which is where clients stop to read.
+    fake.always_respond(sse_response(STREAM[provider_format], hold=10))
+    path, asked = request(format, f"{provider_format.removeprefix('openai-')}-model", stream=True)
+    with server.client(secret) as quick, quick.stream("POST", path, json=asked) as answer:
+        received = ""
+        for text in answer.iter_text():
+            received += text
+            if any(end in received for end in LAST_EVENTS[format]):
+                break
+        assert answer.status_code == 200
+        with server.client(secret) as next_client:
+            assert next_client.post(path, json=asked).status_code == 402
 
 
 def test_failing_model_does_not_block_others_of_its_provider(client: httpx.Client, fake: FakeProvider) -> None:

@@ -6,6 +6,7 @@ Requests of a session's engine go through `SessionModelClient`, which counts the
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import structlog
@@ -14,7 +15,7 @@ from paddock.agents.model.reply_journal import RequestUsage, add_request_usage, 
 from paddock.errors import SessionNotFound
 from paddock.events.event_log import EventLog
 from paddock.llm.exchange import MAX_TOKENS, Exchange, ModelCaller
-from paddock.llm.metering.budgets import BudgetSpent
+from paddock.llm.metering.budgets import BudgetSpent, estimate_prompt_tokens
 from paddock.model.sessions import Session, SessionUsage
 from paddock.store.chat_sessions.session_log_entries import session_log_entries
 from paddock.store.chat_sessions.session_store import SessionStore
@@ -39,29 +40,67 @@ class SandboxSpending:
         self._session_store = SessionStore(store)
         self._events = events
         self._budget = budget
+        self._active: dict[tuple[str, str], _ActiveSession] = {}
         self._pending: dict[_SpendingKey, SessionUsage] = {}
         self._writing_usage: dict[_SpendingKey, SessionUsage] = {}
         """Usage that is being written, and may not be in the database yet."""
         self._write_task: asyncio.Task[None] | None = None
 
-    async def check(self, caller: ModelCaller) -> None:
-        key = _spending_key(caller)
+    async def begin_request(self, exchange: Exchange) -> None:
+        key = _spending_key(exchange.caller)
         if key is None:
             return
+        active = self._active.setdefault(key[:2], _ActiveSession())
+        active.checks += 1
         try:
-            session = await self._session_store.get(key.session, key.tenant)
-        except SessionNotFound:
-            return  # The session was deleted, or the request names a session that never existed.
-        if key.sandbox in session.sandboxes.values():
-            check_session_budget(session, self._budget, self._uncounted_tokens(key))
+            if await self._admit_request(key, active):
+                active.prompt_tokens[exchange.id] = estimate_prompt_tokens(exchange)
+        finally:
+            active.checks -= 1
+            self._forget_if_idle(key, active)
 
-    def count(self, exchange: Exchange) -> None:
+    async def _admit_request(self, key: _SpendingKey, active: _ActiveSession) -> bool:
+        """Return whether the request is charged to the session. Raises `BudgetSpent`.
+
+        Waits while the prompts of the requests in flight could spend the rest of the budget.
+        """
+        while True:
+            written = active.written
+            try:
+                session = await self._session_store.get(key.session, key.tenant)
+            except SessionNotFound:
+                return False  # The session was deleted, or the request names a session that never existed.
+            if key.sandbox not in session.sandboxes.values():
+                return False
+            if written != active.written:
+                continue  # Usage was written meanwhile, which the session that was read may lack.
+            uncounted = self._uncounted_tokens(key)
+            check_session_budget(session, self._budget, uncounted)
+            try:
+                check_session_budget(session, self._budget, uncounted + sum(active.prompt_tokens.values()))
+            except BudgetSpent:
+                await active.settled.wait()
+            else:
+                return True
+
+    def settle_request(self, exchange: Exchange) -> None:
         key, usage = _spending_key(exchange.caller), exchange.usage
-        if key is not None and usage is not None and usage.input + usage.output <= MAX_TOKENS:
+        if key is None:
+            return
+        active = self._active.get(key[:2])
+        if active is not None and active.prompt_tokens.pop(exchange.id, None) is not None:
+            active.settled.set()
+            active.settled = asyncio.Event()
+            self._forget_if_idle(key, active)
+        if usage is not None and usage.input + usage.output <= MAX_TOKENS:
             spent = RequestUsage(usage.input, usage.output, exchange.cost)
             self._pending[key] = add_request_usage(self._pending.get(key, SessionUsage()), spent)
             if self._write_task is None or self._write_task.done():
                 self._write_task = asyncio.create_task(self._write_pending(), name="session usage of sandboxes")
+
+    def _forget_if_idle(self, key: _SpendingKey, active: _ActiveSession) -> None:
+        if not active.checks and not active.prompt_tokens and self._active.get(key[:2]) is active:
+            del self._active[key[:2]]
 
     async def close(self) -> None:
         """Write pending usage. The store must still be open."""
@@ -91,6 +130,8 @@ class SandboxSpending:
                 return
             finally:
                 self._writing_usage.pop(key, None)
+                if (active := self._active.get(key[:2])) is not None:
+                    active.written += 1
 
     async def _add_usage(self, key: _SpendingKey, used: SessionUsage) -> None:
         def work(connection: Any) -> tuple[Session, SessionUsage]:
@@ -105,6 +146,19 @@ class SandboxSpending:
         await self._events.write_with_events(
             work, lambda result: session_log_entries(result[0], usage_changed_event(result[1]))
         )
+
+
+@dataclass(eq=False)
+class _ActiveSession:
+    """The requests of a session's sandboxes that are being checked or in flight."""
+
+    checks: int = 0
+    prompt_tokens: dict[str, int] = field(default_factory=dict)
+    """Estimated tokens of the prompts in flight, by the exchange's id."""
+    written: int = 0
+    """Number of writes of the session's usage."""
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set and replaced when a request ends."""
 
 
 class _SpendingKey(NamedTuple):

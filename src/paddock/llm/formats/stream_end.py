@@ -238,6 +238,11 @@ class StreamEndDetector:
         return self._ending
 
     @property
+    def is_final(self) -> bool:
+        """Return whether the last event was received: what follows cannot change the answer or its usage."""
+        return self._is_final
+
+    @property
     def finished(self) -> bool:
         """Return whether the stream has finished or failed."""
         return self.ending is not StreamEnding.OPEN

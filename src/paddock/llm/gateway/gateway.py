@@ -43,7 +43,7 @@ from paddock.llm.gateway.response_sender import AnswerInterrupted, ResponseSende
 from paddock.llm.gateway.retries_and_fallbacks import NoUpstreamAnswer, UpstreamRequester
 from paddock.llm.gateway.unserved_paths import detect_client_format, find_unserved_api, unserved_api_message
 from paddock.llm.gateway.upstream_request import can_count_tokens, relays_item_references
-from paddock.llm.metering.budgets import BudgetSpent, KeyBudgets, SpendingAccount
+from paddock.llm.metering.budgets import BudgetSpent, KeyBudgets, RequestCharge, SpendingAccount
 from paddock.llm.metering.key_authentication import KeyAuthenticator, KeyHolder
 from paddock.llm.metering.latency_histograms import ModelLatencyHistograms
 from paddock.llm.metering.prices import PriceList
@@ -244,6 +244,7 @@ class ModelGateway:
             conversation=read_conversation_id(request),
             trace_parent=read_trace_parent(request),
         )
+        charge = RequestCharge(self.budgets, self.spending_accounts, holder, exchange, self._settle_usage_and_cost)
         sender = ResponseSender(
             self.settings,
             self.archive,
@@ -251,12 +252,12 @@ class ModelGateway:
             exchange,
             reply,
             started,
-            self._settle_usage_and_cost,
+            charge.settle,
             self.workers,
         )
         self.run_traffic.begin_exchange(exchange)
         try:
-            await self._answer_within_limits(call, request, holder, exchange, sender)
+            await self._answer_within_limits(call, request, holder, exchange, sender, charge)
         except NoUpstreamAnswer as error:
             drop_stack_frames(error)
             exchange.outcome, exchange.error = ExchangeOutcome.FAILED, error.cause
@@ -293,7 +294,13 @@ class ModelGateway:
         return call
 
     async def _answer_within_limits(
-        self, call: ModelCall, request: HttpRequest, holder: KeyHolder, exchange: Exchange, sender: ResponseSender
+        self,
+        call: ModelCall,
+        request: HttpRequest,
+        holder: KeyHolder,
+        exchange: Exchange,
+        sender: ResponseSender,
+        charge: RequestCharge,
     ) -> None:
         """Answer a request within the caller's limits and budgets, and settle its usage."""
         route = self._resolve_route(holder, call.model)
@@ -302,12 +309,8 @@ class ModelGateway:
         if self.archive.is_crowded:
             await self.archive.wait_for_capacity()
         permits = [self._requester.acquire_permit(holder, route)]
-        charged = False
         try:
-            for account in self.spending_accounts:
-                await account.check(holder.caller)
-            await self.budgets.begin_request(holder)
-            charged = True
+            await charge.begin()
             if call.operation == COUNT_OPERATION and not can_count_tokens(route):
                 await sender.send_estimate(call)
                 return
@@ -329,14 +332,11 @@ class ModelGateway:
         finally:
             tokens = 0
             try:
-                self._settle_usage_and_cost(exchange)
-                tokens = exchange.usage.input + exchange.usage.output if exchange.usage else 0
+                tokens = charge.settle()
             finally:
                 # Release permits in any case: a leaked one would block later requests.
                 for permit in permits:
                     permit.release(tokens)
-                if charged:
-                    self.budgets.settle_request(holder, tokens, exchange.cost)
 
     def _resolve_route(self, holder: KeyHolder, model: str) -> ModelRoute:
         """Resolve a model's route. Raises `ModelNotFound`, also for a model this key must not use."""
@@ -370,8 +370,6 @@ class ModelGateway:
         self.ledger.count_exchange(exchange)
         self.latencies.count_exchange(exchange)
         self.run_traffic.end_exchange(exchange)
-        for account in self.spending_accounts:
-            account.count(exchange)
         if not sender.archived:
             self.archive.enqueue(exchange)
         if self._span_exporter is not None:

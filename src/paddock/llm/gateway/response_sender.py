@@ -64,7 +64,7 @@ class ResponseSender:
         exchange: Exchange,
         reply: ResponseWriter,
         started: float,
-        settle: Callable[[Exchange], None],
+        settle: Callable[[], object],
         workers: OffloadWorkerPool,
     ) -> None:
         self._settings = settings
@@ -107,9 +107,14 @@ class ResponseSender:
         exchange.first_byte = now() - started
         await reply.start(response.status, [*headers_for_client(response.headers), self._exchange_header()])
 
-        def push(piece: bytes) -> bool:
+        def take(piece: bytes) -> None:
             watch.feed(piece)
             self._record_piece(now() - started, piece)
+            if watch.is_final:
+                self._settle()
+
+        def push(piece: bytes) -> bool:
+            take(piece)
             return reply.push(piece)
 
         try:
@@ -120,8 +125,7 @@ class ResponseSender:
             else:
                 piece = upstream.body
                 while piece:
-                    watch.feed(piece)
-                    self._record_piece(now() - started, piece)
+                    take(piece)
                     await reply.write(piece)
                     piece = await response.read_piece()
         except UpstreamError as error:
@@ -238,6 +242,8 @@ class ResponseSender:
                 pings.start()
             self._record_piece(time.perf_counter() - self._started, data)
             pings.last = time.monotonic()
+            if ended:
+                self._settle()
             await self._reply.write(data)
         if failure is not None:
             raise AnswerInterrupted(failure.message)
@@ -260,6 +266,7 @@ class ResponseSender:
         data = b"".join(map(writer.write, events))
         self._exchange.first_byte = time.perf_counter() - self._started
         self._exchange.response.append((self._exchange.first_byte, data))
+        self._settle()
         await self._reply.start(200, [*_stream_headers(call), self._exchange_header()])
         await self._reply.write(data)
         await self._end_stream()
@@ -270,6 +277,7 @@ class ResponseSender:
         exchange.first_byte = exchange.total = time.perf_counter() - self._started
         exchange.response.append((exchange.first_byte, body))
         self._recent_answers.add(exchange)
+        self._settle()
         await self._archive_if_strict()
         await self._reply.send(status, [*headers, self._exchange_header()], body)
 
@@ -294,7 +302,7 @@ class ResponseSender:
         """Under strict durability, write the exchange to disk before the answer ends."""
         if self._archive.strict and self._exchange.operation == GENERATE_OPERATION:
             self._exchange.total = time.perf_counter() - self._started
-            self._settle(self._exchange)
+            self._settle()
             await self._archive.write_now(self._exchange)
             self.archived = True
 

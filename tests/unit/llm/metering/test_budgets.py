@@ -132,6 +132,50 @@ async def test_tokens_exceed_the_budget_by_active_requests_at_most() -> None:
     assert used == 120
 
 
+@pytest.mark.parametrize(("budget", "passed"), [({"tokens": 100}, 4), ({"cost": 1.0}, 4)])
+async def test_requests_wait_while_those_in_flight_could_spend_the_budget(
+    budget: dict[str, float], passed: int
+) -> None:
+    budgets = KeyBudgets(SlowLedger())
+    key_holder = holder(**budget)
+    await ask(budgets, key_holder, 10, 0.3)
+    in_flight = most_in_flight = 0
+
+    async def one() -> bool:
+        nonlocal in_flight, most_in_flight
+        try:
+            await budgets.begin_request(key_holder, 40)
+        except BudgetSpent:
+            return False
+        in_flight += 1
+        most_in_flight = max(most_in_flight, in_flight)
+        await asyncio.sleep(0.001)
+        in_flight -= 1
+        budgets.settle_request(key_holder, 35, 0.3, 40)
+        return True
+
+    async with asyncio.timeout(10):
+        assert sum(await asyncio.gather(*(one() for _ in range(50)))) == passed - 1
+    assert most_in_flight < 4
+
+
+async def test_waiting_request_passes_if_the_others_used_little() -> None:
+    budgets = KeyBudgets(SlowLedger())
+    key_holder = holder(tokens=100)
+    await budgets.begin_request(key_holder, 1000)
+    waiting = asyncio.create_task(budgets.begin_request(key_holder, 1000))
+    gone = asyncio.create_task(budgets.begin_request(key_holder, 1000))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    gone.cancel()
+    budgets.settle_request(key_holder, 20, 0, 1000)
+    await asyncio.wait_for(waiting, 5)
+    budgets.settle_request(key_holder, 80, 0, 1000)
+    with pytest.raises(BudgetSpent, match="100 of its budget of 100"):
+        await budgets.begin_request(key_holder)
+
+
 async def test_cancelled_request_does_not_cancel_the_ledger_read_of_others() -> None:
     budgets = KeyBudgets(SlowLedger())
     key_holder = holder(requests=2)
