@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -133,9 +134,7 @@ async def test_tokens_exceed_the_budget_by_active_requests_at_most() -> None:
 
 
 @pytest.mark.parametrize(("budget", "passed"), [({"tokens": 100}, 4), ({"cost": 1.0}, 4)])
-async def test_requests_wait_while_those_in_flight_could_spend_the_budget(
-    budget: dict[str, float], passed: int
-) -> None:
+async def test_requests_wait_while_those_in_flight_could_spend_the_budget(budget: dict[str, Any], passed: int) -> None:
     budgets = KeyBudgets(SlowLedger())
     key_holder = holder(**budget)
     await ask(budgets, key_holder, 10, 0.3)
