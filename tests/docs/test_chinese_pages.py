@@ -9,7 +9,11 @@ import pytest
 from tests.docs.page_pairs import CHINESE, english_page, find_page_differences, heading_anchors
 from tests.docs.page_reader import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("tutorial/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("tutorial/*.md")),
+    *sorted((ROOT / "docs").glob("how-to/*.md")),
+]
 
 ENGLISH = """# Start
 
