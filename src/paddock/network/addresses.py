@@ -107,6 +107,11 @@ def network_contains(network: IPv4Network | IPv6Network, address: IPAddress) -> 
     return network.version == address.version and address in network
 
 
+def network_leads_to(network: IPv4Network | IPv6Network, address: IPAddress) -> bool:
+    """Return whether the network has the address, or the IPv4 address to which it is translated on its way."""
+    return network_contains(network, address) or network_contains(network, embedded_ipv4(address))
+
+
 def is_own_address(address: IPAddress) -> bool:
     """Return whether the address belongs to this host: only then can it be bound."""
     if address.is_loopback:

@@ -10,8 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from ipaddress import ip_address
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from paddock.config.outgoing_proxy import OutgoingProxies
 from paddock.model.network import ConnectionRecord, ConnectionRefusal
@@ -284,8 +283,3 @@ async def _connect_directly(address: IPAddress, port: int) -> socket.socket:
         close_socket(upstream)
         raise
     return upstream
-
-
-def addresses_of(found: Sequence[tuple[Any, ...]]) -> list[IPAddress]:
-    """Return the distinct addresses of a `getaddrinfo` answer, in order."""
-    return list(dict.fromkeys(ip_address(str(item[4][0]).partition("%")[0]) for item in found))

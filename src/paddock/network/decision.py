@@ -15,7 +15,7 @@ from paddock.config.network_policy import (
     parse_network_rule,
 )
 from paddock.model.network import ConnectionRefusal
-from paddock.network.addresses import IPAddress, TargetAddresses, network_contains
+from paddock.network.addresses import IPAddress, TargetAddresses, network_leads_to
 
 _WEB_RULES = (NetworkRule(RuleAction.ALLOW, name=ANY_TARGET, ports=(RulePorts(80, 80), RulePorts(443, 443))),)
 _OPEN_RULES = (NetworkRule(RuleAction.ALLOW, name=ANY_TARGET),)
@@ -87,7 +87,7 @@ class PolicyRules:
         """Return the deny rule for a resolved address that precedes the rule that allows the target."""
         for each in self._rules:
             if each.rule.network is not None and each.rule.action is RuleAction.DENY:
-                if each.rule.includes_port(target.port) and network_contains(each.rule.network, address):
+                if each.rule.includes_port(target.port) and network_leads_to(each.rule.network, address):
                     return each.text
             elif _matches(each.rule, target):
                 return None
@@ -187,7 +187,7 @@ def _matches(rule: NetworkRule, target: ConnectionTarget) -> bool:
     if not rule.includes_port(target.port):
         return False
     if rule.network is not None:
-        return target.address is not None and network_contains(rule.network, target.address)
+        return target.address is not None and network_leads_to(rule.network, target.address)
     if rule.name == ANY_TARGET:
         return True
     if rule.name is None or target.name is None:

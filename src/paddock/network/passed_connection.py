@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.config.network_policy import encode_host_name
-from paddock.network.addresses import parse_address
+from paddock.network.addresses import IPAddress, parse_address
 from paddock.network.decision import ConnectionTarget
 
 MAX_MESSAGE = 2048
@@ -86,8 +86,17 @@ def _parse_target(message: bytes) -> ConnectionTarget:
     host = str(name if name is not None else document["address"]).partition("%")[0]
     address = parse_address(host)
     if address is not None:
-        return ConnectionTarget(port, address=address)
+        return _address_target(port, address)
     encoded = encode_host_name(host)
     if encoded is None:
         raise ValueError("the name is not a host name")
+    # IDNA turns digits of other scripts into an address, and so does leaving out a trailing dot.
+    address = parse_address(encoded)
+    if address is not None:
+        return _address_target(port, address)
     return ConnectionTarget(port, name=encoded)
+
+
+def _address_target(port: int, address: IPAddress) -> ConnectionTarget:
+    """Return the target; an IPv4-mapped address is an IPv4 address, to which rules of IPv4 networks apply."""
+    return ConnectionTarget(port, address=getattr(address, "ipv4_mapped", None) or address)

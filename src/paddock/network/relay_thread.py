@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import uvloop
 
-MAX_RESOLVER_THREADS = 32
 T = TypeVar("T")
 
 
@@ -21,7 +19,6 @@ class RelayThread:
     def __init__(self, server_loop: asyncio.AbstractEventLoop) -> None:
         self._server_loop = server_loop
         self._loop = uvloop.new_event_loop()
-        self._loop.set_default_executor(ThreadPoolExecutor(MAX_RESOLVER_THREADS, thread_name_prefix="resolve"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="network-relay", daemon=True)
         self._thread.start()
 

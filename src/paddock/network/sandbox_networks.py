@@ -27,9 +27,10 @@ from paddock.fleet.uplink_sockets import publish_uplink_socket
 from paddock.model.network import ConnectionRecord, ConnectionRefusal
 from paddock.model.sandbox import RUN_KEY, SESSION_KEY, Sandbox, UplinkService
 from paddock.network.addresses import IPAddress, TargetAddresses
-from paddock.network.connection_relay import ConnectionRelay, SandboxIdentity, addresses_of
+from paddock.network.connection_relay import ConnectionRelay, SandboxIdentity
 from paddock.network.daily_bytes import DailyByteCounts
 from paddock.network.decision import Decision, NetworkPolicyStack, PolicyRules, preset_rules
+from paddock.network.name_lookups import MAX_SANDBOX_LOOKUPS, NameLookups
 from paddock.network.package_indexes import PackageIndexes, read_package_indexes
 from paddock.network.passed_connection import InvalidPassedConnection, receive_passed_connection
 from paddock.network.relay_thread import RelayThread
@@ -53,8 +54,6 @@ MESSAGE_TIMEOUT = 2.0
 """Seconds in which the daemon must send the message of a connection."""
 MAX_HANDSHAKES = 64
 """Connections of a sandbox whose message has not arrived."""
-MAX_SANDBOX_LOOKUPS = 8
-"""Names that one sandbox can have looked up at the same time."""
 BURST_SECONDS = 4
 STORE_BYTES_SECONDS = 1.0
 """Seconds between writes of byte counts; a crash loses at most that much."""
@@ -81,6 +80,7 @@ class SandboxNetworks:
         self._record = record
         self._flush = flush
         self.addresses = addresses
+        self._lookups = NameLookups()
         self.daily_bytes = daily_bytes
         self._storing_bytes: asyncio.Task[None] | None = None
         self._indexes = indexes or read_package_indexes()
@@ -214,12 +214,11 @@ class SandboxNetworks:
         self.outcomes[str(record.refusal or "allowed")] += 1
         self._record(record)
 
-    async def resolve(self, name: str, port: int) -> Sequence[IPAddress]:
+    async def resolve(self, name: str, port: int, sandbox_lookups: asyncio.Semaphore) -> Sequence[IPAddress]:
         """Look a name up. Called on the relay's thread. Raises `OSError`."""
         if fixed := self._config.hosts.get(name):
             return [ip_address(fixed)]
-        found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
-        return addresses_of(found)
+        return await self._lookups.look_up(name, port, sandbox_lookups)
 
     def _policy_stack(self, sandbox: Sandbox) -> NetworkPolicyStack:
         bounds = [bound for _, bound in self._named_bounds(sandbox.tenant)]
@@ -277,7 +276,8 @@ class _SandboxNetwork:
     def start(self, listener: socket.socket) -> None:
         self._tokens = float(self.limits.max_new_per_second * BURST_SECONDS)
         self._refilled = time.monotonic()
-        self._start_task(self._accept(listener))
+        # A task that is cancelled before its start does not close the socket itself.
+        self._start_task(self._accept(listener)).add_done_callback(lambda _: listener.close())
 
     async def close(self) -> None:
         tasks = list(self._tasks)
@@ -291,24 +291,24 @@ class _SandboxNetwork:
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        with listener:
-            while True:
-                await self.handshakes.acquire()
-                try:
-                    control, _ = await loop.sock_accept(listener)
-                except OSError:
-                    self.handshakes.release()
-                    await asyncio.sleep(0.05)  # Out of descriptors: wait until connections end.
-                    continue
-                except BaseException:
-                    self.handshakes.release()
-                    raise
-                self._start_task(self._serve(control))
+        while True:
+            await self.handshakes.acquire()
+            try:
+                control, _ = await loop.sock_accept(listener)
+            except OSError:
+                self.handshakes.release()
+                await asyncio.sleep(0.05)  # Out of descriptors: wait until connections end.
+                continue
+            except BaseException:
+                self.handshakes.release()
+                raise
+            self._start_task(self._serve(control))
 
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._forget_task)
+        return task
 
     def _forget_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -362,8 +362,7 @@ class _SandboxNetwork:
             self.owner.publish(relay.record())
 
     async def _resolve(self, name: str, port: int) -> Sequence[IPAddress]:
-        async with self.lookups:
-            return await self.owner.resolve(name, port)
+        return await self.owner.resolve(name, port, self.lookups)
 
     def _limit_reached(self) -> str | None:
         """Count a new connection; return which limit refuses it, or `None`."""

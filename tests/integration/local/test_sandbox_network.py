@@ -297,6 +297,64 @@ def test_garbage_does_not_stop_the_daemon(redirected: RunningSandbox, server: Pa
     assert redirected.python(ASK, "example.com", "80").stdout == b"pong\n"
 
 
+def test_ten_thousand_names_keep_their_addresses(redirected: RunningSandbox, server: PassedConnectionServer) -> None:
+    """Lookups alone say nothing to the server; a connection names what its program asked for."""
+    code = (
+        "import socket, sys\n"
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "s.settimeout(5)\n"
+        "s.connect(('127.0.0.1', 53))\n"
+        "found = {}\n"
+        "for number in range(10_000):\n"
+        "    labels = (f'name-{number}', 'secret-data', 'example', 'com')\n"
+        "    question = b''.join(bytes([len(each)]) + each.encode() for each in labels) + b'\\0\\0\\1\\0\\1'\n"
+        "    s.send(number.to_bytes(2, 'big') + b'\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0' + question)\n"
+        "    answer = s.recv(600)\n"
+        "    assert answer[:2] == number.to_bytes(2, 'big')\n"
+        "    found[number] = socket.inet_ntoa(answer[-4:])\n"
+        "assert len(set(found.values())) == 10_000\n"
+        "for number in (0, 9_999, 1234):\n"
+        "    with socket.create_connection((found[number], 443), 10) as connection:\n"
+        "        connection.sendall(b'ping')\n"
+        "        print(connection.recv(100).decode())\n"
+    )
+    assert redirected.python(code, timeout=60).stdout == b"pong\n" * 3
+    names = [server.targets.get(timeout=5)["name"] for _ in range(3)]
+    assert names == [f"name-{number}.secret-data.example.com" for number in (0, 9_999, 1234)]
+    assert server.targets.empty()
+
+
+def test_dns_over_tcp_survives_stalled_and_broken_clients(
+    redirected: RunningSandbox, server: PassedConnectionServer
+) -> None:
+    """Half queries, lengths without queries, EDNS garbage, and clients that never read."""
+    code = (
+        "import os, socket\n"
+        "query = b'\\x12\\x34\\1\\0\\0\\1\\0\\0\\0\\0\\0\\1\\7example\\3com\\0\\0\\1\\0\\1'\n"
+        "edns = b'\\0\\0\\x29\\4\\xd0\\0\\0\\0\\0'\n"
+        "held = []\n"
+        "for number in range(150):\n"
+        "    client = socket.create_connection(('127.0.0.1', 53), 5)\n"
+        "    held.append(client)\n"
+        "    client.setblocking(False)\n"
+        "    length = len(query).to_bytes(2, 'big')\n"
+        "    try:\n"
+        "        client.send((length + query[:10], b'\\0', b'\\x0f\\xff', (length + query) * 2000,\n"
+        "            (len(query) + 11).to_bytes(2, 'big') + query + edns + os.urandom(2))[number % 5])\n"
+        "    except OSError:\n"
+        "        pass\n"
+        "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "u.settimeout(5)\n"
+        "u.connect(('127.0.0.1', 53))\n"
+        "for garbage in (query, query + edns + b'\\xff\\xff', query + edns + b'\\0\\4abcd', query + edns * 40):\n"
+        "    u.send(garbage)\n"
+        "    print(len(u.recv(600)) >= 12)\n"
+    )
+    assert redirected.python(code, timeout=30).stdout == b"True\n" * 4
+    assert redirected.python(ASK, "example.com", "443").stdout == b"pong\n"
+    assert server.targets.get(timeout=5)["name"] == "example.com"
+
+
 def test_table_of_tracked_connections_stays_small(redirected: RunningSandbox) -> None:
     """The kernel charges it to no sandbox, and other sandboxes and the host use it as well."""
     code = (

@@ -52,7 +52,6 @@ class Relay:
 
     async def send(self, message: Any, descriptors: list[int]) -> None:
         with socket.socket(socket.AF_UNIX) as control:
-            control.settimeout(5)
             control.connect(str(self.uplinks / "network.sock"))
             content = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
             socket.send_fds(control, [content], descriptors)
