@@ -129,6 +129,12 @@ class Unavailable(PaddockError):
     code = "UNAVAILABLE"
 
 
+class McpTimeout(Unavailable):
+    """The MCP server did not answer in time."""
+
+    code = "MCP_TIMEOUT"
+
+
 class DiskFull(PaddockError):
     """The sandbox has written more than its disk limit."""
 

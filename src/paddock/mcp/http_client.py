@@ -50,8 +50,12 @@ class McpHttpClient:
         # Names of MCP servers are resolved before, so that this session resolves only the name of the proxy.
         self._proxied = _open_session(proxies, None, connect=CONNECT_TIMEOUT)
 
+    @property
+    def address_policy(self) -> McpAddressPolicy:
+        return self._address_policy
+
     async def send(
-        self, method: str, url: URL, headers: CIMultiDict[str], data: AsyncIterator[bytes] | None
+        self, method: str, url: URL, headers: CIMultiDict[str], data: AsyncIterator[bytes] | bytes | None
     ) -> ClientResponse:
         """Send a request. Raises `ProxyError`, `Forbidden`, `ClientError` and `TimeoutError`."""
         proxy, address = await self._route(url)

@@ -1,0 +1,104 @@
+"""A server at an address: finds out its revision on first use, keeps its lists, and records its health."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol
+
+from paddock.errors import InvalidInput, McpTimeout, PaddockError, Unavailable
+from paddock.mcp.protocol import CallContext, JsonRpcMessage
+from paddock.mcp.protocol.messages import UNSUPPORTED_VERSION
+from paddock.mcp.upstreams.base import Upstream, UpstreamDependencies, UpstreamStatus
+from paddock.mcp.upstreams.http_era import detect_connection
+from paddock.mcp.upstreams.http_peer import HttpPeer
+from paddock.mcp.upstreams.request_fields import error_code
+from paddock.mcp.upstreams.response_cache import ResponseCache
+from paddock.mcp.upstreams.retry_delay import RetryDelay
+from paddock.model.mcp import McpServer
+
+
+class HttpConnection(Protocol):
+    """Requests to a server whose revision is known."""
+
+    def exchange(self, request: JsonRpcMessage, context: CallContext) -> AsyncGenerator[JsonRpcMessage, None]: ...
+
+    async def close(self) -> None: ...
+
+
+class RemoteServer(Upstream):
+    """A shared server, reached by HTTP."""
+
+    def __init__(self, server: McpServer, dependencies: UpstreamDependencies) -> None:
+        super().__init__(server)
+        self._peer = HttpPeer(server, dependencies)
+        self._cache = ResponseCache()
+        self._connection: HttpConnection | None = None
+        self._detecting = asyncio.Lock()
+        self._retry = RetryDelay()
+        self._is_closed = False
+
+    async def exchange(self, request: JsonRpcMessage, context: CallContext) -> AsyncGenerator[JsonRpcMessage, None]:
+        if not isinstance(request.id, (int, str)):
+            raise InvalidInput("a request needs an id")
+        connection = await self._connect(context)
+        # Connecting may have fetched what is asked for.
+        slot = self._cache.slot(request, context)
+        if slot is not None and (kept := self._cache.find(slot)) is not None:
+            yield JsonRpcMessage(id=request.id, result=kept)
+            return
+        try:
+            async with aclosing(connection.exchange(request, context)) as messages:
+                async for message in messages:
+                    if message.is_notification:
+                        self._cache.on_notification(message)
+                    elif slot is not None:
+                        self._cache.keep(slot, message)
+                    if error_code(message) == UNSUPPORTED_VERSION:
+                        await self._forget(connection)
+                    yield message
+        except McpTimeout:
+            raise  # One slow call says nothing about the server.
+        except Unavailable as error:
+            self._health.record(UpstreamStatus.FAILED, error.message)
+            raise
+        self._health.record(UpstreamStatus.READY)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._connection is not None:
+            await self._forget(self._connection)
+
+    async def _connect(self, context: CallContext) -> HttpConnection:
+        """Return the connection; the first caller finds out the server's revision."""
+        if self._connection is not None:
+            return self._connection
+        async with self._detecting:
+            if self._connection is not None:
+                return self._connection
+            if self._is_closed:
+                raise Unavailable(f"the connection to the MCP server {self.server.name} was closed")
+            self._retry.check(time.monotonic())
+            self._health.record(UpstreamStatus.STARTING)
+            try:
+                self._connection = await detect_connection(self._peer, self._cache, context)
+            except PaddockError as error:
+                self._health.record(UpstreamStatus.FAILED, error.message)
+                if isinstance(error, Unavailable):
+                    self._retry.failed(time.monotonic(), error)
+                raise
+            except asyncio.CancelledError:
+                self._health.record(UpstreamStatus.IDLE)
+                raise
+            self._retry.succeeded()
+            self._health.record(UpstreamStatus.READY)
+            return self._connection
+
+    async def _forget(self, connection: HttpConnection) -> None:
+        """Close a connection; the next request finds out the revision again."""
+        if self._connection is connection:
+            self._connection = None
+            self._cache.clear()
+        await connection.close()
