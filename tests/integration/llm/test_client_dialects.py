@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import anthropic
@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.integration.llm.conftest import provider
-from tests.integration.llm.provider_samples import CHAT_STREAM, WHOLE
+from tests.integration.llm.provider_samples import CHAT_STREAM, STREAM, WHOLE, request
 from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response, sse_response
 from tests.support.server import Server, run_server
 
@@ -212,6 +212,47 @@ def test_anthropics_client_run_tools_come_back_as_tool_use(server: Server, fake:
     if model in CALLS:
         received = [json.dumps(each.document) for each in fake.received]
         assert '"restart"' in received[0] and "a.txt" in received[1]
+
+
+HOSTED_TOOLS: Mapping[str, tuple[Any, Any, str]] = {
+    "anthropic": (
+        {"type": "web_search_20250305", "name": "web_search"},
+        {"name": "look", "input_schema": {"type": "object"}},
+        "web_search_20250305",
+    ),
+    "openai-responses": (
+        {"type": "web_search"},
+        {"type": "function", "name": "look", "parameters": {"type": "object"}},
+        "web_search",
+    ),
+    "openai-chat": (
+        {"type": "web\r\nsearch"},
+        {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}},
+        "web??search",
+    ),
+    "gemini": ({"googleSearch": {}}, {"functionDeclarations": [{"name": "look"}]}, "googleSearch"),
+}
+"""A tool that the provider of each format runs itself, a function, and the first tool's type in a header."""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("format", sorted(HOSTED_TOOLS))
+def test_tools_that_only_the_own_provider_runs_are_named_or_refused(
+    client: httpx.Client, fake: FakeProvider, format: str, stream: bool
+) -> None:
+    provider_format = "gemini" if format == "openai-chat" else "openai-chat"
+    pieces = [WHOLE[provider_format]]
+    fake.always_respond(sse_response(STREAM[provider_format]) if stream else PlannedResponse(pieces=pieces))
+    hosted, function, kind = HOSTED_TOOLS[format]
+    path, body = request(format, f"{provider_format.removeprefix('openai-')}-model", stream=stream)
+    answer = client.post(path, json={**body, "tools": [hosted, function]})
+    assert (answer.status_code, answer.headers["x-paddock-left-out-tools"]) == (200, kind)
+    fake.received.clear()
+    refused = client.post(path, json={**body, "tools": [hosted]})
+    assert refused.status_code == 400 and "are run by the client's own provider" in refused.json()["error"]["message"]
+    assert not fake.received
+    without = client.post(path, json={**body, "tools": [function]})
+    assert without.status_code == 200 and "x-paddock-left-out-tools" not in without.headers
 
 
 @pytest.mark.parametrize("model", ["chat-model", "gemini-model"])

@@ -157,6 +157,8 @@ class ModelRequest:
     extra: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """Parts dropped in translation, because the target format cannot express them and does not need them."""
+    hosted_tools: list[str] = field(default_factory=list)
+    """Types of tools that the client's provider would run itself; they are not in `tools`."""
 
 
 class FinishReason(StrEnum):

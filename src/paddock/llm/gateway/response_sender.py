@@ -6,8 +6,9 @@ A stream ends properly or visibly breaks; a partial answer never looks complete.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from paddock.config.llm import LlmConfig
 from paddock.errors import Unavailable
@@ -43,8 +44,8 @@ from paddock.llm.wire.base import Headers, ResponseWriter, UpstreamError
 
 _JSON = (b"content-type", b"application/json")
 _EVENT_STREAM: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
-
-
+_UNSAFE_IN_HEADER = re.compile(r"[^A-Za-z0-9_.-]")
+_MAX_NAMED_TOOLS = 20
 MAX_ARCHIVED_BYTES = 32 * 2**20
 TRUNCATED_NOTE = f"the answer is longer than {MAX_ARCHIVED_BYTES} bytes; only its beginning was archived"
 
@@ -76,6 +77,7 @@ class ResponseSender:
         self._reply = reply
         self._started = started
         self._size = 0
+        self._hosted_tools: Sequence[str] = ()
         self.archived = False
         """Whether the exchange has been archived already, as strict durability demands before the answer ends."""
         self.complete = False
@@ -84,6 +86,8 @@ class ResponseSender:
     async def send(self, call: ModelCall, upstream: UpstreamModelAnswer) -> None:
         """Send the answer. Raises `AnswerInterrupted` after a partial answer, `NoUpstreamAnswer` before any byte."""
         self._exchange.status = 200
+        if upstream.prepared.model_request is not None:
+            self._hosted_tools = upstream.prepared.model_request.hosted_tools
         if upstream.prepared.translated:
             if upstream.is_stream:
                 await self._translate_stream(call, upstream)
@@ -105,7 +109,7 @@ class ResponseSender:
         watch = StreamEndDetector(call.format)
         now, started = time.perf_counter, self._started
         exchange.first_byte = now() - started
-        await reply.start(response.status, [*headers_for_client(response.headers), self._exchange_header()])
+        await reply.start(response.status, [*headers_for_client(response.headers), *self._own_headers()])
 
         def take(piece: bytes) -> None:
             watch.feed(piece)
@@ -238,7 +242,7 @@ class ResponseSender:
         if data:
             if not self._reply.started:
                 self._exchange.first_byte = time.perf_counter() - self._started
-                await self._reply.start(200, [*_stream_headers(call), self._exchange_header()])
+                await self._reply.start(200, [*_stream_headers(call), *self._own_headers()])
                 pings.start()
             self._record_piece(time.perf_counter() - self._started, data)
             pings.last = time.monotonic()
@@ -267,7 +271,7 @@ class ResponseSender:
         self._exchange.first_byte = time.perf_counter() - self._started
         self._exchange.response.append((self._exchange.first_byte, data))
         self._settle()
-        await self._reply.start(200, [*_stream_headers(call), self._exchange_header()])
+        await self._reply.start(200, [*_stream_headers(call), *self._own_headers()])
         await self._reply.write(data)
         await self._end_stream()
 
@@ -279,7 +283,7 @@ class ResponseSender:
         self._recent_answers.add(exchange)
         self._settle()
         await self._archive_if_strict()
-        await self._reply.send(status, [*headers, self._exchange_header()], body)
+        await self._reply.send(status, [*headers, *self._own_headers()], body)
 
     async def _end_stream(self) -> None:
         if self._exchange.outcome is ExchangeOutcome.OK:
@@ -306,8 +310,12 @@ class ResponseSender:
             await self._archive.write_now(self._exchange)
             self.archived = True
 
-    def _exchange_header(self) -> tuple[bytes, bytes]:
-        return b"x-paddock-exchange", self._exchange.id.encode()
+    def _own_headers(self) -> Headers:
+        headers = [(b"x-paddock-exchange", self._exchange.id.encode())]
+        if self._hosted_tools:
+            names = [_UNSAFE_IN_HEADER.sub("?", name[:64]) for name in self._hosted_tools[:_MAX_NAMED_TOOLS]]
+            headers.append((b"x-paddock-left-out-tools", ", ".join(names).encode()))
+        return headers
 
     def _add_notes(self, request: ModelRequest) -> None:
         known = self._exchange.notes

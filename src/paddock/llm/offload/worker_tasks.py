@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from paddock.errors import InvalidInput, PaddockError, TooLarge
-from paddock.llm.formats.base import BrokenModelStream
+from paddock.llm.formats.base import BrokenModelStream, UntranslatableRequest
 from paddock.llm.formats.embeddings import EMBEDDING_FORMATS, EmbeddingRequest
 from paddock.llm.formats.neutral import ModelRequest
 from paddock.llm.formats.openai_responses.item_reference_bodies import (
@@ -22,7 +22,7 @@ from paddock.llm.formats.openai_responses.item_reference_bodies import (
 )
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.offload.body_patch import SHARED_SETTINGS, patch_request_body, replace_model_in_body
-from paddock.llm.request_kind import COUNT_OPERATION, ModelCall, parse_model_call
+from paddock.llm.request_kind import COUNT_OPERATION, GENERATE_OPERATION, ModelCall, parse_model_call
 from paddock.llm.scripted_model.turn_conditions import (
     ScriptConditions,
     ScriptedConversationFacts,
@@ -143,6 +143,11 @@ def _build_translated(plan: RequestBuildPlan, body: bytes) -> BuiltProviderReque
     if shared:
         body = patch_request_body(body, call.format, defaults=shared)
     request = FORMATS[call.format].read_request(body, model=call.model, stream=call.stream)
+    if request.hosted_tools and not request.tools and call.operation == GENERATE_OPERATION:
+        raise UntranslatableRequest(
+            f"all tools of this request ({', '.join(request.hosted_tools)[:200]}) are run by the client's own provider,"
+            " which this model does not have: offer a function in their place, or choose a model of that provider"
+        )
     assert plan.model is not None
     request.model, request.exchange = plan.model, plan.exchange
     if call.array:

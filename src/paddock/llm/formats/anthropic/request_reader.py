@@ -183,6 +183,7 @@ def _read_tools(fields: JsonFields, request: ModelRequest) -> None:
             continue
         if kind != "custom":
             served.add(tool.optional_text("name") or kind)
+            request.hosted_tools.append(kind)
             add_translation_note(request.notes, f"the tool `{kind}` was left out: only Anthropic's API has it")
             continue
         request.tools.append(

@@ -191,6 +191,7 @@ def _read_tools(fields: JsonFields, request: ModelRequest) -> None:
             )
         for name in sorted(group.value.keys() - {"functionDeclarations"}):
             served = True
+            request.hosted_tools.append(name)
             add_translation_note(request.notes, f"the tool `{name}` was left out: only Gemini has it")
     config = fields.optional_object("toolConfig")
     calling = config.optional_object("functionCallingConfig") if config is not None else None

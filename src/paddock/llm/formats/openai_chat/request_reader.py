@@ -51,7 +51,7 @@ def read_chat_request(body: bytes, *, model: str | None, stream: bool | None) ->
     request = ModelRequest(model=model or fields.text("model"), messages=[])
     request.stream = bool(fields.optional_boolean("stream")) if stream is None else stream
     request.messages = _read_messages(fields, request.notes)
-    request.tools = [tool for item in fields.objects("tools") if (tool := _read_tool(item, request.notes)) is not None]
+    request.tools = [tool for item in fields.objects("tools") if (tool := _read_tool(item, request)) is not None]
     _read_tool_choice(fields, request)
     request.parallel_tools = fields.optional_boolean("parallel_tool_calls")
     request.max_tokens = fields.optional_integer("max_completion_tokens")
@@ -197,12 +197,13 @@ def read_chat_call_signature(call: JsonFields) -> ProviderSignature | None:
     return parse_call_thought_signature(signature, GEMINI_FAMILY) if isinstance(signature, str) else None
 
 
-def _read_tool(item: JsonFields, notes: list[str]) -> ToolDefinition | None:
+def _read_tool(item: JsonFields, request: ModelRequest) -> ToolDefinition | None:
     kind = item.text("type")
     if kind == "custom":
         raise item.error("is 'custom', but only function tools can be passed on", "type")
     if kind != "function":
-        add_translation_note(notes, f"tool {kind}: only its own server can run it")
+        request.hosted_tools.append(kind)
+        add_translation_note(request.notes, f"tool {kind}: only its own server can run it")
         return None
     function = item.object("function")
     return ToolDefinition(

@@ -63,6 +63,7 @@ def read_responses_request(body: bytes, *, model: str | None, stream: bool | Non
     request.stream = bool(fields.optional_boolean("stream")) if stream is None else stream
     request.messages = _InputReader(request.notes).read(fields)
     request.tools, words = read_responses_tools(fields, request.notes)
+    request.hosted_tools = [str(tool.get("type")) for tool in words.hosted]
     own: dict[str, Any] = {}
     if words.custom or words.namespaces or words.hosted:
         own["tools"] = words
