@@ -74,6 +74,10 @@ class ImageBuildProgress(FrozenModel):
     step: str
     fraction: float | None = None
     """Share of the whole build, 0 to 1, if known."""
+    step_number: int | None = None
+    """Number of the step from 1, if known."""
+    step_count: int | None = None
+    """Number of steps, if known."""
 
 
 class SessionSandbox(SessionEvent):

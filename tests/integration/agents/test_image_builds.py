@@ -75,8 +75,12 @@ def test_chat_emits_build_progress(tmp_path: Path, silent_mirror: str, stopped: 
         chat = Chat.create(client, model="one", kinds=["code"], policy={"allow_all": ["*"]})
         chat.send_message("Run it.")
         event = chat.wait_for_event(
-            lambda event: event["type"] == "session.sandbox" and bool(event["data"].get("building"))
+            lambda event: (
+                event["type"] == "session.sandbox" and bool((event["data"].get("building") or {}).get("step_number"))
+            )
         )
+        building = event["data"]["building"]
+        assert building["step_number"] == 1 < building["step_count"] and building["fraction"] < 1
         assert event["data"]["state"] == "starting" and event["data"]["building"]["image"] == "code"
         # A build without waiters is cancelled at once.
         start_time = time.monotonic()

@@ -119,6 +119,16 @@ run:
     fractions = [step.fraction for step in steps if step.fraction is not None]
     assert fractions == sorted(fractions)
     assert steps[-1] == BuildProgress("done", 1.0)
+    check_step_numbers(steps)
+
+
+def check_step_numbers(steps: list[BuildProgress]) -> None:
+    """Check that each step of a build has the next number, and the last one that of all steps."""
+    numbered = [step for step in steps if step.step_number is not None]
+    numbers = list(dict.fromkeys(step.step_number for step in numbered))
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert {step.step_count for step in numbered} == {len(numbers)}
+    assert len(numbers) == len(dict.fromkeys(step.step for step in numbered))
 
 
 def test_image_and_base_share_one_progress(workshop: Workshop, tiny: Image) -> None:
@@ -130,6 +140,7 @@ def test_image_and_base_share_one_progress(workshop: Workshop, tiny: Image) -> N
     assert fractions == sorted(fractions)
     assert [step.step for step in steps if step.step.endswith("done")] == ["ground: done", "done"]
     assert steps[-1] == BuildProgress("done", 1.0)
+    check_step_numbers(steps)
 
 
 def test_image_with_only_metadata_changes_needs_no_disk_space(workshop: Workshop, tiny: Image) -> None:

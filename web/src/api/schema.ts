@@ -1124,6 +1124,10 @@ export interface components {
             step: string;
             /** Fraction */
             fraction: number | null;
+            /** Stepnumber */
+            stepNumber: number | null;
+            /** Stepcount */
+            stepCount: number | null;
             /** Lines */
             lines: string[];
             /** Error */

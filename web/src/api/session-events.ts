@@ -119,6 +119,8 @@ export interface ImageBuildProgress {
   image: string;
   step: string;
   fraction?: number;
+  step_number?: number;
+  step_count?: number;
 }
 
 export interface MessageDelta {

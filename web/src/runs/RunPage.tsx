@@ -136,14 +136,16 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
 /** Codes of results that the model settings explain. */
 const MODEL_PROBLEMS = new Set(["MODEL_NOT_FOUND", PROVIDER_KEY_REFUSED]);
 /** Progress of the image build. */
-function ImageBuildStatus({ build: { image, step, fraction } }: { build: BuildProgress }) {
+function ImageBuildStatus({ build: { image, step, fraction, steps } }: { build: BuildProgress }) {
   const { t } = useTranslation();
   return (
     <div className={styles.build}>
       <p role="status">{t("runs.building", { image })}</p>
       <progress value={fraction ?? undefined} max={1} aria-label={t("sandboxes.build.progress", { image })} />
       <p className={styles.soft}>
-        {fraction === null ? step : t("runs.buildStep", { step, percent: Math.round(fraction * 100) })}
+        {fraction === null
+          ? step
+          : t(steps ? "runs.buildStepOf" : "runs.buildStep", { step, percent: Math.round(fraction * 100), ...steps })}
       </p>
     </div>
   );

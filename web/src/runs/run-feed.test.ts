@@ -48,11 +48,19 @@ describe("a run's feed", () => {
     const buildEvents = events(
       ["run.queued", { name: "hello" }],
       ["run.stage", { stage: "admit", image: "agent-codex", step: "unpack", fraction: 0.2 }],
-      ["run.stage", { stage: "admit", image: "agent-codex", step: "install", fraction: null }],
+      [
+        "run.stage",
+        { stage: "admit", image: "agent-codex", step: "install", fraction: null, step_number: 2, step_count: 6 },
+      ],
       ["run.started", { attempt: 1 }],
     );
     const building = applyRunEvents(EMPTY_FEED, buildEvents.slice(0, 3));
-    expect(building.build).toEqual({ image: "agent-codex", step: "install", fraction: null });
+    expect(building.build).toEqual({
+      image: "agent-codex",
+      step: "install",
+      fraction: null,
+      steps: { number: 2, total: 6 },
+    });
     expect(building.stages.map((each) => each.stage)).toEqual(["admit"]);
     expect(applyRunEvents(building, buildEvents).build).toBeNull();
   });

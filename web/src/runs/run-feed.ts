@@ -1,5 +1,7 @@
 /** State of a run, built from its events. */
 
+import { type BuildSteps, buildSteps } from "@/ui/format/build-steps";
+
 export interface RunEvent {
   number: number;
   type: string;
@@ -45,6 +47,8 @@ export interface BuildProgress {
   step: string;
   /** Fraction of the build from 0 to 1; null while unknown. */
   fraction: number | null;
+  /** Step of the build; null while unknown. */
+  steps: BuildSteps | null;
 }
 
 export interface RunUsage {
@@ -115,6 +119,7 @@ function applyRunEvent(feed: RunFeed, { number: id, type, at, data }: RunEvent):
               image: text("image"),
               step: data.step,
               fraction: typeof data.fraction === "number" ? data.fraction : null,
+              steps: buildSteps(data.step_number, data.step_count),
             }
           : null;
       // A build reports the same stage many times.

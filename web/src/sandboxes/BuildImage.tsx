@@ -6,6 +6,7 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { Button } from "@/ui/controls/Button";
+import { buildSteps } from "@/ui/format/build-steps";
 import { errorText } from "@/ui/format/error-text";
 import { translateServerText } from "@/ui/format/server-text";
 import { SANDBOXES_QUERY } from "./actions";
@@ -49,10 +50,15 @@ export function BuildImage({ image, recipe }: { image: string; recipe: boolean }
 
   if (!builds) return <p className={styles.soft}>{t("sandboxes.build.command", { image })}</p>;
   if (build?.state === "running") {
+    const steps = buildSteps(build.stepNumber, build.stepCount);
     return (
       <div className={styles.build} role="status">
         <div className={styles.buildHead}>
-          <span>{t("sandboxes.build.running", { image, step: build.step })}</span>
+          <span>
+            {steps
+              ? t("sandboxes.build.runningStep", { image, step: build.step, ...steps })
+              : t("sandboxes.build.running", { image, step: build.step })}
+          </span>
           <Button size="small" onClick={() => stop.mutate(build.id)} busy={stop.isPending}>
             {t("sandboxes.build.stop")}
           </Button>

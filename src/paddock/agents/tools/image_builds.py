@@ -39,7 +39,14 @@ async def ensure_image_built(
         last_emitted: ImageBuildProgress | None = None
         while True:
             fraction = None if newest.fraction is None else round(newest.fraction, 2)
-            if (progress := ImageBuildProgress(image=name, step=newest.step, fraction=fraction)) != last_emitted:
+            progress = ImageBuildProgress(
+                image=name,
+                step=newest.step,
+                fraction=fraction,
+                step_number=newest.step_number,
+                step_count=newest.step_count,
+            )
+            if progress != last_emitted:
                 await emit(progress)
                 last_emitted = progress
             await asyncio.sleep(PROGRESS_INTERVAL)

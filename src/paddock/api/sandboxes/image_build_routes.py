@@ -27,6 +27,10 @@ class ImageBuildResponse(ResponseBody):
     step: str
     fraction: float | None
     """Progress of the whole build from 0 to 1, or null if unknown."""
+    step_number: int | None
+    """Number of the step from 1, or null if unknown."""
+    step_count: int | None
+    """Number of steps, or null if unknown."""
     lines: list[str]
     """The last lines of output."""
     error: str | None

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from paddock.cli.output.agent_text import clean_terminal_line, clean_terminal_text, summarize_tool_arguments
 from paddock.cli.output.command_output import CommandOutput
+from paddock.cli.output.formatting import format_build_step
 
 RESULT_LINES = 6
 _MAX_OUTPUT_CHARACTERS = 4096
@@ -334,8 +335,8 @@ def _describe_starting_sandbox(data: Mapping[str, Any]) -> str:
     build = data.get("building")
     if not build:
         return f"waiting for a {data.get('kind')} sandbox"
-    fraction = build.get("fraction")
-    return f"building the image {build.get('image')}{'' if fraction is None else f', {fraction:.0%}'}"
+    step = format_build_step(build, str(build.get("step") or "starting"))
+    return clean_terminal_line(f"building the image {build.get('image')}: {step}")
 
 
 def _render_plan(steps: Iterable[Mapping[str, Any]]) -> RenderableType:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from paddock.cli.output.command_output import CommandOutput
-from paddock.cli.output.formatting import format_elapsed, sanitize_text
+from paddock.cli.output.formatting import format_build_step, format_elapsed, sanitize_text
 
 if TYPE_CHECKING:
     from paddock.sandbox.images import BuildProgress
@@ -52,7 +52,14 @@ def show_build_progress_on_stderr(name: str) -> Iterator[ShowProgress]:
 
 def _progress_as_json(out: CommandOutput, name: str) -> ShowProgress:
     def watch(now: BuildProgress) -> None:
-        document: dict[str, Any] = {"image": name, "event": "progress", "step": now.step, "fraction": now.fraction}
+        document: dict[str, Any] = {
+            "image": name,
+            "event": "progress",
+            "step": now.step,
+            "fraction": now.fraction,
+            "step_number": now.step_number,
+            "step_count": now.step_count,
+        }
         out.print_json_line(document | ({"line": now.line} if now.line else {}))
 
     return watch
@@ -94,7 +101,7 @@ def _live_progress(name: str, stderr: bool = False) -> Iterator[ShowProgress]:
         def watch(now: BuildProgress) -> None:
             bar.update(
                 task,
-                description=f"{name}: {now.step}"[:47].ljust(47),
+                description=f"{name}: {format_build_step(vars(now) | {'fraction': None}, now.step)}"[:47].ljust(47),
                 total=None if now.fraction is None else 1.0,
                 completed=now.fraction or 0.0,
             )

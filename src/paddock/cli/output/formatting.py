@@ -43,6 +43,13 @@ def format_time_left(when: datetime | None, now: datetime | None = None) -> str:
     return "now" if left <= 0 else f"in {format_elapsed(math.ceil(left / 60) * 60 if left > 120 else math.ceil(left))}"
 
 
+def format_build_step(progress: Mapping[str, Any], step: str) -> str:
+    """Format the progress of an image build, such as `apt, step 2 of 6, 40%`."""
+    number, count, fraction = progress.get("step_number"), progress.get("step_count"), progress.get("fraction")
+    numbered = f", step {number} of {count}" if number and count else ""
+    return f"{step}{numbered}" + (f", {float(fraction):.0%}" if fraction else "")
+
+
 def format_elapsed(seconds: float) -> str:
     """Format a duration in whole days, or in the largest unit of which there are at least two: `119s`, `2m`."""
     whole = max(0, int(seconds))

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from paddock.cli.output.agent_text import clean_terminal_line, clean_terminal_text, summarize_tool_arguments
-from paddock.cli.output.formatting import parse_time
+from paddock.cli.output.formatting import format_build_step, parse_time
 
 RUN_STAGES = ("admit", "image", "sandbox", "inputs", "start", "watch", "collect", "verify", "release")
 SUCCEEDED_STATE = "succeeded"
@@ -189,13 +189,13 @@ class RunProgress:
         return []
 
     def _enter_stage(self, data: Mapping[str, Any], at: datetime | None) -> None:
-        stage, fraction = str(data.get("stage") or ""), data.get("fraction")
+        stage = str(data.get("stage") or "")
         if stage == "admit" and data.get("step"):
             stage = "image"  # The build is the end of this stage, and takes most of its time.
         self.state, self.step = "running", clean_terminal_line(str(data.get("step") or ""))
         self.image = clean_terminal_line(str(data.get("image") or ""))
-        if self.step and fraction:
-            self.step += f", {float(fraction):.0%}"
+        if self.step:
+            self.step = format_build_step(data, self.step)
         if stage != self.stage or self.stage_started_at is None:
             self._close_stage(at)
             self.stage, self.stage_started_at = stage, at

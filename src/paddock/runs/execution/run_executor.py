@@ -149,6 +149,8 @@ class RunExecutor:
                     "image": self._image_name(),
                     "step": progress.step,
                     "fraction": progress.fraction,
+                    "step_number": progress.step_number,
+                    "step_count": progress.step_count,
                 }
                 append_tasks.add(asyncio.ensure_future(self._append_event(EventType.RUN_STAGE, data)))
 

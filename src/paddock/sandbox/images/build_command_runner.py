@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, TypeAlias
 
 from paddock.errors import BuildError, Unavailable
@@ -30,6 +30,10 @@ class BuildProgress:
     """Share of the whole build, 0 to 1, or None if unknown."""
     line: str = ""
     """The last line of output."""
+    step_number: int | None = None
+    """Number of the step from 1, if known."""
+    step_count: int | None = None
+    """Number of steps of the whole build, if known."""
 
 
 Watcher: TypeAlias = Callable[[BuildProgress], None]
@@ -67,16 +71,23 @@ class BuildCommandRunner:
         self._cancel = cancel
         self._now = BuildProgress("start", 0.0)
 
+    def expect_steps(self, count: int) -> None:
+        """Number the steps from now on; successive steps of one name are one step."""
+        self._now = replace(self._now, step_number=0, step_count=count)
+
     def step(self, name: str, fraction: float | None) -> None:
         """Start the next step of the build."""
         self.check()
-        self._now = BuildProgress(name, fraction)
+        number = self._now.step_number
+        if number is not None and name != self._now.step:
+            number += 1
+        self._now = replace(self._now, step=name, fraction=fraction, line="", step_number=number)
         self._log.write(f"== {name}\n".encode())
         self._watcher(self._now)
 
     def advance(self, fraction: float) -> None:
         """Report the progress of the current step."""
-        self._now = BuildProgress(self._now.step, fraction, self._now.line)
+        self._now = replace(self._now, fraction=fraction)
 
     def check(self) -> None:
         """Raise `ImageBuildCancelled` if cancellation was requested."""
@@ -109,7 +120,7 @@ class BuildCommandRunner:
                 for line in self._lines(process, output.fileno(), deadline):
                     last.append(line)
                     listen(line)
-                    self._now = BuildProgress(self._now.step, self._now.fraction, line)
+                    self._now = replace(self._now, line=line)
                     self._watcher(self._now)
             finally:
                 _end(process)

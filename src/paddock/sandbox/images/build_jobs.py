@@ -31,6 +31,8 @@ class ImageBuild(FrozenModel):
     step: str
     fraction: float | None
     """Share of the whole build, 0 to 1, if known."""
+    step_number: int | None
+    step_count: int | None
     lines: tuple[str, ...]
     """Last lines of output."""
     error: str | None
@@ -46,6 +48,8 @@ class _Job:
             state="running",
             step="starting",
             fraction=None,
+            step_number=None,
+            step_count=None,
             lines=(),
             error=None,
             started_at=datetime.now(UTC),
@@ -59,7 +63,13 @@ class _Job:
     def progress(self, now: BuildProgress) -> None:
         if now.line and (not self._lines or self._lines[-1] != now.line):
             self._lines.append(now.line)
-        self.change(step=now.step, fraction=now.fraction, lines=tuple(self._lines))
+        self.change(
+            step=now.step,
+            fraction=now.fraction,
+            step_number=now.step_number,
+            step_count=now.step_count,
+            lines=tuple(self._lines),
+        )
 
     def change(self, **changes: object) -> None:
         self.build = self.build.model_copy(update=changes)

@@ -24,7 +24,7 @@ from paddock.sandbox.images.built_images import (
 from paddock.sandbox.images.host_image import HostImage
 from paddock.sandbox.images.oci_images import OciImagePull, RegistryCredentials, canonical_image_reference
 from paddock.sandbox.images.recipe import HOST
-from paddock.sandbox.images.recipe_build import RecipeBuild
+from paddock.sandbox.images.recipe_build import RecipeBuild, count_build_steps
 from paddock.sandbox.images.recipe_library import RecipeBuildPlan, RecipeLibrary, default_recipe_directories
 
 
@@ -240,12 +240,12 @@ class ImageStore:
         chain = [plan]
         while chain[0].base:
             chain.insert(0, chain[0].base)
-        missing = [each.digest for each in chain if self._directory.get(each.name, each.digest) is None]
+        missing = [each for each in chain if self._directory.get(each.name, each.digest) is None]
         stored: StoredImage | None = None
         for each in chain:
             watcher = progress
-            if each.digest in missing and len(missing) > 1:
-                watcher = _scale_progress(progress, each.name, missing.index(each.digest), len(missing))
+            if each in missing and len(missing) > 1:
+                watcher = _scale_progress(progress, each, missing)
             stored = self._build_one(each, stored, watcher, cancel)
         assert stored is not None
         return stored
@@ -335,13 +335,17 @@ class ImageStore:
         return f"no recipe named '{reference}'{hint}; known: {', '.join(names)}"
 
 
-def _scale_progress(progress: Watcher, name: str, index: int, count: int) -> Watcher:
+def _scale_progress(progress: Watcher, plan: RecipeBuildPlan, missing: Sequence[RecipeBuildPlan]) -> Watcher:
     """Scale the progress of one image to its share of several; all but the last carry their name."""
+    index, count = missing.index(plan), len(missing)
+    steps = [count_build_steps(each) for each in missing]
 
     def report(progress_of_image: BuildProgress) -> None:
         fraction = None if progress_of_image.fraction is None else (index + progress_of_image.fraction) / count
-        step = progress_of_image.step if index == count - 1 else f"{name}: {progress_of_image.step}"
-        progress(BuildProgress(step, fraction, progress_of_image.line))
+        step = progress_of_image.step if index == count - 1 else f"{plan.name}: {progress_of_image.step}"
+        number = progress_of_image.step_number
+        numbered = (None, None) if number is None else (sum(steps[:index]) + number, sum(steps))
+        progress(BuildProgress(step, fraction, progress_of_image.line, *numbered))
 
     return report
 

@@ -27,6 +27,8 @@ from paddock.sandbox.images.registry_settings import PackageRegistrySettings
 LOOKUP_SECONDS = 30
 """Time limit of a registry lookup."""
 
+_STEPS = 4
+"""Steps of a pull: look, pull, unpack and finish."""
 _LOCAL = ("oci:", "oci-archive:", "docker-archive:", "dir:")
 _REFERENCE = re.compile(
     r"(?:(?P<registry>localhost(?::\d+)?|[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::\d+)?|[a-z0-9-]+:\d+)/)?"
@@ -90,6 +92,7 @@ class OciImagePull:
 
     def find(self) -> str:
         """Return the current digest of the reference. Raises `ImageNotFound` within `LOOKUP_SECONDS`."""
+        self._console.expect_steps(_STEPS)
         self._console.step("look", 0.0)
         command = [*self._skopeo, "inspect", *self._authentication, "--format", "{{.Digest}}", self._source]
         try:

@@ -80,6 +80,15 @@ chown -R --no-dereference "$1:$2" "$3"
 """
 
 
+def count_build_steps(plan: RecipeBuildPlan) -> int:
+    """Return the number of steps in which the image of a recipe is built."""
+    recipe = plan.recipe
+    if plan.base and not recipe.changes_files:
+        return 1
+    optional = (plan.base and recipe.apt, recipe.pip, recipe.npm, recipe.files)
+    return 3 + sum(map(bool, optional)) + len(recipe.run)
+
+
 class RecipeBuild:
     """A build of one recipe in its workspace."""
 
@@ -104,6 +113,7 @@ class RecipeBuild:
     def run(self) -> ImageManifest:
         """Fill the workspace. Raises `BuildError`."""
         recipe, user = self._plan.recipe, self._plan.user
+        self._console.expect_steps(count_build_steps(self._plan))
         if self._base and not recipe.changes_files:
             self._link_base(self._base)
             return self._finish()

@@ -82,7 +82,14 @@ def test_demo_runs_from_plan_to_report(client: httpx.Client, language: str, done
     assert approval["summary"]["text"] == (
         "Run the Python script /workspace/chart.py in sandbox code. Writes /workspace/chart.svg."
     )
+    messages = client.get(f"{chat.path}/messages", params={"pageSize": 100}).json()["items"]
+    announced = [part["text"] for message in messages for part in message["content"] if part["type"] == "text"]
+    without_approval, one_approval = (
+        ("needs no approval", "only approval") if language == "en" else ("无需批准", "只需批准")
+    )
+    assert all(any(words in text for text in announced) for words in (without_approval, one_approval))
     decide_approval(chat, "approve")
+    assert len(client.get("/v1/approvals", params={"session": chat.id}).json()["items"]) == 1
     assert done in last_reply(chat) and "](/workspace/chart.svg)" in last_reply(chat)
     assert "chart.svg" in session_file_names(chat)
     assert {step["state"] for step in chat.load_session()["plan"]} == {"done"}

@@ -56,6 +56,16 @@ def test_the_newest_lines_are_drawn_dimmed_until_there_is_a_result(screen: Scree
     assert len(screen.lines()) == 1 and "thinking" in screen.lines()[0]
 
 
+def test_image_build_is_shown_with_its_step_and_share() -> None:
+    screen = Screen()
+    building: dict[str, Any] = {"image": "co\x1b[2Jde", "step": "apt", "fraction": 0.4}
+    screen.show_event("session.sandbox", kind="code", state="starting", building=building)
+    assert "building the image code: apt, 40%" in " ".join(screen.lines())
+    building |= {"step_number": 2, "step_count": 6}
+    screen.show_event("session.sandbox", kind="code", state="starting", building=building)
+    assert "apt, step 2 of 6, 40%" in " ".join(screen.lines())
+
+
 def test_rejected_call_shows_the_decision_without_the_text_for_the_model(screen: Screen) -> None:
     screen.show_event("approval.decided", call_id="c", state="rejected", by="ada", reason="too risky")
     text = {"type": "text", "text": "Do not simply repeat it"}

@@ -99,7 +99,8 @@ def test_a_retry_resets_the_progress() -> None:
 def test_the_steps_of_building_an_image_are_one_stage() -> None:
     run = progress_after([event(1, "queued"), event(2, "stage", 1, stage="admit", step="packages", fraction=0.25)])
     assert (run.stage, run.step) == ("image", "packages, 25%")
-    run.apply_event(event(3, "stage", 31, stage="admit", step="files", fraction=None))
+    run.apply_event(event(3, "stage", 31, stage="admit", step="files", fraction=None, step_number=3, step_count=5))
+    assert run.step == "files, step 3 of 5"
     run.apply_event(event(4, "stage", 61, stage="sandbox"))
     assert (run.step, run.stages) == ("", {"image": 60})
 
@@ -280,9 +281,10 @@ def test_the_end_of_a_single_run_is_only_in_the_summary(capsys: pytest.CaptureFi
 def test_image_builds_are_shown_with_their_name(capsys: pytest.CaptureFixture[str]) -> None:
     view, run = PlainRunView(CommandOutput(as_json=False)), RunProgress("hello", "run-1")
     view.add_run(run)
-    step = event(1, "stage", stage="admit", image="agent-codex", step="packages", fraction=0.25)
+    numbers = {"step_number": 2, "step_count": 6}
+    step = event(1, "stage", stage="admit", image="agent-codex", step="packages", fraction=0.25, **numbers)
     view.show_event(run, step, run.apply_event(step))
-    assert capsys.readouterr().out.endswith("= building image agent-codex: packages, 25%\n")
+    assert capsys.readouterr().out.endswith("= building image agent-codex: packages, step 2 of 6, 25%\n")
 
 
 def test_later_lines_of_a_message_are_indented_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
