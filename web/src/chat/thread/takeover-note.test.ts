@@ -23,8 +23,8 @@ describe("takeover notes", () => {
       "You handed back control after 7 s + 3 min. Actions: 2 clicks, 11 characters typed, keys Enter (2), typing in terminal main, 1 click.",
     );
     await chooseLanguage("zh");
-    expect(describeTakeoverNote(`${NOTE}7 s: 2 mouse clicks.${WINDOWS}`, "Ada")).toBe(
-      "您在 7 s 后交还了控制。操作：点击 2 次。",
+    expect(describeTakeoverNote(note, "Ada")).toBe(
+      "您在 7 秒 + 3 分后交还了控制。操作：点击 2 次、输入 11 个字符、按键 Enter (2)、在终端 main 中输入、点击 1 次。",
     );
   });
 

@@ -23,13 +23,14 @@ export function describeTakeoverNote(note: string, me: string | undefined): stri
   let rest = note.slice(found[0].length);
   for (let period = PERIOD.exec(rest); period; period = PERIOD.exec(rest)) {
     const [matchedText, time = "", activity = ""] = period;
-    times.push(time.replace("minutes", i18next.t("common.units.min")));
+    const [amount, unit] = time.split(" ");
+    times.push(`${amount} ${i18next.t(unit === "s" ? "common.units.s" : "common.units.min")}`);
     phrases.push(...activity.split("; ").flatMap(activityPhrases));
     rest = rest.slice(matchedText.length).replace(/^ Then: /, "");
   }
   if (!times.length) return i18next.t("chat.handed.back", { who: person });
   const activityText = phrases.length
-    ? i18next.t("chat.handed.did", { what: phrases.join(", ") })
+    ? i18next.t("chat.handed.did", { what: phrases.join(i18next.t("chat.handed.separator")) })
     : i18next.t("chat.handed.nothing");
   return i18next.t("chat.handed.after", { who: person, time: times.join(" + "), what: activityText });
 }

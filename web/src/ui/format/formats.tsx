@@ -1,5 +1,5 @@
 import i18next from "i18next";
-import { useEffect, useState } from "react";
+import { useEffect, useReducer } from "react";
 import { useTranslation } from "react-i18next";
 
 const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
@@ -32,16 +32,16 @@ function spaceNumbers(text: string): string {
 /** Relative time; the exact time is in the tooltip. */
 export function RelativeTime({ at }: { at: string }) {
   const { i18n } = useTranslation();
-  const [now, setNow] = useState(() => new Date());
+  const [, refresh] = useReducer((count: number) => count + 1, 0);
   useEffect(() => {
-    const timer = setInterval(() => setNow(new Date()), 20_000);
+    const timer = setInterval(refresh, 20_000);
     return () => clearInterval(timer);
   }, []);
   const date = new Date(at);
   if (Number.isNaN(date.getTime())) return <span>{at}</span>;
   return (
     <time dateTime={at} title={date.toLocaleString(i18n.language)}>
-      {formatRelativeTime(date, now, i18n.language)}
+      {formatRelativeTime(date, new Date(), i18n.language)}
     </time>
   );
 }
