@@ -19,7 +19,6 @@ DOCS_SCREENSHOTS = {
     "welcome-light",
     "approval-light",
     "chat-light",
-    "chat-zh",
     "taken-over-dark",
     "agent-terminal-dark",
     "terminal-dark",
@@ -28,6 +27,8 @@ DOCS_SCREENSHOTS = {
     "exchange-dark",
     "usage-light",
 }
+DOCS_SCREENSHOTS |= {f"{name.rpartition('-')[0]}-zh" for name in DOCS_SCREENSHOTS}
+"""The Chinese pages show the same screens in Chinese."""
 
 
 class ConsoleScreenshots(ConsoleStory):
