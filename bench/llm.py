@@ -1,4 +1,4 @@
-"""Speed of the LLM proxy compared with LiteLLM's proxy, nginx and no gateway, in one run.
+"""Speed of the model proxy compared with LiteLLM's proxy, nginx and no gateway, in one run.
 
 Each has one worker, and the same provider behind it, compiled and on this machine. Rounds are interleaved, so that
 noise of the machine affects all candidates. Paddock runs with keys, limits, usage and the archive on.

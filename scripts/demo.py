@@ -46,7 +46,9 @@ def main() -> int:
     paddock = paddock_command()
     arguments = ["run", TASK, "--show"]
     print(
-        styled("claude-code reads a table and writes a report, in a sandbox that reaches nothing but the LLM proxy.", 1)
+        styled(
+            "claude-code reads a table and writes a report, in a sandbox that reaches nothing but the model proxy.", 1
+        )
     )
     print("The first time, its image is built, which takes a minute or two.\n")
     print(styled(f"$ {paddock} {shlex.join(arguments)}", 2), flush=True)

@@ -1,4 +1,4 @@
-"""Settings of the LLM proxy."""
+"""Settings of the model proxy."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class TracingConfig(ConfigSection):
 
 
 class LlmConfig(ConfigSection):
-    """The LLM proxy: providers, models, limits, archive and tracing."""
+    """The model proxy: providers, models, limits, archive and tracing."""
 
     providers: Mapping[str, ProviderConfig] = {}
     """Providers by name."""

@@ -1,1 +1,1 @@
-"""The LLM proxy: relay model requests of sandboxes, runs and clients to providers, and archive them."""
+"""The model proxy: relay model requests of sandboxes, runs and clients to providers, and archive them."""

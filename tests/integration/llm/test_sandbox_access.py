@@ -342,7 +342,7 @@ async def test_extensions_configure_model_access(data: Path) -> None:
         ):
             with pytest.raises(InvalidInput, match=problem):
                 await fleet.create(ME, SandboxRequest(extensions={name: value}))
-        with pytest.raises(InvalidInput, match="those of the LLM proxy"):
+        with pytest.raises(InvalidInput, match="those of the model proxy"):
             await fleet.create(ME, SandboxRequest(uplink_services=(UplinkService(name="mine", port=LLM_UPLINK_PORT),)))
         assert (await fleet.list(ME))[1] == 2
 

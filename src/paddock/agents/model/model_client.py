@@ -1,4 +1,4 @@
-"""Client of this server's LLM proxy, over a private Unix socket."""
+"""Client of this server's model proxy, over a private Unix socket."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class LlmProxyClient(HttpClient):
                     lambda: HttpClientConnection(self, origin.connection_key, _IDLE_AGE, loop), str(self._path)
                 )
         except (OSError, TimeoutError) as error:
-            raise UpstreamUnreachable(f"the server's LLM proxy does not answer: {error}") from None
+            raise UpstreamUnreachable(f"the server's model proxy does not answer: {error}") from None
         if self._closed:
             connection.abort()
             raise UpstreamUnreachable("the server is stopping")

@@ -61,7 +61,7 @@ _CONTEXT_SHARES = (1.0, 0.5)
 
 
 class SessionModelClient:
-    """Sends model requests of sessions through the LLM proxy, with one API key per session."""
+    """Sends model requests of sessions through the model proxy, with one API key per session."""
 
     def __init__(
         self,

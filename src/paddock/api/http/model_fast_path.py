@@ -1,4 +1,4 @@
-"""Answer small model requests on the main port with the LLM proxy's HTTP code instead of the ASGI server.
+"""Answer small model requests on the main port with the model proxy's HTTP code instead of the ASGI server.
 
 This takes a quarter less time. Only complete, plain requests in one piece take this path; everything else on the same
 connection, and the next request if it is of another kind, goes to the ASGI server.
@@ -47,7 +47,7 @@ def is_fast_path_model_request(data: bytes) -> bool:
 
 
 class FastPathConnection(HttpServerConnection):
-    """A main-port connection handled by the LLM proxy while its requests are for models."""
+    """A main-port connection handled by the model proxy while its requests are for models."""
 
     __slots__ = ("_give_back",)
 

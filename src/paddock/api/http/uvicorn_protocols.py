@@ -96,7 +96,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     """Limits the time, size and number of the headers of each request.
 
     One request is parsed ahead of the one being answered. What follows stays unparsed, and the client is not read
-    meanwhile. Hands the connection to the LLM proxy for small model requests.
+    meanwhile. Hands the connection to the model proxy for small model requests.
     """
 
     flow: PausableFlowControl

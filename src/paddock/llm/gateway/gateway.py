@@ -92,7 +92,7 @@ log = structlog.get_logger()
 
 
 class ModelGateway:
-    """The LLM proxy: a `Handler` for any HTTP server."""
+    """The model proxy: a `Handler` for any HTTP server."""
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ class SandboxModelAccess:
             service.name == LLM_UPLINK_NAME or service.port == LLM_UPLINK_PORT for service in request.uplink_services
         ):
             raise InvalidInput(
-                f"the uplink service {LLM_UPLINK_NAME} and port {LLM_UPLINK_PORT} are those of the LLM proxy; "
+                f"the uplink service {LLM_UPLINK_NAME} and port {LLM_UPLINK_PORT} are those of the model proxy; "
                 "use others"
             )
 

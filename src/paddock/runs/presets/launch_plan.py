@@ -35,7 +35,7 @@ class SandboxServiceAddresses:
     """Addresses and paths inside the sandbox."""
 
     llm: str = "http://127.0.0.1:8421"
-    """URL of the LLM proxy without a path."""
+    """URL of the model proxy without a path."""
     mcp: str = "http://127.0.0.1:8422"
     """URL below which each MCP server with a URL has a path."""
     home: str = "/home/agent"

@@ -65,7 +65,7 @@ class PresetOutputReader:
         self.done = False
         """Whether the agent reported that it finished."""
         self.usage = {"input_tokens": 0, "output_tokens": 0}
-        """Model usage reported by the agent; the LLM proxy's figures are authoritative."""
+        """Model usage reported by the agent; the model proxy's figures are authoritative."""
         self._structured = preset.output.format == "json-lines"
         self._rules = [_CompiledRule(rule) for rule in preset.output.rules]
         self._failures = [

@@ -1,4 +1,4 @@
-"""Harness with a fleet, the LLM proxy and the ACP engine, wired like a server."""
+"""Harness with a fleet, the model proxy and the ACP engine, wired like a server."""
 
 from __future__ import annotations
 

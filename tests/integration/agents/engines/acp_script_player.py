@@ -1,6 +1,6 @@
 """Script player for agent programs: the model and the tools of `scripted_agent.py`.
 
-The program in its sandbox reaches both through the LLM proxy, as real ones reach their models.
+The program in its sandbox reaches both through the model proxy, as real ones reach their models.
 """
 
 from __future__ import annotations

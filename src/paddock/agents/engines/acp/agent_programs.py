@@ -1,6 +1,6 @@
 """The supported agent programs, and how each is started.
 
-Programs reach the LLM proxy through the environment variables of every sandbox. All other network access is disabled,
+Programs reach the model proxy through the environment variables of every sandbox. All other network access is disabled,
 and each program asks for permission before it changes anything.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from paddock.errors import InvalidInput
 
 LLM_URL = "http://127.0.0.1:8421"
-"""Address of the LLM proxy in every sandbox."""
+"""Address of the model proxy in every sandbox."""
 
 
 @dataclass(frozen=True)
