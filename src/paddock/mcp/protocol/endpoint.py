@@ -13,7 +13,7 @@ and can be stacked. An endpoint speaks the stateless form of revision 2026-07-28
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -52,3 +52,9 @@ class McpEndpoint(Protocol):
         `QuotaExceeded`; edges convert them to JSON-RPC errors.
         """
         ...
+
+
+EndpointResolver: TypeAlias = Callable[[str, CallContext], McpEndpoint]
+"""Returns the endpoint of a path for a caller: `NAME`, `` for all servers, or `sets/NAME`.
+
+Raises `NotFound` and `Forbidden`."""
