@@ -80,7 +80,7 @@ def decode_message(content: bytes | bytearray | str) -> JsonRpcMessage:
     try:
         if not isinstance(content, str):
             content.decode()  # Values that stay bytes are not checked otherwise.
-        message = _DECODER.decode(content)
+        message = _decode_envelope(content)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidInput(f"the message is not JSON-RPC 2.0: {str(error)[:200]}") from None
     if isinstance(message.method, str):
@@ -89,6 +89,21 @@ def decode_message(content: bytes | bytearray | str) -> JsonRpcMessage:
     elif (message.result is UNSET) == (message.error is UNSET):
         raise InvalidInput("the message is not JSON-RPC 2.0: it needs a method, a result or an error")
     return message
+
+
+def _decode_envelope(content: bytes | bytearray | str) -> JsonRpcMessage:
+    try:
+        return _DECODER.decode(content)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # JavaScript writes half of a character that was cut as an escape, such as "\\ud83d"; msgspec refuses that.
+        document = json.loads(content)
+        if not isinstance(document, dict):
+            raise ValueError("it is not an object") from None
+        values = {key: encode_value(document[key]) for key in ("params", "result", "error") if key in document}
+        envelope = {key: document[key] for key in ("jsonrpc", "id", "method") if key in document}
+        return msgspec.convert({**envelope, **values}, JsonRpcMessage)
 
 
 def encode_message(message: JsonRpcMessage) -> bytes:

@@ -63,12 +63,13 @@ class McpRpcClient:
     """Exchanges with a gateway over gRPC. Create it on the event loop, and `close` it."""
 
     def __init__(
-        self, address: str, key: str | None = None, *, credentials: grpc.ChannelCredentials | None = None
+        self, address: str, key: str | None = None, credentials: grpc.ChannelCredentials | None = None
     ) -> None:
         """`credentials` select TLS; without them the connection is not encrypted."""
         self._address = address
         self._metadata = ((AUTHORIZATION, f"Bearer {key}"),) if key else ()
-        options = [*KEEPALIVE_OPTIONS, ("grpc.enable_retries", 0)]
+        # A connection of its own: a shared one would have the back-off of others.
+        options = [*KEEPALIVE_OPTIONS, ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
         self._channel = (
             grpc.aio.insecure_channel(address, options)
             if credentials is None
