@@ -63,7 +63,7 @@ def find_page_differences(english: Path, root: Path = ROOT) -> list[str]:
     if not chinese.exists():
         return [f"{page_name(english)}: write its Chinese version, {page_name(chinese)}"]
     problems: list[str] = []
-    pages = [_read_elements(page, root, problems) for page in (english, chinese)]
+    pages = [read_elements(page, root, problems) for page in (english, chinese)]
     return [*problems, *_compare_elements(english, chinese, *pages)]
 
 
@@ -114,7 +114,7 @@ def _flatten(values: tuple[object, ...]) -> Iterator[object]:
             yield value
 
 
-def _read_elements(page: Path, root: Path, problems: list[str]) -> list[PageElement]:
+def read_elements(page: Path, root: Path, problems: list[str]) -> list[PageElement]:
     """Return the elements of a page without the language switch, and append broken links to `problems`."""
     blocks = read_blocks(page)
     # A block that only has `run` comments has no fence.

@@ -8,6 +8,7 @@ import pytest
 
 from tests.docs.page_pairs import CHINESE, english_page, find_page_differences, heading_anchors
 from tests.docs.page_reader import ROOT
+from tests.docs.translation_record import find_stale_translations, read_record, record_translation
 
 PAGES = [
     ROOT / "README.md",
@@ -64,9 +65,17 @@ def test_chinese_page_matches_english_page(page: Path) -> None:
     assert "\n".join(find_page_differences(page)) == ""
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_chinese_page_translates_the_current_english_text(page: Path) -> None:
+    stale = find_stale_translations(page)
+    how = f"Update the Chinese page, then: .venv/bin/python -m tests.docs.translation_record {page.relative_to(ROOT)}"
+    assert "\n".join([*stale, how] if stale else []) == ""
+
+
 def test_every_chinese_page_has_an_english_page() -> None:
     pages = (ROOT / CHINESE).rglob("*.md")
     assert [page for page in pages if not english_page(page).exists()] == []
+    assert {*read_record()} == {str(page.relative_to(ROOT)) for page in PAGES}
 
 
 def differences(root: Path, english: str, chinese: str | None) -> list[str]:
@@ -156,3 +165,21 @@ def test_anchors_are_those_of_github(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A `b`, c\n```sh\n# no heading\n```\n## 3. 连接智能体\n## Same\n## Same\n")
     assert heading_anchors(page) == ["a-b-c", "3-连接智能体", "same", "same-1"]
+
+
+def test_changed_sentence_is_found_until_its_translation_is_recorded(tmp_path: Path) -> None:
+    assert differences(tmp_path, ENGLISH, TRANSLATED) == []
+    page = tmp_path / "docs/tutorial/start.md"
+    record_translation(page, tmp_path)
+    page.write_text(ENGLISH.replace("Start it with", "Start\nit with"))
+    assert find_stale_translations(page, tmp_path) == []
+    page.write_text(ENGLISH.replace("Start it with", "Stop it with").replace("- One item.", "- One item.\n- New item."))
+    found = [each.replace(f"{tmp_path}/", "") for each in find_stale_translations(page, tmp_path)]
+    changed = "has changed since its translation at docs/zh-CN/tutorial/start.md"
+    assert found == [
+        f"docs/tutorial/start.md:5: the paragraph {changed}:5: "
+        "Stop it with `--port`, on port 8420. See [the end](#the-end).",
+        f"docs/tutorial/start.md:14: the list item {changed}:15: - New item.",
+    ]
+    record_translation(page, tmp_path)
+    assert find_stale_translations(page, tmp_path) == []
