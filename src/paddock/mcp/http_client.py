@@ -83,6 +83,13 @@ class McpHttpClient:
             raise proxy_refusal(proxy, response.status)
         return response
 
+    def trusted_certificates(self) -> bytes:
+        """Return the certificates of the authorities that the client trusts, as PEM. Reads files."""
+        context = ssl.create_default_context()
+        if self._proxies.ca_bundle is not None:
+            context.load_verify_locations(cafile=self._proxies.ca_bundle)
+        return "".join(map(ssl.DER_cert_to_PEM_cert, context.get_ca_certs(binary_form=True))).encode()
+
     async def close(self) -> None:
         await self._direct.close()
         await self._proxied.close()

@@ -114,8 +114,9 @@ class McpServer(McpSection):
     url: WebAddress | None = Field(default=None, examples=["https://tools.example.org/mcp"])
     """Address of a streamable HTTP server. Addresses in private networks and on Paddock's own machine must be
     listed in the setting `mcp.allow`."""
-    transport: Literal["http", "sse"] = Field(default="http", examples=["sse"])
-    """`sse` is the transport of the revision 2024-11-05, with two addresses."""
+    transport: Literal["http", "sse", "grpc"] = Field(default="http", examples=["sse"])
+    """`sse` is the transport of the revision 2024-11-05, with two addresses; `grpc` connects to the gateway of another
+    Paddock, at `https://HOST:PORT/NAME`."""
     headers: Mapping[PrintableText, VariableValue] = Field(default={}, examples=[{"X-Team": "research"}])
     """Headers of every request to the server. `${NAME}` is replaced by the secret NAME."""
     oauth: McpOAuth | None = Field(default=None, examples=[{"scopes": ["read"]}])
@@ -157,6 +158,8 @@ class McpServer(McpSection):
         for field in ("headers", "oauth"):
             if getattr(self, field) and not self.url:
                 raise ValueError(f"'{field}' go{'es' if field == 'oauth' else ''} with 'url'")
+        if self.oauth and self.transport == "grpc":
+            raise ValueError("'oauth' does not go with the transport grpc; use a header with a key")
         if self.env and not self.command:
             raise ValueError("'env' goes with 'command'")
         return self

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 import structlog
 
-from paddock.errors import PaddockError, SandboxTimeout, Unauthorized, Unavailable
+from paddock.errors import McpTimeout, PaddockError, Unauthorized, Unavailable
 from paddock.mcp.protocol.endpoint import CallContext
 from paddock.mcp.protocol.messages import JsonRpcMessage, decode_message, encode_message
 from paddock.mcp.rpc.v1 import mcp_pb2, mcp_pb2_grpc
@@ -63,13 +63,29 @@ class McpRpcClient:
     """Exchanges with a gateway over gRPC. Create it on the event loop, and `close` it."""
 
     def __init__(
-        self, address: str, key: str | None = None, credentials: grpc.ChannelCredentials | None = None
+        self,
+        address: str,
+        key: str | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+        *,
+        metadata: Sequence[tuple[str, str]] = (),
+        authority: str | None = None,
     ) -> None:
-        """`credentials` select TLS; without them the connection is not encrypted."""
-        self._address = address
-        self._metadata = ((AUTHORIZATION, f"Bearer {key}"),) if key else ()
-        # A connection of its own: a shared one would have the back-off of others.
-        options = [*KEEPALIVE_OPTIONS, ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+        """`credentials` select TLS; without them the connection is not encrypted.
+
+        `authority` is the host name of the gateway, if `address` is the address of that host.
+        """
+        self._address = address if authority is None else authority
+        self._metadata = (*metadata, *(((AUTHORIZATION, f"Bearer {key}"),) if key else ()))
+        options: list[tuple[str, str | int]] = [
+            *KEEPALIVE_OPTIONS,
+            ("grpc.enable_retries", 0),
+            ("grpc.use_local_subchannel_pool", 1),  # A shared connection would have the back-off of others.
+            ("grpc.enable_http_proxy", 0),
+        ]
+        if authority is not None:
+            options.append(("grpc.default_authority", authority))
+            options.append(("grpc.ssl_target_name_override", authority.rpartition(":")[0].strip("[]")))
         self._channel = (
             grpc.aio.insecure_channel(address, options)
             if credentials is None
@@ -112,7 +128,7 @@ class McpRpcClient:
                 if frame.HasField("failure"):
                     ended = True
                     if frame.failure.code == TIMEOUT:
-                        raise SandboxTimeout(frame.failure.message)
+                        raise McpTimeout(frame.failure.message)
                     raise error_of_failure(frame.failure)
                 ended = frame.HasField("response")
                 content = frame.response if ended else frame.notification

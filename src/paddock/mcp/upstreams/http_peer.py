@@ -9,15 +9,14 @@ from aiohttp import ClientError, ClientResponse
 from multidict import CIMultiDict
 from yarl import URL
 
-from paddock.errors import Forbidden, PaddockError, TooLarge, Unavailable
+from paddock.errors import PaddockError, TooLarge, Unavailable
 from paddock.mcp.declared_servers import check_mcp_server, fill_header_secrets
-from paddock.mcp.http_client import McpHttpClient
 from paddock.mcp.protocol import CallContext
 from paddock.mcp.protocol.headers import ACCEPT_BOTH
 from paddock.mcp.upstreams.base import UpstreamDependencies
 from paddock.mcp.upstreams.call_clock import CallClock
 from paddock.mcp.upstreams.http_answer import HttpAnswer
-from paddock.model.mcp import McpKind, McpServer
+from paddock.model.mcp import McpServer
 from paddock.network.proxy_tunnel import ProxyError
 
 USER_AGENT = "Paddock"
@@ -92,7 +91,7 @@ class HttpPeer:
         self, method: str, url: URL, headers: CIMultiDict[str], body: bytes | None, clock: CallClock
     ) -> ClientResponse:
         name = self.server.name
-        client = self._client()
+        client = self._dependencies.client_for(self.server)
         # Host names are checked when they are resolved; IP addresses are never resolved.
         client.address_policy.check_address(url.host or "", url.port or 0)
         data = _body_pieces(body) if body is not None and len(body) > MAX_SINGLE_WRITE else body
@@ -110,15 +109,6 @@ class HttpPeer:
             raise Unavailable(f"the MCP server {name} cannot be reached: {_failure_reason(error)}") from None
         except (ConnectionError, ValueError) as error:
             raise Unavailable(f"the MCP server {name} cannot be reached: {type(error).__name__}") from None
-
-    def _client(self) -> McpHttpClient:
-        if self.server.sort is not McpKind.INTERNET:
-            return self._dependencies.client
-        if self._dependencies.internet_client is None:
-            raise Unavailable(f"the MCP server {self.server.name} is on the internet, which is not reachable from here")
-        if self.url.scheme != "https" and self.url.host not in ("127.0.0.1", "::1", "localhost"):
-            raise Forbidden(f"the MCP server {self.server.name} is on the internet; its address must begin with https")
-        return self._dependencies.internet_client
 
     def _configured_headers(self) -> dict[str, str]:
         name, lookup = self.server.name, self._dependencies.secrets
