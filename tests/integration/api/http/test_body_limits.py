@@ -127,6 +127,16 @@ def test_large_login_body_costs_little_memory_and_time(server: Server, body: byt
     assert resident_memory(server) - before < 32 * 2**20
 
 
+def test_login_accepts_only_bodies_of_a_few_kilobytes(server: Server) -> None:
+    with server.client("") as client:
+        body = json.dumps({"key": "k" * 5000}).encode()
+        for content in (body, chunked_body(body)):
+            response = client.post("/v1/login", content=content, headers=JSON)
+            assert response.status_code == 413 and "4096 bytes" in response.json()["message"], response.text
+        response = client.post("/v1/login", content=json.dumps({"key": [0] * 101}), headers=JSON)
+        assert response.status_code == 413 and "100 values" in response.json()["message"], response.text
+
+
 def test_key_without_scope_is_refused_before_body_is_read(server: Server, client: httpx.Client) -> None:
     secret = client.post("/v1/keys", json={"name": "reader", "scopes": ["sandboxes:read"]}).json()["secret"]
     head = f"POST /v1/runs HTTP/1.1\nHost: localhost\nAuthorization: Bearer {secret}\nContent-Length: 40000000"

@@ -13,6 +13,14 @@ async function typeName(patterns: string[], name: string) {
   return change;
 }
 
+it("is chosen among the models, and never a pattern", () => {
+  const models = ["gpt-5", "gpt-5-mini"].map((name) => ({ name, provider: "openai", kind: "openai", script: false }));
+  render(<ModelField value="gpt-5" models={models} patterns={["gpt-*", "o3*"]} onChange={() => undefined} />);
+  const options = screen.getAllByRole<HTMLOptionElement>("option").map(({ value }) => value);
+  expect(options.slice(0, 2)).toEqual(["gpt-5", "gpt-5-mini"]);
+  expect(options.filter((value) => value.includes("*"))).toEqual([]);
+});
+
 describe("a model name to type", () => {
   it("is any name of the provider if the pattern is *", async () => {
     render(<ModelField value="" models={[]} patterns={["*"]} onChange={() => undefined} />);
