@@ -111,7 +111,7 @@ class KeyBudgets:
         account.used_at = self._clock()
 
     def settle_request(self, holder: KeyHolder, tokens: int, cost: float | None, prompt_tokens: int = 0) -> None:
-        """End a request, and count its tokens and cost. `prompt_tokens` are those of `begin_request`."""
+        """End a request, and count its tokens and cost; `prompt_tokens` as given to `begin_request`."""
         if holder.budget is not None:
             account = self._accounts[holder.caller.key_id]
             account.in_flight -= 1
