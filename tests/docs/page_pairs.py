@@ -171,6 +171,18 @@ def _with_code_and_links(element: PageElement, page: Path, root: Path, problems:
     return PageElement(element.line, element.kind, element.text, element.block, code, frozenset(links))
 
 
+def find_broken_links(page: Path, root: Path = ROOT) -> list[str]:
+    """Return relative links and images of any page that lead nowhere, with their lines."""
+    problems: list[str] = []
+    fenced = False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced and "简体中文" not in line:
+            _with_code_and_links(PageElement(number, "line", line), page, root, problems)
+    return problems
+
+
 def _normal_link(target: str, page: Path, root: Path) -> str | None:
     """Return a link as the English page has it, with the number of the heading. None if it leads nowhere."""
     if re.match(r"[a-z]+:", target):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page_pairs import CHINESE, english_page, find_page_differences, heading_anchors
+from tests.docs.page_pairs import CHINESE, english_page, find_broken_links, find_page_differences, heading_anchors
 from tests.docs.page_reader import ROOT
 from tests.docs.translation_record import find_stale_translations, read_record, record_translation
 
@@ -76,6 +76,12 @@ def test_every_chinese_page_has_an_english_page() -> None:
     pages = (ROOT / CHINESE).rglob("*.md")
     assert [page for page in pages if not english_page(page).exists()] == []
     assert {*read_record()} == {str(page.relative_to(ROOT)) for page in PAGES}
+
+
+def test_links_of_all_pages_resolve() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")]
+    assert len(pages) > 60
+    assert [problem for page in pages for problem in find_broken_links(page)] == []
 
 
 def differences(root: Path, english: str, chinese: str | None) -> list[str]:
@@ -159,6 +165,20 @@ def test_link_to_the_english_page_is_found(tmp_path: Path) -> None:
         path.write_text(english if "zh-CN" not in str(path) else chinese)
     found = find_page_differences(tmp_path / "docs/tutorial/start.md", tmp_path)
     assert "link the Chinese page instead of ../../tutorial/other.md" in found[0]
+
+
+def test_broken_links_and_images_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "docs/page.md"
+    page.parent.mkdir()
+    page.write_text(
+        "# Page\n\n[Here](#page), [gone](gone.md), [no heading](#gone)\n![Picture](gone.png)\n```sh\n[x](y)\n```\n"
+    )
+    found = [each.replace(f"{tmp_path}/", "") for each in find_broken_links(page, tmp_path)]
+    assert found == [
+        "docs/page.md:3: the link gone.md leads nowhere",
+        "docs/page.md:3: the link #gone leads nowhere",
+        "docs/page.md:4: the link gone.png leads nowhere",
+    ]
 
 
 def test_anchors_are_those_of_github(tmp_path: Path) -> None:

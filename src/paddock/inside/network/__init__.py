@@ -1,1 +1,1 @@
-"""Network of the sandbox: DNS with made-up addresses, and connections passed to the server."""
+"""Network of the sandbox: DNS with synthetic addresses, and connections passed to the server."""

@@ -1,4 +1,4 @@
-"""DNS messages: answers every query from the table of made-up addresses."""
+"""DNS messages: answers every query from the table of synthetic addresses."""
 
 from __future__ import annotations
 
