@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from tests.docs.page_pairs import CHINESE, english_page, find_broken_links, find_page_differences, heading_anchors
 from tests.docs.page_reader import ROOT
@@ -82,6 +84,19 @@ def test_links_of_all_pages_resolve() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")]
     assert len(pages) > 60
     assert [problem for page in pages for problem in find_broken_links(page)] == []
+
+
+def raw_emphasis(text: str) -> list[str]:
+    """Return texts in which `**` or `*` stays visible, as beside Chinese punctuation: `**词。**下一句`."""
+    inline = [each.children or [] for each in MarkdownIt("commonmark").enable("table").parse(text)]
+    texts = [child.content for children in inline for child in children if child.type == "text"]
+    return [each for each in texts if re.search(r"\*\*|(?<![\w.])\*[^ *]", each)]
+
+
+def test_emphasis_of_all_pages_is_rendered() -> None:
+    pages = [*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert {page.name: each for page in pages if (each := raw_emphasis(page.read_text()))} == {}
+    assert raw_emphasis("- **一个词。**下一句\n- **一个词** `**`") == ["**一个词。**下一句"]
 
 
 def differences(root: Path, english: str, chinese: str | None) -> list[str]:
