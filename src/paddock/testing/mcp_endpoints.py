@@ -187,6 +187,7 @@ class InMemoryMcpEndpoint:
         self.received.append(received)
         self.under_way += 1
         self._changed.set()
+        has_response = False
         try:
             if self.unavailable is not None:
                 raise self.unavailable
@@ -195,9 +196,11 @@ class InMemoryMcpEndpoint:
             answers = self._listen(received) if request.method == LISTEN else self._answer(received)
             async with aclosing(answers):
                 async for message in answers:
+                    has_response = message.is_response
                     yield message
         except (asyncio.CancelledError, GeneratorExit):
-            self.cancelled.append(request.method)
+            if not has_response:
+                self.cancelled.append(request.method)
             raise
         finally:
             self.under_way -= 1

@@ -50,6 +50,12 @@ class JsonRpcMessage(msgspec.Struct, frozen=True, kw_only=True):
     def is_response(self) -> bool:
         return self.method is UNSET and (self.result is not UNSET or self.error is not UNSET)
 
+    @property
+    def request_id(self) -> MessageId:
+        """The id of a request."""
+        assert isinstance(self.id, (int, str)), "only requests have an id for sure"
+        return self.id
+
     def with_id(self, message_id: MessageId) -> JsonRpcMessage:
         return msgspec.structs.replace(self, id=message_id)
 
@@ -73,6 +79,7 @@ class JsonRpcMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DECODER = msgspec.json.Decoder(JsonRpcMessage)
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])
 
 
 def decode_message(content: bytes | bytearray | str) -> JsonRpcMessage:
@@ -121,6 +128,16 @@ def decode_value(raw: Raw | bytes) -> Any:
         return json.loads(bytes(raw))  # Accepts lone surrogates and numbers beyond the range of doubles.
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the message has a value that cannot be decoded: {str(error)[:200]}") from None
+
+
+def decode_fields(raw: Raw | UnsetType) -> dict[str, Raw]:
+    """Decode an object whose values stay bytes; of duplicate keys the last counts. Raises `InvalidInput`."""
+    if isinstance(raw, UnsetType):
+        return {}
+    try:
+        return _FIELDS.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise InvalidInput("the message has parameters or a result that is no object") from None
 
 
 def encode_value(value: Any) -> Raw:
