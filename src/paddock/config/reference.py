@@ -7,6 +7,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -108,6 +109,8 @@ def _type_name(field: FieldInfo) -> str:
         return "list"
     if get_origin(kind) is Mapping:
         return "map"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return ", ".join(f"`{choice.value}`" for choice in kind)
     return _TYPES[kind]
 
 

@@ -10,16 +10,20 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from paddock.errors import InvalidInput
-from paddock.model.mcp import McpServer
+from paddock.model.mcp import McpServer, TaskMcpServer
 
 MCP_EXTENSION = "paddock.mcp"
 """The sandbox extension with the servers as JSON. Only Paddock itself sets it, for sandboxes of runs."""
+ALL_SERVERS_EXTENSION = "paddock.mcp.all"
+"""The sandbox extension that lets a sandbox use all servers that its owner may use; its value is `true`."""
+AGENT_EXTENSION = "paddock.mcp.agent"
+"""The sandbox extension with the engine or preset of the agent in the sandbox."""
 MCP_PROXY_PORT = 8422
 """Port of the proxy in a sandbox, on 127.0.0.1."""
 MCP_PROXY_ADDRESS = f"http://127.0.0.1:{MCP_PROXY_PORT}"
 SecretLookup: TypeAlias = Callable[[str], str | None]
 """Returns a secret by name, or None."""
-_SERVERS = TypeAdapter(tuple[McpServer, ...])
+_SERVERS = TypeAdapter(tuple[TaskMcpServer, ...])
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?")
 _RESERVED_HEADERS = frozenset(
@@ -28,12 +32,13 @@ _RESERVED_HEADERS = frozenset(
 
 
 def mcp_servers_extension(servers: Iterable[McpServer]) -> dict[str, str]:
-    """Return the extension that declares a task's remote MCP servers.
+    """Return the extension that declares a task's MCP servers, and those that it names.
 
     Headers may contain `${NAME}`, a reference to a secret, which is stored unresolved.
     """
-    remote = tuple(server for server in servers if server.url)
-    return {MCP_EXTENSION: _SERVERS.dump_json(remote, exclude_defaults=True).decode()} if remote else {}
+    found = tuple(servers)
+    texts = ",".join(server.model_dump_json(exclude_defaults=True) for server in found)
+    return {MCP_EXTENSION: f"[{texts}]"} if found else {}
 
 
 def mcp_server_url(name: str) -> str:
@@ -42,7 +47,12 @@ def mcp_server_url(name: str) -> str:
 
 
 def read_declared_servers(extensions: Mapping[str, str]) -> dict[str, McpServer]:
-    """Parse the declared servers of a sandbox by name. Raises `InvalidInput`."""
+    """Parse the declared servers of a sandbox that have an address, by name. Raises `InvalidInput`."""
+    return {name: server for name, server in read_sandbox_servers(extensions).items() if server.url}
+
+
+def read_sandbox_servers(extensions: Mapping[str, str]) -> dict[str, TaskMcpServer]:
+    """Parse all servers of a sandbox by name, programs and references too. Raises `InvalidInput`."""
     text = extensions.get(MCP_EXTENSION)
     if text is None:
         return {}
@@ -54,7 +64,8 @@ def read_declared_servers(extensions: Mapping[str, str]) -> dict[str, McpServer]
         message = problem["msg"].removeprefix("Value error, ")
         raise InvalidInput(f"extensions.{field_path}: {message[:1].lower()}{message[1:]}") from None
     for server in servers:
-        check_mcp_server(server)
+        if server.url:
+            check_mcp_server(server)
     return {server.name: server for server in servers}
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 
 from paddock.config.network_policy import NetworkRules
 from paddock.config.units import Bytes, Cpus, Seconds
-from paddock.model.mcp import McpServer
+from paddock.model.mcp import TaskMcpServer
 from paddock.model.sandbox import FrozenModel, SandboxLimits
 from paddock.model.task_fields import (
     WORKSPACE,
@@ -265,7 +265,7 @@ class Task(TaskSection):
     """A preset: claude-code, codex, opencode, gemini-cli, qwen-code, qwen-agent, script, or the path of your own."""
     llm: TaskModel = Field(default=TaskModel(), examples=["fast"])
     """The model: its name alone, or a mapping."""
-    mcp: Annotated[tuple[McpServer, ...], BeforeValidator(wrap_in_list)] = Field(
+    mcp: Annotated[tuple[TaskMcpServer, ...], BeforeValidator(wrap_in_list)] = Field(
         default=(), max_length=100, examples=[["https://tools.example.org/mcp"]]
     )
     """MCP servers of the agent."""

@@ -14,19 +14,26 @@ from paddock.mcp.declared_servers import (
     mcp_server_url,
     mcp_servers_extension,
     read_declared_servers,
+    read_sandbox_servers,
 )
-from paddock.model.mcp import McpServer
+from paddock.model.mcp import McpServer, TaskMcpServer
 
 
-def test_only_remote_servers_are_declared() -> None:
+def test_all_servers_of_a_task_are_declared() -> None:
     far = McpServer(name="far", url="https://tools.example.org/mcp", headers={"Authorization": "Bearer ${TOKEN}"})
     near = McpServer(name="near", command=("serve",))
-    extensions = mcp_servers_extension([far, near])
+    named = TaskMcpServer(name="tracker")
+    extensions = mcp_servers_extension([far, near, named])
     assert json.loads(extensions[MCP_EXTENSION]) == [
-        {"name": "far", "url": "https://tools.example.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
+        {"name": "far", "url": "https://tools.example.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}},
+        {"name": "near", "command": ["serve"]},
+        {"name": "tracker"},
     ]
-    assert read_declared_servers(extensions) == {"far": far}
-    assert not mcp_servers_extension([near]) and not read_declared_servers({})
+    assert list(read_declared_servers(extensions)) == ["far"]
+    found = read_sandbox_servers(extensions)
+    assert list(found) == ["far", "near", "tracker"]
+    assert [each.is_reference for each in found.values()] == [False, False, True]
+    assert not mcp_servers_extension([]) and not read_declared_servers({})
     assert mcp_server_url("far") == "http://127.0.0.1:8422/far"
 
 

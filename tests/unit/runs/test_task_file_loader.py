@@ -127,10 +127,10 @@ def load_error(directory: Path, text: str | bytes, name: str = "t.yaml") -> str:
         (BASE + "llm: {script: /etc/passwd}\n", "t.yaml:4: llm.script: '/etc/passwd' is outside"),
         # mcp
         (BASE + "mcp: 5\n", "t.yaml:4: mcp: must be a list, not 5"),
-        (BASE + "mcp: [5]\n", "t.yaml:4: mcp.0: must be an address or a mapping, not 5"),
-        (BASE + "mcp: [calc]\n", "t.yaml:4: mcp.0: must be an address or a mapping, not 'calc'"),
+        (BASE + "mcp: [5]\n", "mcp.0: must be an address, the name of a declared server or a mapping, not 5"),
+        (BASE + "mcp: [ca lc]\n", "t.yaml:4: mcp.0: 'ca lc' may have a-z, 0-9"),
         (BASE + "mcp: [{url: 'http://a/'}]\n", "t.yaml:4: mcp.0.name: is missing; add it"),
-        (BASE + "mcp: [{name: a}]\n", "t.yaml:4: mcp.0: needs either 'url' or 'command'"),
+        (BASE + "mcp: [{name: a, kind: remote}]\n", "t.yaml:4: mcp.0: needs either 'url' or 'command'"),
         (BASE + "mcp: [{name: a, url: 'http://a/', command: b}]\n", "mcp.0: needs either 'url' or 'command'"),
         (BASE + "mcp: [{name: a, url: 'ftp://a/'}]\n", "t.yaml:4: mcp.0.url: 'ftp://a/' is no address"),
         (BASE + "mcp: [{name: a, kind: far, url: 'http://a/'}]\n", "mcp.0.kind: must be 'remote', 'local' or"),

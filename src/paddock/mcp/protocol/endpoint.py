@@ -30,6 +30,10 @@ class CallContext:
     tenant: str
     caller: str
     """Id of the key or user, for access rules, limits, credentials and records."""
+    names: tuple[str, ...] = ()
+    """Further names of the caller for access rules: its user, and the name of its key."""
+    agent: str | None = None
+    """Engine or preset of the agent that calls, such as `claude-code`."""
     origin: Origin = "http"
     sandbox: str | None = None
     run: str | None = None

@@ -13,7 +13,7 @@ from paddock.errors import Conflict, ImageNotFound, InvalidInput, SandboxGone, S
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.llm.gateway.model_routes import ModelNotFound
 from paddock.llm.providers.run_scripts import script_model_name
-from paddock.mcp.declared_servers import mcp_servers_extension, referenced_secrets
+from paddock.mcp.declared_servers import AGENT_EXTENSION, mcp_servers_extension, referenced_secrets
 from paddock.model.runs import Run
 from paddock.model.sandbox import ROOT_USER, RUN_KEY, Sandbox, SandboxState
 from paddock.model.task import WORKSPACE, Task
@@ -153,13 +153,16 @@ def _sandbox_request(dependencies: RunServiceDependencies, run: Run, image: str)
         "budget-tokens": task.llm.tokens,
         "budget-cost": task.llm.cost,
     }
+    servers = mcp_servers_extension(task.mcp)
+    if servers:
+        servers[AGENT_EXTENSION] = task.agent or SCRIPT_PRESET
     return SandboxRequest(
         image=image,
         kind=task.kind,
         timeout=min(life, dependencies.config.sandboxes.max_timeout),
         metadata={RUN_KEY: run.id, "paddock.task": task.name},
         owner=run.ownership,
-        extensions={**mcp_servers_extension(task.mcp), **_llm_extensions(llm_settings)},
+        extensions={**servers, **_llm_extensions(llm_settings)},
         limits=task.resources.limits(),
         network=task.network,
         user=task.user,

@@ -106,7 +106,7 @@ class _PlaceholderValues:
         self._mcp_words: list[str] = []
         for server in task.mcp:
             values = _server_values(server, endpoints)
-            remote = server.url is not None
+            remote = not server.command
             tree = preset.mcp.remote if remote else preset.mcp.local
             words = preset.mcp.remote_words if remote else preset.mcp.local_words
             if tree is None and not words:

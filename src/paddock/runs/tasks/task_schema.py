@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, BeforeValidator
@@ -12,14 +12,17 @@ from pydantic.fields import FieldInfo
 
 from paddock.config.schema_lookup import annotation_of_setting, section_type, unit_of_field
 from paddock.config.units import format_duration, format_size
-from paddock.model.mcp import McpServer
+from paddock.model.mcp import TaskMcpServer
 from paddock.model.task import Deliverable, RetrySettings, Task, TaskCheck, TaskInput, TaskModel
 from paddock.model.task_fields import split_command_words, wrap_in_list
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SHORT_FORMS: Mapping[type[BaseModel], tuple[Mapping[str, Any], str]] = {
     TaskModel: ({"type": "string", "pattern": r"^[^\s,]{1,200}$"}, "the model's name"),
-    McpServer: ({"type": "string", "pattern": r"^https?://[^\s/]+[^\s]*$"}, "an address"),
+    TaskMcpServer: (
+        {"type": "string", "pattern": r"^(https?://[^\s/]+[^\s]*|[a-z0-9][a-z0-9._-]{0,62})$"},
+        "an address, the name of a declared server",
+    ),
     TaskInput: ({"type": "string", "minLength": 1}, "a path"),
     Deliverable: ({"type": "string", "minLength": 1}, "a path"),
     TaskCheck: ({"type": "string", "minLength": 1}, "shell text"),
@@ -32,7 +35,10 @@ _UNITS = {
     "CPUs": r"^\s*\d+(\.\d+)?\s*m?\s*$",
 }
 _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
-_ONE_OF = {"TaskInput": ("source", "git", "content"), "McpServer": ("url", "command")}
+_ONE_OF: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "TaskInput": [{"required": [key]} for key in ("source", "git", "content")],
+    "TaskMcpServer": [{"required": ["url"]}, {"required": ["command"]}, {"maxProperties": 1}],
+}
 
 
 def task_json_schema() -> dict[str, Any]:
@@ -49,7 +55,7 @@ def task_json_schema() -> dict[str, Any]:
         for key, field in model.model_fields.items():
             part["properties"][key] = _property(part["properties"][key], field)
         if name in _ONE_OF:
-            part["oneOf"] = [{"required": [key]} for key in _ONE_OF[name]]
+            part["oneOf"] = list(_ONE_OF[name])
     _with_goal_file(made)
     made["properties"]["$schema"] = {"type": "string", "description": "Where this schema is, for editors of JSON."}
     made["anyOf"] = [{"required": [key]} for key in ("agent", "entrypoint", "matrix")]

@@ -1,0 +1,110 @@
+"""Reads and rewrites single fields of parameters and results, whose other fields stay bytes.
+
+Duplicate keys and keys that differ only in case would let a program pass one name to the gateway and another one to a
+server that reads JSON differently. So objects that are decided from are written again with one value per key, and keys
+that another reader might take for the decisive one are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from paddock.errors import InvalidInput
+from paddock.mcp.protocol import JsonRpcMessage
+
+RawObject = dict[str, Raw]
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_ARRAY = msgspec.json.Decoder(list[Raw])
+_TEXT = msgspec.json.Decoder(str)
+_ENCODER = msgspec.json.Encoder()
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Located(msgspec.Struct):
+    uri: str
+
+
+_NAMED = msgspec.json.Decoder(_Named)
+_LOCATED = msgspec.json.Decoder(_Located)
+
+
+def raw_object(raw: Raw | UnsetType | bytes, what: str) -> RawObject:
+    """Decode an object whose values stay bytes. Raises `InvalidInput`."""
+    if isinstance(raw, UnsetType):
+        return {}
+    try:
+        return _OBJECT.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise InvalidInput(f"{what}: must be an object") from None
+
+
+def raw_array(raw: Raw | bytes, what: str) -> list[Raw]:
+    """Decode an array whose items stay bytes. Raises `InvalidInput`."""
+    try:
+        return _ARRAY.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise InvalidInput(f"{what}: must be a list") from None
+
+
+def raw_text(raw: Raw | bytes) -> str | None:
+    """Decode text; None if the value is something else."""
+    try:
+        return _TEXT.decode(raw)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def item_name(raw: Raw) -> str | None:
+    """Return the name of a tool or prompt."""
+    try:
+        return _NAMED.decode(raw).name
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def item_uri(raw: Raw) -> str | None:
+    """Return the URI of a resource or of a content."""
+    try:
+        return _LOCATED.decode(raw).uri
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def encode_raw(value: Any) -> Raw:
+    """Encode a value that may contain bytes of messages."""
+    return Raw(_ENCODER.encode(value))
+
+
+def replace_field(raw: Raw, field: str, value: str) -> Raw:
+    """Return an object with another text as the value of one field."""
+    return encode_raw(raw_object(raw, "item") | {field: encode_raw(value)})
+
+
+def decisive_text(params: Mapping[str, Raw], field: str) -> str:
+    """Return the text of a parameter from which is decided. Raises `InvalidInput`."""
+    if field not in params:
+        raise InvalidInput(f"params.{field}: is missing")
+    text = raw_text(params[field])
+    if text is None:
+        raise InvalidInput(f"params.{field}: must be text")
+    for key in params:
+        if key != field and key.casefold() == field:
+            raise InvalidInput(f"params: has both {field!r} and {key[:20]!r}; send one of them")
+    return text
+
+
+def with_raw_params(request: JsonRpcMessage, params: Mapping[str, Raw]) -> JsonRpcMessage:
+    """Return the request with other parameters; each key is written once."""
+    return msgspec.structs.replace(request, params=encode_raw(params))
+
+
+def with_raw_result(response: JsonRpcMessage, result: Mapping[str, Raw]) -> JsonRpcMessage:
+    """Return the response with another result."""
+    return msgspec.structs.replace(response, result=encode_raw(result))
