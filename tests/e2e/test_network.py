@@ -98,8 +98,15 @@ def test_run_overrides_the_network_of_its_task(server: PaddockCliServer, tmp_pat
 
 
 def test_chat_has_the_network_of_its_option(server: PaddockCliServer) -> None:
-    server.output("chat", "Hello?", "-p", "--model", "demo", "--network", "packages")
-    session = json.loads(server.output("session", "list", "--json"))[0]
-    assert session["network"] == ["allow packages"]
-    refused = server.run("chat", "Hello?", "--resume", session["id"], "--network", "web")
-    assert b"only for new ones" in refused.stderr
+    def chat(message: str, *options: str) -> list[str] | None:
+        server.output("chat", message, "-p", "--model", "demo", *options)
+        policy: list[str] | None = json.loads(server.output("session", "list", "--json"))[0].get("network")
+        return policy
+
+    assert chat("Hello?", "--network", "packages") == ["allow packages"]
+    resumed = ("--resume", "last")
+    assert chat("And now?", *resumed, "--network", "web", "--network", "deny a.org") == ["allow web", "deny a.org"]
+    assert chat("And then?", *resumed) == ["allow web", "deny a.org"]
+    assert chat("And last?", *resumed, "--network", "default") is None
+    refused = server.run("chat", "Hello?", "-p", *resumed, "--network", "default", "--network", "web")
+    assert refused.returncode != 0 and b"stands alone" in refused.stderr

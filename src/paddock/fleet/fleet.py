@@ -216,25 +216,37 @@ class Fleet:
         self,
         tenant: str,
         sandbox_id: str,
-        change: Callable[[tuple[str, ...]], tuple[str, ...]],
+        change: Callable[[tuple[str, ...]], tuple[str, ...]] | None,
     ) -> Sandbox:
         """Replace the network policy of a sandbox by the result of `change`, and enforce it at once.
 
-        Changes of one sandbox are enforced in the order in which they are stored. Raises as `create` does for a policy
-        that cannot be granted, and `Conflict` unless the sandbox is running or paused.
+        `None` restores the default policy of sandboxes of this kind. Changes of one sandbox are enforced in the
+        order in which they are stored. Raises as `create` does for a policy that cannot be granted, and `Conflict`
+        unless the sandbox is running or paused.
         """
         async with self.sandbox_lock(sandbox_id):
             sandbox = await self.get(tenant, sandbox_id)
             if sandbox.state not in ONGOING_STATES:
                 raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}; only a running or paused one can be changed")
-            policy = change(sandbox.network)
-            self._admission.check_network(sandbox.tenant, policy)
+            if change is None:
+                policy = self._default_network(sandbox)
+            else:
+                policy = change(sandbox.network)
+                self._admission.check_network(sandbox.tenant, policy)
             if policy == sandbox.network:
                 return sandbox
             changed = await self.sandboxes.update(sandbox_id, network=policy)
             closed = 0 if self._network is None else await self._network.apply_policy(changed)
         await self.publish_event(changed, EventType.NETWORK_CHANGED, policy=list(policy), closed=closed)
         return changed
+
+    def _default_network(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """Return the policy of a request for such a sandbox that names none."""
+        try:
+            kind = None if sandbox.kind is None else self.kinds.get(sandbox.kind)
+        except InvalidInput:
+            kind = None  # The kind is no longer configured.
+        return self._admission.resolve_network(sandbox.tenant, None, kind)
 
     async def pause(self, tenant: str, sandbox_id: str) -> Sandbox:
         """Freeze all processes of a sandbox."""

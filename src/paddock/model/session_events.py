@@ -50,6 +50,8 @@ class SessionChanged(SessionEvent):
     model: str | None = None
     kinds: tuple[str, ...] | None = None
     network: tuple[str, ...] | None = None
+    default_network: Literal[True] | None = None
+    """The session has no network policy of its own any more."""
     policy: Policy | None = None
     instructions: str | None = None
     budget: int | None = None

@@ -256,17 +256,64 @@ def test_new_chat_has_the_chosen_network(browser: Browser, server: Server, langu
         person.assert_no_errors()
 
 
-def test_settings_of_a_chat_change_its_network(browser: Browser, server: Server) -> None:
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_settings_of_a_chat_change_its_network_and_restore_the_default(
+    browser: Browser, server: Server, language: str
+) -> None:
     chat = create_chat(server)
-    with visit_console(browser, server) as person:
-        person.sign_in(f"/chats/{chat}")
+
+    def choose(person: ConsoleVisitor, before: str, choice: str) -> None:
         person.button("chat.menu").click()
         person.page.get_by_role("menuitem", name=person.t("chat.settings"), exact=True).click()
         dialog = person.page.get_by_role("dialog")
-        choose_network(person, dialog, "git")
+        network = dialog.get_by_label(person.t("network.title"), exact=True)
+        expect(network.locator("option:checked")).to_have_text(before)
+        choose_network(person, dialog, choice)
         person.check_accessibility("the network of a chat")
+        save_screenshot(person.page, f"network-chat-settings-{choice}-{language}")
         person.button("common.save", dialog).click()
         expect(dialog).to_have_count(0)
+
+    with visit_console(browser, server, language=language) as person:
+        person.sign_in(f"/chats/{chat}")
+        default = person.t("network.defaultOf", policy=person.t("chat.networks.none"))
+        choose(person, default, "git")
         with server.client() as client:
             assert client.get(f"/v1/sessions/{chat}").json()["network"] == ["allow git"]
+        choose(person, person.t("chat.networks.git"), "default")
+        with server.client() as client:
+            assert client.get(f"/v1/sessions/{chat}").json().get("network") is None
+        choose(person, default, "web")
+        person.assert_no_errors()
+
+
+@pytest.mark.parametrize(("language", "width"), [("en", 1440), ("zh", 390)])
+def test_task_form_has_the_network(browser: Browser, server: Server, language: str, width: int) -> None:
+    with visit_console(browser, server, "400", language=language, width=width) as person:
+        person.sign_in("/tasks/new")
+        form = person.page.get_by_role("form", name=person.t("runs.form.form"), exact=True)
+        network = form.get_by_label(person.t("network.title"), exact=True)
+        yaml = person.page.get_by_role("textbox", name=person.t("runs.form.yaml"), exact=True)
+        expect(network).to_have_value("none")
+        expect(form.get_by_text(person.t("runs.hint.network"), exact=True)).to_be_visible()
+        choose_network(person, form, "packages")
+        expect(yaml).to_have_value(re.compile("^network: packages$", re.MULTILINE))
+        choose_network(person, form, "own")
+        rules = form.get_by_label(person.t("network.rulesField"))
+        expect(rules).to_have_value("allow packages")
+        rules.fill("packages\nallow exa*mple.com")
+        expect(rules).to_have_attribute("aria-invalid", "true")
+        expect(form.get_by_text("*.example.com", exact=False)).to_be_visible()
+        person.check_accessibility("a task with a wrong rule")
+        save_screenshot(person.page, f"network-task-{language}-{width}")
+        rules.fill("packages\nallow *.example.com:443")
+        expect(rules).not_to_have_attribute("aria-invalid", "true")
+        expect(yaml).to_have_value(
+            re.compile(r"^network:\n +- packages\n +- allow \*\.example\.com:443$", re.MULTILINE)
+        )
+        # The form follows the text.
+        yaml.fill("name: a\ngoal: b\nnetwork: {deny: [a.test, b.test], ports: 443}\n")
+        expect(rules).to_have_value("deny a.test:443\ndeny b.test:443")
+        yaml.fill("name: a\ngoal: b\n")
+        expect(network).to_have_value("none")
         person.assert_no_errors()

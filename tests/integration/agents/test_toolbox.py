@@ -123,6 +123,19 @@ async def test_sandboxes_have_the_network_of_their_session(harness: SandboxHarne
     await harness.toolbox.change_network(changed)  # A deleted sandbox is skipped.
 
 
+async def test_session_without_network_restores_that_of_its_kinds(harness: SandboxHarness) -> None:
+    session = await harness.create_session(network=("allow pypi.org",))
+    default = (await harness.fleet.create(TENANT, SandboxRequest(kind="code"))).network
+    sandbox = await harness.toolbox.get_sandbox(session, "code")
+    changes, now = {"network": None}, datetime.now(UTC)
+    changed = await harness.store.write(
+        lambda connection: SessionStore.update_session(connection, session.id, changes, now)
+    )
+    assert changed.network is None
+    await harness.toolbox.change_network(await harness.session_store.get(session.id))
+    assert (await harness.fleet.get(TENANT, sandbox.id)).network == default != ("allow pypi.org",)
+
+
 async def test_network_changed_during_creation_applies_to_the_new_sandbox(
     harness: SandboxHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,12 @@ async def test_network_of_a_session_is_changed_in_its_sandboxes(tmp_path: Path) 
         assert (await update(TENANT, session.id, UpdateSessionRequest(title="other"), by)).network == changed.network
         assert (await update(TENANT, session.id, UpdateSessionRequest(network="none"), by)).network == ()
         assert harness.toolbox.networks == [changed.network, ()]
+        restored = await update(TENANT, session.id, UpdateSessionRequest(network=None), by)
+        assert restored.network is None and (await harness.sessions.get(TENANT, session.id)).network is None
+        assert harness.toolbox.networks[2:] == [None]
+        events = [event.data for event in await harness.list_events(session) if event.type == "session.changed"]
+        assert events[-1]["default_network"] is True and "network" not in events[-1]
+        await update(TENANT, session.id, UpdateSessionRequest(network="none"), by)
         harness.toolbox.refused_network = ("allow open",)
         with pytest.raises(InvalidInput, match="have no network"):
             await harness.create_session(network="open")

@@ -188,6 +188,7 @@ export interface SessionChanged {
   model?: string;
   kinds?: string[];
   network?: string[];
+  default_network?: true;
   policy?: Policy;
   instructions?: string;
   budget?: number;

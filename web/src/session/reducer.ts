@@ -94,7 +94,8 @@ function applySessionEvent(draft: SessionViewDraft, event: SessionEvent): void {
       const changes = { title, model, kinds, policy, instructions, budget, network };
       for (const [name, value] of Object.entries(changes))
         if (value !== undefined) Object.assign(view, { [name]: value });
-      const { visibility } = event.data;
+      const { visibility, default_network } = event.data;
+      if (default_network) view.network = null;
       if (visibility && view.owned) view.owned = { ...view.owned, visibility };
       break;
     }

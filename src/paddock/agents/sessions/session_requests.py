@@ -36,7 +36,10 @@ class CreateSessionRequest(FrozenModel):
 
 
 class UpdateSessionRequest(FrozenModel):
-    """Changes of a session; omitted fields stay, a budget of `null` removes the limit."""
+    """Changes of a session; omitted fields stay.
+
+    A budget of `null` removes the limit, a network of `null` restores that of each kind.
+    """
 
     model: str | None = None
     kinds: tuple[str, ...] | None = Field(default=None, max_length=20)

@@ -239,6 +239,9 @@ class SessionService:
         event = SessionChanged(**changes, by=by)
         if "budget" in patch.model_fields_set:
             changes["budget"] = patch.budget
+        if "network" in patch.model_fields_set and patch.network is None:
+            changes["network"] = None
+            event = event.model_copy(update={"default_network": True})
         if not changes:
             return session
         now = datetime.now(UTC)

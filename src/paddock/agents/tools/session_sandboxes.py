@@ -148,7 +148,7 @@ class SessionSandboxes:
             await asyncio.to_thread(volumes.remove_volume, session.tenant, claim)
 
     async def change_network(self, session: Session) -> None:
-        """Give the session's sandboxes its network policy, if it has one."""
+        """Give the session's sandboxes its network policy, or the default of their kinds if it has none."""
         for sandbox_id in session.sandboxes.values():
             try:
                 await self._sync_network(session, await self._fleet.get(session.tenant, sandbox_id))
@@ -157,8 +157,7 @@ class SessionSandboxes:
 
     async def _sync_network(self, session: Session, sandbox: Sandbox) -> None:
         policy = session.network
-        if policy is not None and policy != sandbox.network:
-            await self._fleet.change_network(session.tenant, sandbox.id, lambda _: policy)
+        await self._fleet.change_network(session.tenant, sandbox.id, None if policy is None else lambda _: policy)
 
     async def extend_life(self, session: Session, sandbox_id: str) -> None:
         """Renew a sandbox of the session, if it still exists."""

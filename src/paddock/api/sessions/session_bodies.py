@@ -40,7 +40,7 @@ class SessionSettingsRequest(RequestBody):
     """Kinds of sandbox the session may use."""
     network: NetworkRules | None = Field(default=None, examples=["packages", ["allow *.example.com:443"]])
     """Network policy of its sandboxes: `none`, a preset (`open`, `web`, `packages`, `git`), a rule, or a list of rules;
-    omitted means that of each kind. A change also applies to running sandboxes."""
+    omitted means that of each kind. A change also applies to running sandboxes; `null` restores that of each kind."""
     policy: Policy | None = None
     instructions: str | None = Field(default=None, max_length=100_000)
     budget: int | None = Field(default=None, ge=1, le=2**53)

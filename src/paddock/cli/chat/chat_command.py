@@ -9,7 +9,7 @@ import typer
 
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
-from paddock.cli.framework.option_parsing import join_rules
+from paddock.cli.framework.option_parsing import parse_chat_network
 from paddock.cli.output.errors import UsageError
 
 
@@ -51,7 +51,9 @@ async def run_chat_command(
     network: Annotated[
         list[str] | None,
         typer.Option(
-            "--network", metavar="RULE", help="Network policy of its sandboxes; repeatable.  [default: by kind]"
+            "--network",
+            metavar="RULE",
+            help="Network policy of its sandboxes; repeatable. `default` restores that of each kind.",
         ),
     ] = None,
     attach: Annotated[
@@ -68,10 +70,9 @@ async def run_chat_command(
     """
     from paddock.cli.chat.chat_conversation import run_chat_conversation
 
-    if resume and (kinds or agent or instructions or network):
+    if resume and (kinds or agent or instructions):
         raise UsageError(
-            "--resume continues an existing session; "
-            "--kind, --agent, --instructions and --network are only for new ones"
+            "--resume continues an existing session; --kind, --agent and --instructions are only for new ones"
         )
     interactive = sys.stdin.isatty() and sys.stdout.isatty() and not cli.as_json
     if not interactive:
@@ -82,7 +83,7 @@ async def run_chat_command(
     options: dict[str, Any] = {"agent": agent, "model": model, "kinds": kinds, "instructions": instructions}
     settings = {name: value for name, value in options.items() if value}
     if network:
-        settings["network"] = join_rules(network)
+        settings["network"] = parse_chat_network(network)
     if allow:
         settings["policy"] = {"allow_all": allow}
     return await run_chat_conversation(

@@ -8,14 +8,18 @@ from typing import Any
 from paddock.cli.chat.rule_commands import run_rules_command
 from paddock.cli.chat.session_commands import session_api_path
 from paddock.cli.connection.reconnecting_client import ReconnectingClient
+from paddock.cli.framework.option_parsing import parse_chat_network
 from paddock.cli.output.errors import RequestRefused
 from paddock.cli.output.formatting import format_cost
+from paddock.config.network_policy import describe_network_policy
 from paddock.errors import SandboxNotFound
 
 SLASH_COMMAND_HELP = """\
 Type a message. While the agent works, it reads lines you type before its next step, and Ctrl-C stops it.
   /continue   continue where the agent was stopped
   /model NAME switch the model from the next step on; without a name, show the model
+  /network P  change the network policy: default (of each kind), none, packages, git, web, open, or rules
+              separated by semicolons; without a policy, show it
   /rules      show and change which calls need your approval
   /sandboxes  the session's sandboxes
   /usage      requests, tokens and cost so far
@@ -32,6 +36,8 @@ async def run_slash_command(client: ReconnectingClient, session: str, command: s
         case "/model":
             found = await client.request_json("GET", session_api_path(session))
             return f"the model is {found['model']}; /model NAME changes it, and paddock llm list shows which there are"
+        case "/network":
+            return await _run_network_command(client, session, argument)
         case "/rules":
             return await run_rules_command(client, session, argument)
         case "/sandboxes":
@@ -52,6 +58,22 @@ def format_session_usage(session: Mapping[str, Any]) -> str:
     if budget:
         parts.append(f"{spent:,} of {budget:,} tokens of the budget")
     return "; ".join(parts)
+
+
+async def _run_network_command(client: ReconnectingClient, session: str, argument: str) -> str:
+    """Show the network policy of a session, or change it to rules that are separated by semicolons."""
+    path = session_api_path(session)
+    if argument:
+        body = {"network": parse_chat_network(argument.split(";"))}
+        changed = await client.request_json("PATCH", path, json=body)
+        return f"the network policy is {_describe_network(changed)}; running sandboxes have it at once"
+    found = await client.request_json("GET", path)
+    return f"the network policy is {_describe_network(found)}; /network POLICY changes it"
+
+
+def _describe_network(session: Mapping[str, Any]) -> str:
+    policy = session.get("network")
+    return "the default of each kind" if policy is None else describe_network_policy(policy)
 
 
 async def _list_sandboxes(client: ReconnectingClient, session: Mapping[str, Any]) -> str:

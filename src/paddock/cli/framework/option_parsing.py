@@ -9,6 +9,9 @@ from typing import Any
 
 from paddock.cli.output.errors import UsageError
 
+DEFAULT_NETWORK = "default"
+"""Word for the network policy of each kind of sandbox."""
+
 
 def parse_assignments(texts: Iterable[str], option: str) -> dict[str, str]:
     """Parse `K=V` pairs; the last value of a name wins."""
@@ -108,6 +111,16 @@ def parse_expiry(text: str) -> str:
 def join_rules(rules: Sequence[str]) -> str | list[str]:
     """Return the rules of a repeatable option as a network policy; one alone may be `none`."""
     return rules[0] if len(rules) == 1 else list(rules)
+
+
+def parse_chat_network(rules: Sequence[str]) -> str | list[str] | None:
+    """Return the network policy of a chat; `None` for `default`, which stands alone."""
+    words = [rule.strip() for rule in rules if rule.strip()]
+    if words == [DEFAULT_NETWORK]:
+        return None
+    if DEFAULT_NETWORK in words or not words:
+        raise UsageError("the network 'default' stands alone", hint="leave it out, or give no other rules")
+    return join_rules(words)
 
 
 def parse_resource_limits(**limits: str | None) -> dict[str, str]:

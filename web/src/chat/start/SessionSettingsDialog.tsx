@@ -81,7 +81,7 @@ export function SessionSettingsDialog({ view, onClose, onChange }: Props) {
           setNetworkError(null);
           set({ network });
         }}
-        defaultPolicy={view.network ? undefined : defaultNetworkOfKinds(server.data?.kinds ?? [], draft.kinds)}
+        defaultPolicy={defaultNetworkOfKinds(server.data?.kinds ?? [], draft.kinds)}
         error={networkError}
       />
       <PolicyEditor kinds={draft.kinds} policy={draft.policy} onChange={(policy) => set({ policy })} />

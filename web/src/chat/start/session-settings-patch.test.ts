@@ -25,6 +25,9 @@ describe("a change of settings", () => {
     expect(sessionSettingsPatch(withRules, { ...draft, network: { choice: "none", rules: "" } })).toEqual({
       network: "none",
     });
+    expect(sessionSettingsPatch(withRules, { ...draft, network: { choice: "default", rules: "" } })).toEqual({
+      network: null,
+    });
   });
 
   it("removes a budget if empty, and sets a number", () => {

@@ -38,7 +38,8 @@ export interface SessionSettingsPatch {
   policy?: Policy;
   instructions?: string;
   budget?: number | null;
-  network?: string | string[];
+  /** Null for the default of each kind. */
+  network?: string | string[] | null;
 }
 
 export function sessionSettingsPatch(view: ChatSettings, draft: SessionSettingsDraft): SessionSettingsPatch {
@@ -50,6 +51,6 @@ export function sessionSettingsPatch(view: ChatSettings, draft: SessionSettingsD
   if (!same("policy")) patch.policy = draft.policy;
   if (!same("instructions")) patch.instructions = draft.instructions;
   if (before.budget !== draft.budget.trim()) patch.budget = draft.budget.trim() ? Number(draft.budget) : null;
-  if (!same("network")) patch.network = policyFromDraft(draft.network);
+  if (!same("network")) patch.network = policyFromDraft(draft.network) ?? null;
   return patch;
 }

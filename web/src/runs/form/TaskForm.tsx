@@ -21,6 +21,7 @@ import { toReadableTask } from "./readable-task";
 import { RunStarter } from "./run-starter";
 import { type TaskEditing, TaskFieldControl } from "./TaskFieldControl";
 import { SERVER_ISSUES, TaskIssues } from "./TaskIssues";
+import { TaskNetworkField } from "./TaskNetworkField";
 import { TextListField } from "./TextListField";
 import { parseTaskProblems, type TaskProblem } from "./task-problems";
 import { foldedFieldNames, MAIN_FIELDS, type SchemaNode, taskFieldsFromSchema } from "./task-schema-fields";
@@ -321,6 +322,8 @@ function TaskFields({ fields, editing, attachments, onAttach, onServer }: TaskFi
                 onAttach={onAttach}
                 onServer={onServer}
               />
+            ) : name === "network" ? (
+              <TaskNetworkField editing={editing} />
             ) : name === "deliverables" ? (
               <TextListField spec={spec} editing={editing} mainKey="path" />
             ) : name === "verify" ? (

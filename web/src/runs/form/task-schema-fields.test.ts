@@ -17,7 +17,7 @@ describe("the form", () => {
   const fields = taskFieldsFromSchema(schema);
 
   it("has every field of a task", () => {
-    const names = Object.keys(schema.properties ?? {}).filter((name) => name !== "$schema" && name !== "network");
+    const names = Object.keys(schema.properties ?? {}).filter((name) => name !== "$schema");
     expect([...MAIN_FIELDS, ...foldedFieldNames(fields)].sort()).toEqual(names.sort());
   });
 

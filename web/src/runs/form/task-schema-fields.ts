@@ -35,10 +35,10 @@ export interface TaskFieldSpec {
 }
 
 /** Main fields in display order; all others are folded. */
-export const MAIN_FIELDS = ["name", "agent", "goal", "inputs", "deliverables", "end", "verify", "matrix"];
+export const MAIN_FIELDS = ["name", "agent", "goal", "inputs", "network", "deliverables", "end", "verify", "matrix"];
 /** Shell text; a list would be run without a shell. */
 const SHELL_FIELDS = { entrypoint: true };
-const OMITTED_FIELDS = new Set(["$schema", "network"]);
+const OMITTED_FIELDS = new Set(["$schema"]);
 
 export function taskFieldsFromSchema(schema: SchemaNode): Record<string, TaskFieldSpec> {
   const all = Object.entries(schema.properties ?? {}).filter(([name]) => !OMITTED_FIELDS.has(name));

@@ -15,14 +15,17 @@ interface Props {
   onChange: (draft: NetworkDraft) => void;
   /** Offers the default: its policy, or null if the console does not know it. */
   defaultPolicy?: readonly string[] | null;
+  /** What "no network" means here, if it is not nothing at all. */
+  noneHint?: string;
   error?: string | null;
 }
 
 /** Choice of a network policy: a preset, or own rules. */
-export function NetworkPolicyFields({ draft, onChange, defaultPolicy, error }: Props) {
+export function NetworkPolicyFields({ draft, onChange, defaultPolicy, noneHint, error }: Props) {
   const { t } = useTranslation();
   const choices = NETWORK_CHOICES.filter((choice) => choice !== "default" || defaultPolicy !== undefined);
   const own = draft.choice === "own";
+  const about = draft.choice === "none" && noneHint ? noneHint : t(`network.about.${draft.choice}`);
   const rules = useRef<HTMLDivElement>(null);
   useEffect(() => {
     if (!error || !rules.current) return;
@@ -31,7 +34,7 @@ export function NetworkPolicyFields({ draft, onChange, defaultPolicy, error }: P
   }, [error]);
   return (
     <>
-      <Field label={t("network.title")} hint={t(`network.about.${draft.choice}`)} error={own ? null : error}>
+      <Field label={t("network.title")} hint={about} error={own ? null : error}>
         <Select
           value={draft.choice}
           onChange={(choice) => onChange(chooseNetwork(draft, choice as NetworkChoice, defaultPolicy ?? []))}
