@@ -21,7 +21,8 @@ export function ImageBuildProgress({ building }: { building: BuildProgress }) {
               ...steps,
             })
           : t("chat.doing.building", { image })}
-      </span>{" "}
+      </span>
+      <br />
       <progress value={hasFraction ? fraction : undefined} max={1} aria-labelledby={label} />
     </span>
   );
