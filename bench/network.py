@@ -23,6 +23,7 @@ from support.commands import stop_process
 from support.paddock_server import PaddockServer
 from support.process_usage import process_cpu_seconds, process_memory
 from support.result_table import ResultTable
+from support.wheel_index import serve_index, write_index
 
 CLIENT = Path(__file__).parent / "support/network_client.py"
 SITE = "site.test"
@@ -31,6 +32,7 @@ CONNECTS = 300
 REQUESTS = 2000
 DOWNLOADS = 200
 IDLE = 400
+WHEEL = 50 * 10**6
 SLIRP_HOST = "10.0.2.2"
 """Address of the host's loopback as slirp4netns shows it."""
 
@@ -58,9 +60,9 @@ async def serve_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         writer.close()
 
 
-async def run_client(*words: str) -> dict[str, float]:
+async def run_client(*words: str, directory: Path | None = None) -> dict[str, float]:
     """Run a client program and return what it measured."""
-    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE, cwd=directory)
     output, _ = await process.communicate()
     if process.returncode != 0:
         raise RuntimeError(f"{words[0]} failed")
@@ -98,18 +100,23 @@ async def gateway_address() -> str:
 class Candidates:
     """Ways to reach the server: directly, from a sandbox, and from the namespaces of peers."""
 
-    def __init__(self, paddock: PaddockServer, sandbox: str, port: int, slirp: list[str], gateway: str) -> None:
+    def __init__(
+        self, paddock: PaddockServer, sandbox: str, port: int, slirp: list[str], gateway: str, directory: Path
+    ) -> None:
         self.paddock = paddock
         self.sandbox = sandbox
         self._port = port
         self._slirp = slirp
         self._gateway = gateway
+        self._directory = directory
+        """Working directory of the client on the host."""
 
-    async def direct(self, mode: str, amount: int) -> dict[str, float]:
-        return await run_client(sys.executable, str(CLIENT), mode, "127.0.0.1", str(self._port), str(amount))
+    async def direct(self, mode: str, amount: int, port: int | None = None) -> dict[str, float]:
+        words = (sys.executable, str(CLIENT), mode, "127.0.0.1", str(port or self._port), str(amount))
+        return await run_client(*words, directory=self._directory)
 
-    async def in_sandbox(self, mode: str, amount: int) -> dict[str, float]:
-        command = f"python3 network_client.py {mode} {SITE} {self._port} {amount}"
+    async def in_sandbox(self, mode: str, amount: int, port: int | None = None) -> dict[str, float]:
+        command = f"python3 network_client.py {mode} {SITE} {port or self._port} {amount}"
         found: dict[str, float] = json.loads(await self.paddock.output_in_sandbox(self.sandbox, command))
         return found
 
@@ -167,6 +174,19 @@ async def measure_connections(table: ResultTable, candidates: Candidates, rounds
     table.check_bar("HTTP keep-alive, sandbox", ratio, 0.5, at_least=True)
 
 
+async def measure_wheel(table: ResultTable, candidates: Candidates, port: int, rounds: int) -> None:
+    """Install a wheel on the host, in a directory of its own, and in the sandbox."""
+    seconds: dict[str, list[float]] = {"direct": [], "sandbox": []}
+    for _ in range(rounds):
+        seconds["direct"].append((await candidates.direct("install", 1, port))["seconds"])
+        seconds["sandbox"].append((await candidates.in_sandbox("install", 1, port))["seconds"])
+    direct, sandbox = (statistics.median(seconds[name]) for name in ("direct", "sandbox"))
+    what = f"pip install of a wheel of {WHEEL // 10**6} MB"
+    table.add(f"{what}, host", direct, "s")
+    table.add(f"{what}, sandbox", sandbox, "s", against="host", ratio=sandbox / direct, bar="<= 1.3 x")
+    table.check_bar(f"{what}, sandbox", sandbox / direct, 1.3)
+
+
 async def measure_fairness(table: ResultTable, candidates: Candidates) -> None:
     direct = await candidates.direct("concurrent", DOWNLOADS)
     table.add(f"{DOWNLOADS} downloads, direct", direct["most"] / max(1.0, direct["least"]), "x")
@@ -217,9 +237,12 @@ async def main(arguments: argparse.Namespace) -> int:
         sandbox = await paddock.create_sandbox(network=[f"allow {SITE}"])
         await paddock.upload(sandbox, "/workspace/network_client.py", CLIENT)
         slirp = await held.enter_async_context(slirp_namespace())
-        candidates = Candidates(paddock, sandbox, port, slirp, await gateway_address())
+        candidates = Candidates(paddock, sandbox, port, slirp, await gateway_address(), directory)
         await measure_bulk(table, candidates, arguments.rounds)
         await measure_connections(table, candidates, arguments.rounds)
+        await asyncio.to_thread(write_index, directory / "index", WHEEL)
+        wheel_port = await held.enter_async_context(serve_index(directory / "index"))
+        await measure_wheel(table, candidates, wheel_port, arguments.rounds)
         await measure_fairness(table, candidates)
         await measure_idle(table, candidates)
     return table.report(arguments.json)

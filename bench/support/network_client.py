@@ -10,11 +10,14 @@ import json
 import selectors
 import socket
 import statistics
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 CHUNK = 256 * 1024
 IDLE_SECONDS = 15
+PIP_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "PIP_CONFIG_FILE": "/dev/null"}
 
 
 def receive_bulk(host: str, port: int, size: int) -> dict[str, float]:
@@ -53,6 +56,25 @@ def measure_requests(host: str, port: int, count: int) -> dict[str, float]:
     return {"per_second": count / (time.perf_counter() - started)}
 
 
+def install_wheel(host: str, port: int, rounds: int) -> dict[str, float]:
+    """Measure `pip install` of the index's package in a virtual environment, without pip's cache."""
+    environment = Path.cwd() / "wheel-environment"
+    pip = environment / "bin" / "pip"
+    if not pip.exists():
+        subprocess.run(["python3", "-m", "venv", str(environment)], check=True, env=PIP_ENVIRONMENT)
+    options = ["--quiet", "--no-cache-dir", "--no-deps", "--disable-pip-version-check", "--trusted-host", host]
+    times = []
+    for _ in range(rounds):
+        index = f"http://{host}:{port}/simple/"
+        started = time.perf_counter()
+        subprocess.run(
+            [pip, "install", *options, "--index-url", index, "large-package"], check=True, env=PIP_ENVIRONMENT
+        )
+        times.append(time.perf_counter() - started)
+        subprocess.run([pip, "uninstall", "--quiet", "--yes", "large-package"], check=True, env=PIP_ENVIRONMENT)
+    return {"seconds": statistics.median(times)}
+
+
 def receive_concurrently(host: str, port: int, count: int) -> dict[str, float]:
     """Download over many connections for five seconds; return the shares of the least and the most served."""
     waiting = selectors.DefaultSelector()
@@ -85,6 +107,7 @@ MODES = {
     "bulk": receive_bulk,
     "connect": measure_connects,
     "requests": measure_requests,
+    "install": install_wheel,
     "concurrent": receive_concurrently,
     "idle": hold_idle,
 }
