@@ -16,7 +16,6 @@ class McpStreamEvent:
 
     data: bytes
     event: str = "message"
-    id: str | None = None
 
 
 class McpEventReader:
@@ -29,8 +28,11 @@ class McpEventReader:
         self._data: list[bytes] = []
         self._data_size = 0
         self._event = "message"
-        self._id: str | None = None
         self._at_start = True
+        self.last_id: str | None = None
+        """Id of the last event that has one, for resuming the stream."""
+        self.retry: float | None = None
+        """Seconds after which the server wants the client to resume a stream that ended."""
 
     def feed(self, chunk: bytes) -> list[McpStreamEvent]:
         """Return the events that are complete. Raises `TooLarge`."""
@@ -55,7 +57,7 @@ class McpEventReader:
             self._at_start = False
             line = line.removeprefix(b"\xef\xbb\xbf")
         if not line:
-            event = McpStreamEvent(b"\n".join(self._data), self._event, self._id) if self._data else None
+            event = McpStreamEvent(b"\n".join(self._data), self._event) if self._data else None
             self._data, self._data_size, self._event = [], 0, "message"
             return event
         field, _, value = line.partition(b":")
@@ -66,5 +68,7 @@ class McpEventReader:
         elif field == b"event":
             self._event = value.decode(errors="replace")
         elif field == b"id" and b"\0" not in value:
-            self._id = value.decode(errors="replace")
+            self.last_id = value.decode(errors="replace")
+        elif field == b"retry" and value.isdigit() and len(value) < 10:
+            self.retry = int(value) / 1000
         return None

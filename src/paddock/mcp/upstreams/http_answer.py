@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import msgspec
 from aiohttp import ClientError, ClientResponse
@@ -10,12 +11,18 @@ from msgspec import Raw
 
 from paddock.errors import InvalidInput, PaddockError, TooLarge, Unavailable
 from paddock.mcp.protocol import JsonRpcMessage, decode_message
-from paddock.mcp.protocol.event_stream import McpEventReader
+from paddock.mcp.protocol.event_stream import McpEventReader, McpStreamEvent
 from paddock.mcp.upstreams.call_clock import CallClock
 
 MAX_SHOWN_TEXT = 200
 MAX_ERROR_SIZE = 64 * 1024
 """Bytes read of responses that are not MCP."""
+
+
+class HttpRefused(Unavailable):
+    """The server answered with something that is not MCP."""
+
+    status = 0
 
 
 class HttpAnswer:
@@ -29,7 +36,17 @@ class HttpAnswer:
         self.status = response.status
         self.media_type = response.content_type.lower() if "Content-Type" in response.headers else ""
         self.headers = response.headers
-        self.last_event_id: str | None = None
+        self._reader = McpEventReader(max_size)
+        self._peeked: bytes | None = None
+
+    @property
+    def last_event_id(self) -> str | None:
+        return self._reader.last_id
+
+    @property
+    def retry(self) -> float | None:
+        """Seconds after which an event stream that ended should be resumed."""
+        return self._reader.retry
 
     @property
     def is_event_stream(self) -> bool:
@@ -90,20 +107,23 @@ class HttpAnswer:
             return self._error(f"answers with status {self.status} and no content")
         return self._error(f"answers with {self.media_type[:100]!r} instead of MCP; check its url")
 
-    async def _stream_messages(self, endless: bool) -> AsyncGenerator[JsonRpcMessage, None]:
-        reader = McpEventReader(self._max_size)
+    async def events(self, endless: bool = False) -> AsyncGenerator[McpStreamEvent, None]:
+        """Yield the events of a stream. Raises `Unavailable`, `TooLarge` and `McpTimeout`."""
         received = 0
         while chunk := await self._read_chunk():
             received += len(chunk)
             if received > self._max_size and not endless:
                 raise self._too_large()
             try:
-                events = reader.feed(chunk)
+                events = self._reader.feed(chunk)
             except TooLarge:
                 raise self._too_large() from None
             for event in events:
-                if event.id is not None:
-                    self.last_event_id = event.id
+                yield event
+
+    async def _stream_messages(self, endless: bool) -> AsyncGenerator[JsonRpcMessage, None]:
+        async with aclosing(self.events(endless)) as events:
+            async for event in events:
                 if event.event == "message" and event.data.strip():
                     for message in self._decode_body(event.data):
                         yield message
@@ -119,7 +139,16 @@ class HttpAnswer:
             reason = error.message if isinstance(error, PaddockError) else "the message is not JSON-RPC 2.0"
             raise self._error(f"answers with invalid content: {reason[:MAX_SHOWN_TEXT]}") from None
 
+    async def peek_error(self) -> bytes:
+        """Return the body of a refusal, which can be read again."""
+        self._peeked = await self.read_start()
+        return self._peeked
+
     async def _read_chunk(self) -> bytes:
+        if self._peeked is not None:
+            peeked, self._peeked = self._peeked, None
+            if peeked:
+                return peeked
         try:
             async with self._clock.wait():
                 chunk = await self._response.content.readany()
@@ -137,7 +166,9 @@ class HttpAnswer:
         )
 
     def _error(self, problem: str) -> Unavailable:
-        return Unavailable(f"the MCP server {self._server} {problem}")
+        error = HttpRefused(f"the MCP server {self._server} {problem}")
+        error.status = self.status
+        return error
 
 
 def _shown_text(body: bytes) -> str:

@@ -14,14 +14,14 @@ from paddock.mcp.protocol.messages import UNSUPPORTED_VERSION
 from paddock.mcp.upstreams.base import Upstream, UpstreamDependencies, UpstreamStatus
 from paddock.mcp.upstreams.http_era import detect_connection
 from paddock.mcp.upstreams.http_peer import HttpPeer
-from paddock.mcp.upstreams.request_fields import error_code
+from paddock.mcp.upstreams.request_fields import error_code, request_fields
 from paddock.mcp.upstreams.response_cache import ResponseCache
 from paddock.mcp.upstreams.retry_delay import RetryDelay
 from paddock.model.mcp import McpServer
 
 
 class HttpConnection(Protocol):
-    """Requests to a server whose revision is known."""
+    """Requests to a server of a known revision."""
 
     def exchange(self, request: JsonRpcMessage, context: CallContext) -> AsyncGenerator[JsonRpcMessage, None]: ...
 
@@ -43,7 +43,7 @@ class RemoteServer(Upstream):
     async def exchange(self, request: JsonRpcMessage, context: CallContext) -> AsyncGenerator[JsonRpcMessage, None]:
         if not isinstance(request.id, (int, str)):
             raise InvalidInput("a request needs an id")
-        connection = await self._connect(context)
+        connection = await self._connect(request, context)
         # Connecting may have fetched what is asked for.
         slot = self._cache.slot(request, context)
         if slot is not None and (kept := self._cache.find(slot)) is not None:
@@ -71,7 +71,7 @@ class RemoteServer(Upstream):
         if self._connection is not None:
             await self._forget(self._connection)
 
-    async def _connect(self, context: CallContext) -> HttpConnection:
+    async def _connect(self, request: JsonRpcMessage, context: CallContext) -> HttpConnection:
         """Return the connection; the first caller finds out the server's revision."""
         if self._connection is not None:
             return self._connection
@@ -83,7 +83,7 @@ class RemoteServer(Upstream):
             self._retry.check(time.monotonic())
             self._health.record(UpstreamStatus.STARTING)
             try:
-                self._connection = await detect_connection(self._peer, self._cache, context)
+                self._connection = await detect_connection(self._peer, self._cache, request_fields(request), context)
             except PaddockError as error:
                 self._health.record(UpstreamStatus.FAILED, error.message)
                 if isinstance(error, Unavailable):

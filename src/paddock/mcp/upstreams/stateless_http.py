@@ -58,7 +58,7 @@ class StatelessHttp:
             is_repeated = True
             await self._list_tools(context)
 
-    async def probe(self, request: JsonRpcMessage, context: CallContext, clock: CallClock) -> _ProbeAnswer:
+    async def probe(self, request: JsonRpcMessage, context: CallContext, clock: CallClock) -> ProbeAnswer:
         """Send a request once; return the response's status, and its message if it is MCP. Raises `PaddockError`."""
         headers = _request_headers(request, request_fields(request), {})
         async with self._peer.send("POST", context, headers, encode_message(request), clock) as answer:
@@ -66,10 +66,10 @@ class StatelessHttp:
                 async with aclosing(answer.messages()) as messages:
                     async for message in messages:
                         if message.is_response:
-                            return _ProbeAnswer(answer.status, message.with_id(request.id or 0), None)
+                            return ProbeAnswer(answer.status, message.with_id(request.id or 0), None)
             except PaddockError as error:
-                return _ProbeAnswer(answer.status, None, error)
-            return _ProbeAnswer(answer.status, None, None)
+                return ProbeAnswer(answer.status, None, error)
+            return ProbeAnswer(answer.status, None, None)
 
     async def close(self) -> None:
         """Do nothing: requests are independent of each other."""
@@ -118,7 +118,7 @@ class StatelessHttp:
             log.info("tools of MCP server not listed", server=self._server.name, reason=error.message)
 
 
-class _ProbeAnswer:
+class ProbeAnswer:
     """The answer to a probe: a message, or why there is none."""
 
     def __init__(self, status: int, message: JsonRpcMessage | None, error: PaddockError | None) -> None:
