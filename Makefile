@@ -40,7 +40,7 @@ check: setup-test ## Run lint, types and unit tests, also of the console (under 
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --old-file=setup-test lint check-console unit
 
 unit: setup-test
-	$(BIN)/python -m pytest -n 2 -q --cache-clear tests/unit || $(BIN)/python -m tests.support.retry_failed $$?
+	$(BIN)/python -m pytest -n 2 -q --cache-clear tests/unit tests/docs/test_chinese_pages.py || $(BIN)/python -m tests.support.retry_failed $$?
 
 test: setup-test ## Run every check and every test
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --old-file=setup-test lint check-console screens
