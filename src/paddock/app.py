@@ -74,6 +74,8 @@ from paddock.network.connection_history import ConnectionHistory
 from paddock.network.connection_recorder import ConnectionRecorder
 from paddock.network.daily_bytes import DailyByteCounts
 from paddock.network.sandbox_networks import SandboxNetworks
+from paddock.network.vault.credential_vaults import CredentialVaults
+from paddock.network.vault.vault_sealing import VaultSealer
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
 from paddock.runs.run_service import RunService
 from paddock.sandbox.base import SandboxBackend
@@ -88,6 +90,7 @@ from paddock.store.login_store import LoginStore
 from paddock.store.model_exchanges.usage_series import UsageSeriesStore
 from paddock.store.object_counts import ObjectCounts
 from paddock.store.preview_store import PreviewStore
+from paddock.store.vault_store import CredentialVaultStore
 from paddock.telemetry.event_loop_monitor import EventLoopMonitor
 from paddock.telemetry.log_buffer import LogBuffer
 from paddock.telemetry.logging_setup import configure_logging
@@ -96,6 +99,7 @@ BACKEND_ENTRY_POINTS = "paddock.backends"
 DATABASE_FILE = "paddock.db"
 LOCAL_KEY_FILE = "local.key"
 PREVIEW_KEY_FILE = "preview.key"
+VAULT_KEY_FILE = "vault.key"
 SERVER_FILE = "server.json"
 MAX_WEBSOCKET_MESSAGE = 16 * 2**20
 MAX_MODEL_CONNECTIONS = 20_000
@@ -188,6 +192,8 @@ class PaddockServer:
                 connection_store, self.events, keep=self.config.network.keep_connections
             )
             held.push_async_callback(recorder.close)
+            sealer = await asyncio.to_thread(VaultSealer.open, self.config.data / VAULT_KEY_FILE)
+            vaults = await CredentialVaults.load(CredentialVaultStore(self.store), sealer)
             self.networks = SandboxNetworks(
                 self.config.network,
                 recorder.record,
@@ -195,6 +201,7 @@ class PaddockServer:
                 TargetAddresses(self.config.network.private_targets, self.config.sandboxes.port_range),
                 DailyByteCounts(self.config.network, ByteCountStore(self.store)),
                 proxies=proxies,
+                vaults=vaults,
             )
             held.push_async_callback(self.networks.close)
             self.refuse_own_port(self.config.server.port)
@@ -262,6 +269,7 @@ class PaddockServer:
                 sessions=self.sessions,
                 networks=self.networks,
                 connections=connections,
+                vaults=vaults,
                 previews=previews,
                 preview_links=preview_links,
                 loop=self.loop,

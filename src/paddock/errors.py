@@ -105,6 +105,12 @@ class AlreadyRunning(Conflict):
     code = "ALREADY_RUNNING"
 
 
+class VaultDisabled(PaddockError):
+    """The sandbox was created without a credential vault."""
+
+    code = "VAULT_DISABLED"
+
+
 class QuotaExceeded(PaddockError):
     """The tenant's quota is used up."""
 

@@ -56,7 +56,10 @@ from paddock.api.sandboxes import (
     sandbox_metrics,
     sandbox_routes,
     snapshot_routes,
+    vault_routes,
 )
+from paddock.api.sandboxes.credential_vault import CredentialVaultEditor
+from paddock.api.sandboxes.egress_sidecar import EgressSidecar
 from paddock.api.sandboxes.port_proxy import PortProxy
 from paddock.api.sandboxes.preview_addresses import PreviewAddresses
 from paddock.api.sandboxes.preview_proxy import PreviewProxy
@@ -90,6 +93,7 @@ ROUTE_MODULES = (
     diagnostics,
     network_policy,
     network_routes,
+    vault_routes,
     preview_routes,
     pool_routes,
     run_routes,
@@ -124,7 +128,8 @@ def create_api_app(services: ApiServices) -> ASGIApp:
     admission = RequestAuthenticator(services.keys, services.logins)
     memory = services.gateway.tenant_memory
     policies = network_policy.NetworkPolicyEditor(services.fleet, services.networks)
-    proxy = PortProxy(services.fleet, admission, policies)
+    vaults = CredentialVaultEditor(services.vaults, services.events)
+    proxy = PortProxy(services.fleet, admission, EgressSidecar(policies, vaults))
     models = ModelProxy(services.gateway, memory)
     routers = create_routers(services)
     app: ASGIApp = RequestDispatcher(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from paddock.llm.metering.usage_ledger import UsageLedger
     from paddock.network.connection_history import ConnectionHistory
     from paddock.network.sandbox_network_control import SandboxNetworkControl
+    from paddock.network.vault.credential_vaults import CredentialVaults
     from paddock.runs.run_service import RunService
     from paddock.sandbox.images import ImageBuildJobs, ImageStore
     from paddock.store.model_exchanges.usage_series import UsageSeriesStore
@@ -47,6 +48,7 @@ class ApiServices:
     sessions: SessionService
     networks: SandboxNetworkControl
     connections: ConnectionHistory
+    vaults: CredentialVaults
     previews: SandboxPreviews
     preview_links: PreviewLinkSigner
     counts: ObjectCounts

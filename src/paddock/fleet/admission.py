@@ -72,7 +72,14 @@ class AdmissionControl:
                 raise Conflict(f"snapshot {kept.id} is {kept.state}, not {SnapshotState.READY}")
             name = kept.image
         user = request.user
+        if request.credential_vault and BackendFeature.UPLINK not in self._features:
+            raise Unsupported("sandboxes of this backend have no credential vault; leave credentialProxy out")
         if request.pool is not None:
+            if request.credential_vault:
+                raise InvalidInput(
+                    "sandboxes of a pool are already running, without a credential vault; leave poolRef or "
+                    "credentialProxy out"
+                )
             pool = await self._pools.get(tenant, request.pool)
             name = pool.image
             if request.volumes:

@@ -43,6 +43,7 @@ from paddock.model.sandbox import (
     KIND_EXTENSION,
     KIND_VARIABLE,
     USER_EXTENSION,
+    VAULT_EXTENSION,
     Image,
     Sandbox,
     SandboxLimits,
@@ -468,6 +469,7 @@ class Fleet:
                 **request.extensions,
                 **({KIND_EXTENSION: resolved.kind} if resolved.kind else {}),
                 **({USER_EXTENSION: resolved.user} if resolved.user else {}),
+                **({VAULT_EXTENSION: "enabled"} if request.credential_vault else {}),
             },
             limits=resolved.limits,
             snapshot=request.snapshot,
@@ -538,6 +540,8 @@ class Fleet:
             snapshot=sandbox.snapshot,
             user=sandbox.user,
         )
+        if sandbox.credential_vault and self._network is not None:
+            spec = spec.model_copy(update={"files": await self._network.sandbox_files(sandbox, is_root=spec.root_mode)})
         async with self.pools.start_slot(sandbox.tenant):
             record = await self.backend.start(spec)
         await self.hooks.on_started(sandbox, record)

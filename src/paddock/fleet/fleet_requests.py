@@ -49,6 +49,8 @@ class SandboxRequest(FrozenModel):
     limits: SandboxLimits = SandboxLimits()
     volumes: tuple[VolumeRequest, ...] = ()
     uplink_services: tuple[UplinkService, ...] = ()
+    credential_vault: bool = False
+    """Whether requests of its programs may get credentials from a vault."""
     network: NetworkRules | None = None
     """Network policy; `None` means that of the kind, or else `network.default`."""
     user: Literal["root"] | None = None
@@ -70,6 +72,10 @@ class NetworkPolicyEnforcer(Protocol):
 
     async def apply_policy(self, sandbox: Sandbox) -> int:
         """Enforce a changed policy at once; return the number of connections it closed."""
+        ...
+
+    async def sandbox_files(self, sandbox: Sandbox, *, is_root: bool) -> Mapping[str, bytes]:
+        """Return contents of files by path in the sandbox, called before it starts."""
         ...
 
 

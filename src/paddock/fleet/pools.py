@@ -189,7 +189,7 @@ class PoolManager:
 
         It counts as allocated; call `release_claim` once its record is stored.
         """
-        if request.snapshot or request.volumes or request.uplink_services:
+        if request.snapshot or request.volumes or request.uplink_services or request.credential_vault:
             return None
         for state in self._matching_states(tenant, request, image, (limits, kind, user)):
             while state.sandboxes:

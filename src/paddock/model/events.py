@@ -60,6 +60,8 @@ class EventType(StrEnum):
     `seconds`. At most 50 per second; the records at `/v1/sandboxes/ID/connections` are complete."""
     NETWORK_CHANGED = "network.changed"
     """The network policy changed: `policy`, and `closed`, the number of connections it ended."""
+    VAULT_CHANGED = "vault.changed"
+    """The credential vault changed: `revision`, and the numbers of `credentials` and `bindings`."""
     PREVIEW_OPENED = "preview.opened"
     """A port got a preview, or its preview new terms: `port`, `public`, `expires_at`."""
     PREVIEW_CLOSED = "preview.closed"

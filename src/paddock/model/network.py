@@ -30,6 +30,8 @@ class ConnectionRefusal(StrEnum):
     """The target did not accept the connection."""
     POLICY_CHANGED = "policy_changed"
     """The policy was changed, and no longer allows the open connection."""
+    VAULT = "vault"
+    """The credential vault refused a request, or the connection was closed for a new binding."""
 
 
 class ConnectionRecord(FrozenModel):

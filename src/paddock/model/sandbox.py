@@ -19,6 +19,8 @@ KIND_EXTENSION = "paddock.kind"
 """Extension key: kind of the sandbox."""
 USER_EXTENSION = "paddock.user"
 """Extension key: `root` if the sandbox's programs run as root of a user namespace."""
+VAULT_EXTENSION = "paddock.vault"
+"""Extension key: `enabled` if the sandbox has a credential vault."""
 KIND_VARIABLE = "PADDOCK_KIND"
 """Environment variable with the kind, inside the sandbox."""
 
@@ -160,6 +162,8 @@ class SandboxSpec(FrozenModel):
     """Id of a snapshot of this backend to start from."""
     user: Literal["root"] | None = None
     """User of the programs: `root` of a user namespace with a range of ids; by default the image's user."""
+    files: Mapping[str, bytes] = Field(default={}, repr=False)
+    """Contents of files by path in the sandbox; read-only, except in root mode."""
 
     @property
     def root_mode(self) -> bool:
@@ -237,6 +241,11 @@ class Sandbox(Ownership):
     def user(self) -> Literal["root"] | None:
         """Requested user of the programs; None for the image's."""
         return "root" if self.extensions.get(USER_EXTENSION) == "root" else None
+
+    @property
+    def credential_vault(self) -> bool:
+        """Whether requests of its programs may get credentials from a vault."""
+        return self.extensions.get(VAULT_EXTENSION) == "enabled"
 
 
 class SandboxSnapshot(Ownership):

@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +22,14 @@ from paddock.network.proxy_tunnel import open_proxy_tunnel
 from paddock.network.refusal_reply import refuse_connection
 from paddock.network.socket_pump import SocketPump, close_socket, read_available, wait_readable
 from paddock.network.tls_server_name import read_client_hello
+from paddock.network.vault.byte_streams import PlainStream, TlsStream
+from paddock.network.vault.credential_vaults import ActiveVault
+from paddock.network.vault.http_interception import HttpInterception
 
 HELLO_TIMEOUT = 10.0
 """Seconds for the rest of a ClientHello that has begun."""
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds for the TLS handshakes of an intercepted connection."""
 HTTP_PORT = 80
 """Port of plain HTTP, for which a proxy of http addresses is used."""
 MAX_ADDRESSES = 8
@@ -63,6 +69,10 @@ class ConnectionRelay:
     """Counts bytes against the limits of sandbox and tenant; returns which limit is reached."""
     proxies: OutgoingProxies = OutgoingProxies()
     """Proxies of the server; they get the checked address, never a name."""
+    vault: Callable[[], ActiveVault | None] = lambda: None
+    """The current credential vault of the sandbox."""
+    upstream_tls: Callable[[], ssl.SSLContext] = ssl.create_default_context
+    """Verifies servers of intercepted connections."""
     id: str = field(default_factory=lambda: f"conn-{secrets.token_hex(8)}")
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     sent: int = 0
@@ -73,6 +83,9 @@ class ConnectionRelay:
     _started: float = field(default_factory=time.monotonic)
     _upstream: socket.socket | None = None
     _finished: asyncio.Event = field(default_factory=asyncio.Event)
+    _scheme: str | None = None
+    """`https` or `http` once the program has spoken; every other protocol is `http` too."""
+    _is_intercepted: bool = False
 
     @property
     def target(self) -> ConnectionTarget:
@@ -110,7 +123,10 @@ class ConnectionRelay:
             upstream = await self._connect()
             self._upstream = upstream
             try:
-                await self._relay(upstream)
+                if any(self._is_bound(scheme) for scheme in ("https", "http")):
+                    await self._intercept_or_relay(upstream)
+                else:
+                    await self._relay(upstream)
             finally:
                 close_socket(upstream)
             close_socket(self.passed.socket)
@@ -140,6 +156,18 @@ class ConnectionRelay:
         self._fail(ConnectionRefusal.POLICY_CHANGED, f"The policy was changed. {decision.message or ''}".strip())
         self._finished.set()
         return True
+
+    def recheck_vault(self) -> None:
+        """Close a connection that is relayed untouched, if its requests could now get credentials."""
+        schemes = ("https", "http") if self._scheme is None else (self._scheme,)
+        if self._upstream is None or self._is_intercepted or not any(map(self._is_bound, schemes)):
+            return
+        self._fail(ConnectionRefusal.VAULT, f"A credential binding for {self.target} was added; connect again.")
+        self._finished.set()
+
+    def _is_bound(self, scheme: str) -> bool:
+        vault = self.vault()
+        return vault is not None and vault.binds(scheme, self.target.name, self.target.port)
 
     def _fail(self, refusal: ConnectionRefusal, message: str) -> None:
         self.decision = Decision(self.decision.allowed, self.decision.rule, refusal, message)
@@ -191,14 +219,65 @@ class ConnectionRelay:
         message = f"{self.target} cannot be reached: {reason}."
         return _Refused(Decision(True, self.decision.rule, ConnectionRefusal.UNREACHABLE, message))
 
-    async def _relay(self, upstream: socket.socket) -> None:
-        """Copy both directions until both have ended, one failed, or the policy closes the connection."""
+    async def _intercept_or_relay(self, upstream: socket.socket) -> None:
+        """Put credentials into HTTP requests if the host is bound for the scheme that the program speaks."""
+        first = await self._first_bytes()
+        if first is None:
+            return None
+        vault = self.vault()
+        if not first or self._scheme is None or vault is None or not self._is_bound(self._scheme):
+            return await self._relay(upstream, first)
+        self._is_intercepted = True
+        serving = asyncio.ensure_future(self._intercept(upstream, first, vault))
+        ended = asyncio.ensure_future(self._finished.wait())
+        try:
+            await asyncio.wait((serving, ended), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+        finally:
+            serving.cancel()
+            ended.cancel()
+            await asyncio.gather(serving, ended, return_exceptions=True)
+
+    async def _intercept(self, upstream: socket.socket, first: bytes, vault: ActiveVault) -> None:
+        """Serve HTTP requests between the program and the server. Raises `OSError`."""
+        name, port = self.target.name, self.target.port
+        assert name is not None and self._scheme is not None
+        interception = HttpInterception(self._scheme, name, port, lambda: self.vault() or vault, self._note_refusal)
+        if self._scheme == "http":
+            program = PlainStream(self.passed.socket, lambda sent, received: None, first)
+            return await interception.serve(program, PlainStream(upstream, self._count_both))
+        context = vault.authority.context_for(name)
+        secure = TlsStream(self.passed.socket, lambda sent, received: None, context, first=first)
+        server = TlsStream(upstream, self._count_both, self.upstream_tls(), server_hostname=name)
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+                own, other = await asyncio.gather(secure.handshake(), server.handshake(), return_exceptions=True)
+        except TimeoutError:
+            raise ConnectionAbortedError(f"a TLS handshake took longer than {HANDSHAKE_TIMEOUT:g} s") from None
+        if isinstance(own, BaseException):
+            raise ConnectionAbortedError(f"the program refused the sandbox's certificate authority: {own}") from None
+        if isinstance(other, ssl.SSLCertVerificationError):
+            message = f"the certificate of {self.target} cannot be verified: {other.verify_message}"
+            return await interception.refuse_first(secure, 502, message)
+        if isinstance(other, BaseException):
+            return await interception.refuse_first(secure, 502, f"no TLS connection to {self.target}: {other}")
+        return await interception.serve(secure, server)
+
+    def _note_refusal(self, message: str) -> None:
+        self._fail(ConnectionRefusal.VAULT, f"A request to {self.target} was refused: {message}.")
+
+    async def _relay(self, upstream: socket.socket, read: bytes | None = None) -> None:
+        """Copy both directions until both have ended, one failed, or the policy closes the connection.
+
+        `read` are the program's first bytes if they were read and checked already.
+        """
         answer = SocketPump(upstream, self.passed.socket, self._count_received, self._end_direction)
         answer.start()  # Some protocols let the server speak first.
         self._open_directions = 2
         request: SocketPump | None = None
         try:
-            first = await self._first_bytes()
+            first = await self._first_bytes() if read is None else read
             if first is not None:
                 self._count_sent(len(first))
                 request = SocketPump(self.passed.socket, upstream, self._count_sent, self._end_direction)
@@ -230,6 +309,7 @@ class ConnectionRelay:
             more = await read_available(self.passed.socket, max(0.0, deadline - time.monotonic()))
             first += more or b""
             hello = read_client_hello(first)
+            self._scheme = "https" if hello.is_tls else "http"
             if not hello.is_tls:
                 return first
             if hello.complete or not more:
@@ -249,6 +329,11 @@ class ConnectionRelay:
             return server_name == self.target.name
         named = self.policy().decide(ConnectionTarget(self.target.port, name=server_name))
         return bool(server_name) and named.refusal is not ConnectionRefusal.DENY_RULE
+
+    def _count_both(self, sent: int, received: int) -> None:
+        self.sent += sent
+        self.received += received
+        self._account(sent + received)
 
     def _count_sent(self, count: int) -> None:
         self.sent += count

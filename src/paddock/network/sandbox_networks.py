@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ import structlog
 from paddock.config.network import NetworkConfig
 from paddock.config.network_policy import describe_network_policy
 from paddock.config.outgoing_proxy import OutgoingProxies
-from paddock.errors import InvalidInput, PaddockError
+from paddock.errors import InvalidInput, PaddockError, Unavailable
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.uplink_sockets import publish_uplink_socket
 from paddock.model.network import ConnectionRecord, ConnectionRefusal
@@ -34,22 +36,13 @@ from paddock.network.name_lookups import MAX_SANDBOX_LOOKUPS, NameLookups
 from paddock.network.package_indexes import PackageIndexes, read_package_indexes
 from paddock.network.passed_connection import InvalidPassedConnection, receive_passed_connection
 from paddock.network.relay_thread import RelayThread
+from paddock.network.sandbox_certificates import SandboxCertificates
 from paddock.network.socket_pump import wait_readable
+from paddock.network.vault.certificate_authority import upstream_context
+from paddock.network.vault.credential_vaults import ActiveVault, CredentialVaults
+from paddock.network.vault.trusted_files import trusted_files
 
 NETWORK_UPLINK_NAME = "network"
-CERTIFICATES_FILE = "certificates.pem"
-"""File in the uplink directory with the certificate authorities that this machine trusts."""
-CERTIFICATES_PATH = f"/run/paddock/holes/{CERTIFICATES_FILE}"
-"""The same file as seen in a sandbox."""
-_HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-_CERTIFICATE_VARIABLES = (
-    "SSL_CERT_FILE",
-    "REQUESTS_CA_BUNDLE",
-    "PIP_CERT",
-    "CURL_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
-    "GIT_SSL_CAINFO",
-)
 MESSAGE_TIMEOUT = 2.0
 """Seconds in which the daemon must send the message of a connection."""
 MAX_HANDSHAKES = 64
@@ -74,8 +67,12 @@ class SandboxNetworks:
         daily_bytes: DailyByteCounts,
         indexes: PackageIndexes | None = None,
         proxies: OutgoingProxies | None = None,
+        vaults: CredentialVaults | None = None,
     ) -> None:
         """`record` takes connections that ended, on the thread of the server's event loop; `flush` stores them."""
+        self._vaults = vaults
+        if vaults is not None:
+            vaults.on_changed = self._recheck_vault
         self._config = config
         self._record = record
         self._flush = flush
@@ -87,7 +84,7 @@ class SandboxNetworks:
         self.proxies = proxies or OutgoingProxies()
         self._presets = preset_rules(config.git_hosts, (*self._indexes.targets(), *config.package_hosts))
         self._server_bound = PolicyRules(config.bound, self._presets)
-        self._has_certificates = _HOST_CERTIFICATES.is_file()
+        self._certificates = SandboxCertificates(self.proxies.ca_bundle)
         self._sandboxes: dict[str, _SandboxNetwork] = {}
         self.outcomes: Counter[str] = Counter()
         """Ended connections by refusal, or `allowed`, since the server started."""
@@ -117,17 +114,19 @@ class SandboxNetworks:
 
     async def environment(self, sandbox: Sandbox) -> Mapping[str, str]:
         """Return the package indexes and certificates of this machine, for sandboxes that start with a network."""
-        if not sandbox.network:
+        if not sandbox.network and not sandbox.credential_vault:
             return {}
-        found = self._indexes.environment()
-        if self._has_certificates:
-            found |= dict.fromkeys(_CERTIFICATE_VARIABLES, CERTIFICATES_PATH)
+        found = self._indexes.environment() if sandbox.network else {}
+        if self._certificates.exist or sandbox.credential_vault:
+            found |= self._certificates.environment()
         return {name: value for name, value in found.items() if name not in sandbox.env}
 
     async def on_started(self, sandbox: Sandbox, uplinks: Path) -> None:
         """Serve the sandbox's socket, replacing one that an earlier server left behind."""
-        if sandbox.network and self._has_certificates:
-            await asyncio.to_thread(_copy_certificates, uplinks, self.proxies.ca_bundle)
+        vault = await self._open_vault(sandbox)
+        if vault is not None or (sandbox.network and self._certificates.exist):
+            authority = None if vault is None else vault.authority.certificate_pem
+            await asyncio.to_thread(self._certificates.write, uplinks, authority)
         await self.daily_bytes.load(sandbox.id, sandbox.tenant)
         thread = self._open_thread()
         serving = _SandboxNetwork(
@@ -158,9 +157,23 @@ class SandboxNetworks:
             await self._store_bytes(self._thread)
             self.daily_bytes.forget_sandbox(sandbox_id)
             await self._flush()
+        if self._vaults is not None:
+            await self._vaults.forget(sandbox_id)
 
     async def tracked_sandboxes(self) -> Collection[str]:
-        return set(self._sandboxes)
+        return {*self._sandboxes, *(self._vaults.stored_sandboxes if self._vaults is not None else ())}
+
+    async def sandbox_files(self, sandbox: Sandbox, *, is_root: bool) -> Mapping[str, bytes]:
+        """Return the files that make programs trust the certificate authority of the sandbox's vault."""
+        vault = await self._open_vault(sandbox, may_fail=True)
+        if vault is None:
+            return {}
+        certificate = vault.authority.certificate_pem
+
+        def make_files() -> Mapping[str, bytes]:
+            return trusted_files(self._certificates.read(certificate), certificate, is_root=is_root)
+
+        return await asyncio.to_thread(make_files)
 
     async def apply_policy(self, sandbox: Sandbox) -> int:
         """Apply a changed policy at once; return the number of connections that it closed."""
@@ -219,6 +232,32 @@ class SandboxNetworks:
         if fixed := self._config.hosts.get(name):
             return [ip_address(fixed)]
         return await self._lookups.look_up(name, port, sandbox_lookups)
+
+    def active_vault(self, sandbox_id: str) -> ActiveVault | None:
+        """Return the vault of a sandbox. Called on the relay's thread."""
+        return None if self._vaults is None else self._vaults.active(sandbox_id)
+
+    @cached_property
+    def upstream_tls(self) -> ssl.SSLContext:
+        """Verifies the servers of bound hosts. Used on the relay's thread."""
+        return upstream_context(self.proxies.ca_bundle)
+
+    async def _open_vault(self, sandbox: Sandbox, *, may_fail: bool = False) -> ActiveVault | None:
+        """Load the vault of a sandbox. Unless `may_fail`, a sandbox whose vault is lost goes on without credentials."""
+        if self._vaults is None:
+            return None
+        try:
+            return await self._vaults.open(sandbox)
+        except Unavailable as error:
+            if may_fail:
+                raise
+            log.error("cannot open credential vault", sandbox=sandbox.id, error=error.message)
+            return None
+
+    def _recheck_vault(self, sandbox_id: str) -> None:
+        serving = self._sandboxes.get(sandbox_id)
+        if serving is not None and self._thread is not None:
+            self._thread.call(serving.recheck_vault)
 
     def _policy_stack(self, sandbox: Sandbox) -> NetworkPolicyStack:
         bounds = [bound for _, bound in self._named_bounds(sandbox.tenant)]
@@ -289,6 +328,11 @@ class _SandboxNetwork:
         self.policy = policy
         return sum(relay.recheck() for relay in list(self.relays))
 
+    def recheck_vault(self) -> None:
+        """Close connections whose host has a binding now, so that their programs connect again."""
+        for relay in list(self.relays):
+            relay.recheck_vault()
+
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -334,6 +378,8 @@ class _SandboxNetwork:
             self.limits.connect_timeout,
             self._account_bytes,
             self.owner.proxies,
+            lambda: self.owner.active_vault(self.identity.sandbox),
+            lambda: self.owner.upstream_tls,
         )
         limit = self._limit_reached()
         if limit is not None:
@@ -389,17 +435,3 @@ def _identity(sandbox: Sandbox) -> SandboxIdentity:
     return SandboxIdentity(
         sandbox.id, sandbox.tenant, run=sandbox.metadata.get(RUN_KEY), session=sandbox.metadata.get(SESSION_KEY)
     )
-
-
-def _copy_certificates(uplinks: Path, ca_bundle: Path | None) -> None:
-    """Put the certificate authorities that this machine and the server trust where the sandbox can read them."""
-    try:
-        content = _HOST_CERTIFICATES.read_bytes()
-        if ca_bundle is not None:
-            content += b"\n" + ca_bundle.read_bytes()
-        partial = uplinks / f".{CERTIFICATES_FILE}"
-        partial.write_bytes(content)
-        partial.chmod(0o644)
-        partial.rename(uplinks / CERTIFICATES_FILE)
-    except OSError as error:
-        log.warning("could not copy certificates for a sandbox", error=str(error))

@@ -347,6 +347,14 @@ previews = Table(
 )
 """Addresses under which browsers reach ports of sandboxes."""
 
+credential_vaults = Table(
+    "credential_vaults",
+    metadata,
+    Column("sandbox", String(63), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+)
+"""Credential vaults of sandboxes, encrypted with a key that is not in the database."""
+
 runs = Table(
     "runs",
     metadata,

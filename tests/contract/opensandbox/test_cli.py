@@ -86,3 +86,31 @@ def test_snapshots(osb: Osb) -> None:
 def test_command_line_errors_are_reported(osb: Osb) -> None:
     assert "no recipe named" in osb.run("sandbox", "create", "--image", "nonsense", code=1)
     assert "sb-missing" in osb.run("sandbox", "get", "sb-missing", code=1)
+
+
+def test_credential_vault_by_command_line(osb: Osb, tmp_path: Path) -> None:
+    policy, vault, change = (tmp_path / name for name in ("policy.json", "vault.yaml", "change.yaml"))
+    policy.write_text(
+        json.dumps({"defaultAction": "deny", "egress": [{"action": "allow", "target": "api.example.com"}]})
+    )
+    words = ("--image", IMAGE, "--timeout", "10m", "--network-policy-file", str(policy), "--credential-proxy")
+    sandbox = osb.json("sandbox", "create", *words)["id"]
+    vault.write_text(
+        """
+credentials: [{name: api-token, source: {value: secret-value}}]
+bindings:
+  - name: api
+    match: {schemes: [https], hosts: [api.example.com], paths: [/v1/*]}
+    auth: {type: apiKey, name: x-api-key, credential: api-token}
+"""
+    )
+    made = osb.json("credential-vault", "create", sandbox, "--file", str(vault))
+    assert made["revision"] == 1 and "secret-value" not in str(made)
+    change.write_text("expectedRevision: 1\nbindings: {delete: [api]}\ncredentials: {delete: [api-token]}\n")
+    assert osb.json("credential-vault", "binding", "get", sandbox, "api")["auth"]["name"] == "x-api-key"
+    assert osb.json("credential-vault", "credential", "list", sandbox)[0]["name"] == "api-token"
+    assert osb.json("credential-vault", "patch", sandbox, "--file", str(change))["revision"] == 2
+    assert "409" in osb.run("credential-vault", "patch", sandbox, "--file", str(change), code=1)
+    assert osb.json("credential-vault", "get", sandbox)["credentials"] == []
+    osb.run("credential-vault", "delete", sandbox)
+    osb.run("sandbox", "kill", sandbox)

@@ -24,6 +24,9 @@ from opensandbox.models.filesystem import (
 )
 from opensandbox.models.sandboxes import (
     PVC,
+    Credential,
+    CredentialBinding,
+    CredentialProxyConfig,
     Host,
     NetworkPolicy,
     NetworkRule,
@@ -286,17 +289,64 @@ async def test_network_policy_through_the_lifecycle_api(sandbox: Sandbox, connec
     await adapter._httpx_client.aclose()  # The SDK leaves it open.
 
 
-async def test_invalid_network_policies_and_the_credential_vault_are_refused(
-    connection: ConnectionConfig, sandbox: Sandbox
-) -> None:
+async def test_invalid_network_policies_are_refused(connection: ConnectionConfig) -> None:
     with pytest.raises(SandboxApiException, match="is not a host name, an address or a network"):
         await Sandbox.create(
             IMAGE,
             connection_config=connection,
             network_policy=NetworkPolicy(egress=[NetworkRule(action="allow", target="exa*mple.com")]),
         )
-    with pytest.raises(SandboxException):
+
+
+async def test_credential_vault(connection: ConnectionConfig, sandbox: Sandbox) -> None:
+    with pytest.raises(SandboxException, match="412"):
         await sandbox.credential_vault.get()
+    made = await Sandbox.create(
+        IMAGE,
+        connection_config=connection,
+        network_policy=NetworkPolicy(egress=[NetworkRule(action="allow", target="api.example.com")]),
+        credential_proxy=CredentialProxyConfig(enabled=True),
+    )
+    try:
+        vault = made.credential_vault
+        binding = CredentialBinding(
+            name="api-v1",
+            match={"hosts": ["api.example.com"], "schemes": ["https"], "ports": [443], "paths": ["/v1/*"]},
+            auth={"type": "apiKey", "name": "X-Key", "credential": "token"},
+        )
+        token = Credential(name="token", source={"value": "a-secret-value"})
+        created = await vault.create(credentials=[token], bindings=[binding])
+        assert created.revision == 1 and "a-secret-value" not in created.model_dump_json()
+        with pytest.raises(SandboxException, match="409"):
+            await vault.create(credentials=[token], bindings=[binding])
+        with pytest.raises(SandboxException, match="409"):
+            await vault.patch(expected_revision=9, credentials={"replace": [token]})
+        changed = await vault.patch(
+            expected_revision=1,
+            credentials={"replace": [token], "add": [{"name": "user", "source": {"value": "dXNlcjpwYXNzd29yZA=="}}]},
+            bindings={
+                "add": [
+                    {
+                        "name": "basic",
+                        "match": {"hosts": ["*.example.com"], "methods": ["POST"]},
+                        "auth": {"type": "basic", "credential": "user"},
+                    }
+                ]
+            },
+        )
+        assert changed.revision == 2 == (await vault.get()).revision
+        assert [each.name for each in await vault.list_credentials()] == ["token", "user"]
+        assert (await vault.get_credential("user")).source_type == "inline"
+        assert [each.name for each in await vault.list_bindings()] == ["api-v1", "basic"]
+        found = await vault.get_binding("api-v1")
+        assert found.match and found.match.hosts == ["api.example.com"] and found.auth and found.auth.type == "apiKey"
+        with pytest.raises(SandboxException, match="404"):
+            await vault.get_credential("none")
+        await vault.delete()
+        with pytest.raises(SandboxException, match="404"):
+            await vault.get()
+    finally:
+        await made.destroy()
 
 
 async def test_diagnostics(connection: ConnectionConfig) -> None:

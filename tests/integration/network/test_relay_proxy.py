@@ -15,7 +15,7 @@ import trustme
 from paddock.config.outgoing import OutgoingConfig
 from paddock.config.outgoing_proxy import OutgoingProxies
 from paddock.model.network import ConnectionRefusal
-from paddock.network import sandbox_networks
+from paddock.network.sandbox_certificates import SandboxCertificates
 from tests.support.http_proxy import HttpProxy
 
 from .test_relay import Relay, echo, greet, open_relay, read_all, server
@@ -137,10 +137,9 @@ async def test_unknown_name_says_that_the_server_resolves(open_relay: Callable[.
     assert "The server resolves names itself" in (record.message or "")
 
 
-async def test_sandboxes_trust_the_extra_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sandboxes_trust_the_extra_certificates(tmp_path: Path) -> None:
     system, extra = tmp_path / "system.pem", tmp_path / "extra.pem"
     system.write_text("system")
     trustme.CA().cert_pem.write_to_path(str(extra))
-    monkeypatch.setattr(sandbox_networks, "_HOST_CERTIFICATES", system)
-    sandbox_networks._copy_certificates(tmp_path, extra)
+    SandboxCertificates(extra, system).write(tmp_path)
     assert (tmp_path / "certificates.pem").read_text() == f"system\n{extra.read_text()}"

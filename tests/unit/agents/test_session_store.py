@@ -174,7 +174,9 @@ async def test_query_text_is_never_syntax(store: Store, session_store: SessionSt
 
 
 def undo_network(connection: Any) -> None:
-    """Undo revisions 0017 to 0015."""
+    """Undo revisions 0019 to 0015."""
+    for table in ("credential_vaults", "network_byte_counts"):
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
     connection.exec_driver_sql("ALTER TABLE pools DROP COLUMN user")
     connection.exec_driver_sql("DROP TABLE IF EXISTS previews")
     connection.exec_driver_sql("DROP TABLE network_connections")

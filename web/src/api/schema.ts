@@ -140,6 +140,15 @@ export interface components {
             /** Lost */
             lost: number;
         };
+        /** BindingMutations */
+        BindingMutations: {
+            /** Add */
+            add?: components["schemas"]["CredentialBindingRequest"][] | null;
+            /** Replace */
+            replace?: components["schemas"]["CredentialBindingRequest"][] | null;
+            /** Delete */
+            delete?: string[] | null;
+        };
         /**
          * CallSummary
          * @description One-line summary of a call's effect, derived from tool and arguments, not from the agent's words.
@@ -280,7 +289,7 @@ export interface components {
          * @description Why a connection was refused or closed by the server.
          * @enum {string}
          */
-        ConnectionRefusal: "no_rule" | "deny_rule" | "bound" | "private_address" | "server_name" | "limit" | "unresolved" | "unreachable" | "policy_changed";
+        ConnectionRefusal: "no_rule" | "deny_rule" | "bound" | "private_address" | "server_name" | "limit" | "unresolved" | "unreachable" | "policy_changed" | "vault";
         /** ConnectionResponse */
         ConnectionResponse: {
             /** Id */
@@ -622,6 +631,108 @@ export interface components {
              */
             path?: string | null;
         };
+        /** CreateVaultRequest */
+        CreateVaultRequest: {
+            /** Credentials */
+            credentials: components["schemas"]["CredentialRequest"][];
+            /** Bindings */
+            bindings: components["schemas"]["CredentialBindingRequest"][];
+        };
+        /** CredentialAuthRequest */
+        CredentialAuthRequest: {
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "bearer" | "basic" | "apiKey" | "customHeaders" | "passthrough";
+            /** Credential */
+            credential?: string | null;
+            /** Name */
+            name?: string | null;
+            /** Headers */
+            headers?: components["schemas"]["HeaderCredentialRequest"][] | null;
+            /** Substitutions */
+            substitutions?: {
+                [key: string]: unknown;
+            }[] | null;
+        };
+        /** CredentialAuthResponse */
+        CredentialAuthResponse: {
+            type: components["schemas"]["CredentialAuthType"];
+            /** Name */
+            name?: string | null;
+            /** Credential */
+            credential?: string | null;
+            /** Headers */
+            headers?: components["schemas"]["HeaderCredential"][] | null;
+        };
+        /**
+         * CredentialAuthType
+         * @description How a credential is put into a request, as OpenSandbox names the ways.
+         * @enum {string}
+         */
+        CredentialAuthType: "bearer" | "basic" | "apiKey" | "customHeaders";
+        /** CredentialBindingRequest */
+        CredentialBindingRequest: {
+            /** Name */
+            name: string;
+            match: components["schemas"]["CredentialMatchRequest"];
+            auth: components["schemas"]["CredentialAuthRequest"];
+        };
+        /** CredentialBindingResponse */
+        CredentialBindingResponse: {
+            /** Name */
+            name: string;
+            /** Revision */
+            revision: number;
+            match: components["schemas"]["CredentialMatchResponse"];
+            auth: components["schemas"]["CredentialAuthResponse"];
+        };
+        /** CredentialMatchRequest */
+        CredentialMatchRequest: {
+            /**
+             * Hosts
+             * @example [
+             *       "api.example.com"
+             *     ]
+             */
+            hosts: string[];
+            /** Schemes */
+            schemes?: ("https" | "http")[] | null;
+            /** Ports */
+            ports?: number[] | null;
+            /** Methods */
+            methods?: string[] | null;
+            /**
+             * Paths
+             * @example [
+             *       "/v1/*"
+             *     ]
+             */
+            paths?: string[] | null;
+        };
+        /** CredentialMatchResponse */
+        CredentialMatchResponse: {
+            /** Schemes */
+            schemes: string[];
+            /** Hosts */
+            hosts: string[];
+            /** Ports */
+            ports?: number[] | null;
+            /** Methods */
+            methods?: string[] | null;
+            /** Paths */
+            paths?: string[] | null;
+        };
+        /** CredentialMutations */
+        CredentialMutations: {
+            /** Add */
+            add?: components["schemas"]["CredentialRequest"][] | null;
+            /** Replace */
+            replace?: components["schemas"]["CredentialRequest"][] | null;
+            /** Delete */
+            delete?: string[] | null;
+        };
         /** CredentialProxy */
         CredentialProxy: {
             /**
@@ -629,6 +740,44 @@ export interface components {
              * @default false
              */
             enabled: boolean;
+        };
+        /** CredentialRequest */
+        CredentialRequest: {
+            /** Name */
+            name: string;
+            source: components["schemas"]["CredentialSourceRequest"];
+        };
+        /** CredentialResponse */
+        CredentialResponse: {
+            /** Name */
+            name: string;
+            /**
+             * Sourcetype
+             * @default inline
+             */
+            sourceType: string;
+            /** Revision */
+            revision: number;
+        };
+        /** CredentialSourceRequest */
+        CredentialSourceRequest: {
+            /**
+             * Type
+             * @default inline
+             * @constant
+             */
+            type: "inline";
+            /** Value */
+            value: string;
+        };
+        /** CredentialVaultResponse */
+        CredentialVaultResponse: {
+            /** Revision */
+            revision: number;
+            /** Credentials */
+            credentials: components["schemas"]["CredentialResponse"][];
+            /** Bindings */
+            bindings: components["schemas"]["CredentialBindingResponse"][];
         };
         /** DecidedApprovalsResponse */
         DecidedApprovalsResponse: {
@@ -839,7 +988,7 @@ export interface components {
          * EventType
          * @enum {string}
          */
-        EventType: "sandbox.created" | "sandbox.running" | "sandbox.paused" | "sandbox.resumed" | "sandbox.renewed" | "sandbox.adopted" | "sandbox.stopping" | "sandbox.shared" | "sandbox.ended" | "sandbox.failed" | "snapshot.created" | "snapshot.ready" | "snapshot.failed" | "snapshot.deleted" | "pool.created" | "pool.changed" | "pool.deleted" | "disk.full" | "oom" | "desktop.started" | "desktop.stopped" | "terminal.ready" | "terminal.closed" | "screenshot.update" | "input.taken" | "input.released" | "recording.started" | "recording.stopped" | "file.changed" | "file.moved" | "tool.called" | "network.connection" | "network.changed" | "preview.opened" | "preview.closed" | "run.queued" | "run.started" | "run.stage" | "run.sandbox" | "run.text" | "run.thinking" | "run.tool_call" | "run.tool_result" | "run.usage" | "run.output" | "run.error" | "run.model_failed" | "run.checked" | "run.delivered" | "run.missing" | "run.shared" | "run.cancelling" | "run.retrying" | "run.ended" | "session.created" | "session.changed" | "session.state" | "session.deleted" | "session.sandbox" | "session.desktop" | "session.terminal" | "session.screen" | "session.file" | "session.compacted" | "turn.started" | "turn.ended" | "step.started" | "step.ended" | "plan.changed" | "message.received" | "message.started" | "message.delta" | "message.ended" | "thought.started" | "thought.delta" | "thought.ended" | "call.started" | "call.delta" | "call.ready" | "call.running" | "call.output" | "call.result" | "approval.required" | "approval.decided" | "approval.expired" | "usage.changed" | "turn.error";
+        EventType: "sandbox.created" | "sandbox.running" | "sandbox.paused" | "sandbox.resumed" | "sandbox.renewed" | "sandbox.adopted" | "sandbox.stopping" | "sandbox.shared" | "sandbox.ended" | "sandbox.failed" | "snapshot.created" | "snapshot.ready" | "snapshot.failed" | "snapshot.deleted" | "pool.created" | "pool.changed" | "pool.deleted" | "disk.full" | "oom" | "desktop.started" | "desktop.stopped" | "terminal.ready" | "terminal.closed" | "screenshot.update" | "input.taken" | "input.released" | "recording.started" | "recording.stopped" | "file.changed" | "file.moved" | "tool.called" | "network.connection" | "network.changed" | "vault.changed" | "preview.opened" | "preview.closed" | "run.queued" | "run.started" | "run.stage" | "run.sandbox" | "run.text" | "run.thinking" | "run.tool_call" | "run.tool_result" | "run.usage" | "run.output" | "run.error" | "run.model_failed" | "run.checked" | "run.delivered" | "run.missing" | "run.shared" | "run.cancelling" | "run.retrying" | "run.ended" | "session.created" | "session.changed" | "session.state" | "session.deleted" | "session.sandbox" | "session.desktop" | "session.terminal" | "session.screen" | "session.file" | "session.compacted" | "turn.started" | "turn.ended" | "step.started" | "step.ended" | "plan.changed" | "message.received" | "message.started" | "message.delta" | "message.ended" | "thought.started" | "thought.delta" | "thought.ended" | "call.started" | "call.delta" | "call.ready" | "call.running" | "call.output" | "call.result" | "approval.required" | "approval.decided" | "approval.expired" | "usage.changed" | "turn.error";
         /**
          * ExchangeOutcome
          * @enum {string}
@@ -1063,6 +1212,23 @@ export interface components {
             message?: string | null;
             /** Title */
             title?: string | null;
+        };
+        /**
+         * HeaderCredential
+         * @description A header and the credential that is its value.
+         */
+        HeaderCredential: {
+            /** Name */
+            name: string;
+            /** Credential */
+            credential: string;
+        };
+        /** HeaderCredentialRequest */
+        HeaderCredentialRequest: {
+            /** Name */
+            name: string;
+            /** Credential */
+            credential: string;
         };
         /** HealthResponse */
         HealthResponse: {
@@ -1804,6 +1970,13 @@ export interface components {
              */
             remove: string[];
         };
+        /** PatchVaultRequest */
+        PatchVaultRequest: {
+            /** Expectedrevision */
+            expectedRevision?: number | null;
+            credentials?: components["schemas"]["CredentialMutations"] | null;
+            bindings?: components["schemas"]["BindingMutations"] | null;
+        };
         /** PlanStep */
         PlanStep: {
             /** Title */
@@ -2024,6 +2197,16 @@ export interface components {
             unreached: boolean;
             /** Listproblem */
             listProblem?: string | null;
+        };
+        /** PutBindingRequest */
+        PutBindingRequest: {
+            match: components["schemas"]["CredentialMatchRequest"];
+            auth: components["schemas"]["CredentialAuthRequest"];
+        };
+        /** PutCredentialRequest */
+        PutCredentialRequest: {
+            /** Value */
+            value: string;
         };
         /**
          * QuestionChoice

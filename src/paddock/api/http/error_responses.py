@@ -32,6 +32,7 @@ from paddock.errors import (
     Unauthorized,
     Unavailable,
     Unsupported,
+    VaultDisabled,
     drop_stack_frames,
 )
 
@@ -42,6 +43,7 @@ ERROR_STATUSES: Mapping[type[PaddockError], int] = {
     Forbidden: 403,
     NotFound: 404,
     Conflict: 409,
+    VaultDisabled: 412,
     TooLarge: 413,
     QuotaExceeded: 429,
     # Clients retry after a 502, but a sandbox that failed to start will fail again.
@@ -62,6 +64,7 @@ _ERROR_EXAMPLES = {
     404: ("NOT_FOUND", "There is no sandbox sb-0123456789abcdef."),
     405: ("METHOD_NOT_ALLOWED", "/v1/sandboxes does not answer PUT"),
     409: ("CONFLICT", "Sandbox sb-0123456789abcdef is Paused, so it cannot become Pausing."),
+    412: ("VAULT_DISABLED", "sandbox sb-0123456789abcdef was created without a credential vault"),
     413: ("TOO_LARGE", "the body is larger than server.max_body (67108864 bytes)"),
     421: ("MISDIRECTED", "this server does not answer to the name evil.example; see server.allowed_hosts"),
     429: ("QUOTA_EXCEEDED", "tenant default has its 100 sandboxes; delete one first"),

@@ -18,7 +18,7 @@ from paddock.errors import InvalidInput, Unsupported
 from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.live import android_devices
 from paddock.llm.gateway.llm_extension_names import LLM_EXTENSIONS
-from paddock.model.sandbox import KIND_EXTENSION, USER_EXTENSION, SandboxLimits
+from paddock.model.sandbox import KIND_EXTENSION, USER_EXTENSION, VAULT_EXTENSION, SandboxLimits
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LABEL_PATTERN = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -29,7 +29,7 @@ PADDOCK_PREFIX = "paddock."
 LONGEST_STRING = 128 * 1024 - 1
 """The kernel passes no longer argument or variable to a program."""
 MAX_LIMITS = {"cpu": 1024, "memory": 2**50, "disk": 2**60, "pids": 4_194_304, "files": 1_048_576}
-PUBLIC_EXTENSIONS = LLM_EXTENSIONS | {KIND_EXTENSION, USER_EXTENSION, android_devices.EXTENSION}
+PUBLIC_EXTENSIONS = LLM_EXTENSIONS | {KIND_EXTENSION, USER_EXTENSION, VAULT_EXTENSION, android_devices.EXTENSION}
 """Paddock's extensions that clients may set and see."""
 POOL_EXTENSION = "poolRef"
 REQUEST_KEY_EXTENSION = "requestKey"
@@ -108,6 +108,7 @@ class CreateSandboxRequest(RequestBody):
     network_policy: NetworkPolicyRequest | None = None
     """Network policy in OpenSandbox's format, instead of `network`."""
     credential_proxy: CredentialProxy | None = None
+    """Whether the sandbox has a credential vault. The same as the extension `paddock.vault`."""
     secure_access: bool = False
     volumes: list[Volume] | None = Field(default=None, max_length=100)
     extensions: dict[str, str] | None = None
@@ -130,6 +131,7 @@ def sandbox_request_from_body(body: CreateSandboxRequest, idempotency_key: str |
     pool = extensions.get(POOL_EXTENSION, "").strip() or None
     kind = extensions.pop(KIND_EXTENSION, "").strip() or None
     user = _choose_user(body.user, extensions.pop(USER_EXTENSION, "").strip() or None)
+    credential_vault = _chooses_vault(body.credential_proxy, extensions.pop(VAULT_EXTENSION, "").strip())
     timeout: float | Literal["default"] | None = body.timeout if "timeout" in body.model_fields_set else "default"
     return SandboxRequest(
         # OpenSandbox's SDK sends an image even with a pool; the pool's own image is used.
@@ -146,6 +148,7 @@ def sandbox_request_from_body(body: CreateSandboxRequest, idempotency_key: str |
         limits=parse_sandbox_limits(body.resource_limits or {}),
         volumes=tuple(_parse_volume(volume) for volume in body.volumes or ()),
         uplink_services=android_devices.device_uplink_services(extensions),
+        credential_vault=credential_vault,
         network=_choose_network(body),
         user=user,
         visibility=body.visibility,
@@ -157,6 +160,12 @@ def _choose_user(field: Literal["root"] | None, extension: str | None) -> Litera
     if extension not in (None, "root"):
         raise InvalidInput(f"extensions.{USER_EXTENSION}: only root can be chosen; leave it out for the image's user")
     return field or ("root" if extension else None)
+
+
+def _chooses_vault(field: CredentialProxy | None, extension: str) -> bool:
+    if extension not in ("", "enabled"):
+        raise InvalidInput(f"extensions.{VAULT_EXTENSION}: can only be enabled; leave it out for no credential vault")
+    return extension == "enabled" or (field is not None and field.enabled)
 
 
 def _choose_network(body: CreateSandboxRequest) -> tuple[str, ...] | None:
@@ -236,10 +245,6 @@ def _reject_unsupported(body: CreateSandboxRequest) -> None:
         raise Unsupported("local sandboxes reserve nothing; use resourceLimits and leave resourceRequests out")
     if body.secure_access:
         raise Unsupported("secureAccess needs an ingress gateway; every way into a local sandbox needs a key anyway")
-    if body.credential_proxy and body.credential_proxy.enabled:
-        raise Unsupported(
-            "credentialProxy is not supported, since HTTPS is not decrypted; leave it out and pass credentials in env"
-        )
     if any(body.lifecycle.values() if body.lifecycle else ()):
         raise Unsupported("lifecycle hooks are not supported; run the commands after creating, or in the entrypoint")
     if body.platform:

@@ -18,7 +18,7 @@ from paddock.api.http.authentication import RequestAuthenticator
 from paddock.api.http.authorization import NO_KEY_MESSAGE, read_header, read_query_token, read_request_api_key
 from paddock.api.http.error_responses import send_error_response, status_for_error
 from paddock.api.http.outer_middleware import PROXIED_SCOPE_KEY
-from paddock.api.sandboxes import network_policy
+from paddock.api.sandboxes.egress_sidecar import EGRESS_PORT, EgressSidecar
 from paddock.api.sandboxes.proxy_headers import Headers, headers_from_sandbox, headers_to_sandbox
 from paddock.api.sandboxes.websocket_relay import relay_websocket_to_sandbox
 from paddock.auth.key_secrets import looks_like_key_secret
@@ -62,11 +62,9 @@ class ProxyTarget:
 class PortProxy:
     """Serves everything below `/v1/sandboxes/{id}/proxy/{port}`."""
 
-    def __init__(
-        self, fleet: Fleet, admission: RequestAuthenticator, policies: network_policy.NetworkPolicyEditor
-    ) -> None:
+    def __init__(self, fleet: Fleet, admission: RequestAuthenticator, sidecar: EgressSidecar) -> None:
         self._fleet = fleet
-        self._policies = policies
+        self._sidecar = sidecar
         self._admission = admission
 
     def match_target(self, scope: Scope) -> ProxyTarget | None:
@@ -88,8 +86,8 @@ class PortProxy:
         sandbox, used_token = await self._authenticate(target, scope)
         if not 1 <= target.port <= 65535:
             raise InvalidInput("a port is a number from 1 to 65535")
-        if target.port == network_policy.EGRESS_PORT:
-            await network_policy.serve_egress_sidecar(scope, receive, send, sandbox, target.rest, self._policies)
+        if target.port == EGRESS_PORT:
+            await self._sidecar.serve(scope, receive, send, sandbox, target.rest)
             return
         if sandbox.state is not SandboxState.RUNNING:
             raise Conflict(f"sandbox {sandbox.id} is {sandbox.state}, not {SandboxState.RUNNING}")
@@ -106,7 +104,7 @@ class PortProxy:
         Accepts a key of the sandbox's tenant, or the token that belongs to the port.
         """
         secret = read_request_api_key(scope)
-        own_token = target.port in (EXECD_PORT, network_policy.EGRESS_PORT)
+        own_token = target.port in (EXECD_PORT, EGRESS_PORT)
         token = read_header(scope, _TOKEN_HEADER) or (read_query_token(scope) if scope["type"] == "websocket" else "")
         in_address = scope["type"] == "websocket" and secret == read_query_token(scope) != ""
         if own_token and token and not looks_like_key_secret(secret):
@@ -129,7 +127,7 @@ class PortProxy:
         except SandboxNotFound:
             raise Unauthorized(NO_KEY_MESSAGE) from None
         # A program in the sandbox may know the daemon's token, but must not change its own network policy.
-        expected = sandbox.network_token if target.port == network_policy.EGRESS_PORT else sandbox.token
+        expected = sandbox.network_token if target.port == EGRESS_PORT else sandbox.token
         if not expected or not hmac.compare_digest(expected.encode(), token.encode()):
             raise Unauthorized(NO_KEY_MESSAGE)
         return sandbox

@@ -16,7 +16,6 @@ from paddock.api.http.body_models import RequestBody, ResponseBody, UtcDateTime
 from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.pagination import PageNumber, PageSize, Pagination
 from paddock.api.http.visibility_change import ShareRequest
-from paddock.api.sandboxes import network_policy
 from paddock.api.sandboxes.create_request import (
     PADDOCK_PREFIX,
     PUBLIC_EXTENSIONS,
@@ -25,6 +24,7 @@ from paddock.api.sandboxes.create_request import (
     validate_sandbox_metadata,
     validate_sandbox_metadata_key,
 )
+from paddock.api.sandboxes.egress_sidecar import EGRESS_PORT
 from paddock.api.services import ApiServices
 from paddock.auth.network_exposure import is_local_only_address
 from paddock.errors import Conflict, InvalidInput, NotFound, Unsupported
@@ -244,7 +244,7 @@ def create_router(services: ApiServices) -> APIRouter:
         sandbox = await fleet.get(principal.tenant, sandbox_id)
         if sandbox.state not in (SandboxState.RUNNING, SandboxState.PAUSED):
             raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}")
-        tokens = {EXECD_PORT: sandbox.token, network_policy.EGRESS_PORT: sandbox.network_token}
+        tokens = {EXECD_PORT: sandbox.token, EGRESS_PORT: sandbox.network_token}
         headers = {TOKEN_HEADER: token} if (token := tokens.get(port)) else None
         host = request.headers["host"]
         name = host_name_without_port(host)
@@ -252,7 +252,7 @@ def create_router(services: ApiServices) -> APIRouter:
         is_local_client = is_local_only_address(services.config.server.host) and (
             name == "localhost" or is_loopback_address(name)
         )
-        if not is_direct_allowed or not is_local_client or port == network_policy.EGRESS_PORT:
+        if not is_direct_allowed or not is_local_client or port == EGRESS_PORT:
             return EndpointResponse(endpoint=f"{host}/v1/sandboxes/{sandbox_id}/proxy/{port}", headers=headers)
         address, _ = await fleet.open_endpoint(principal.tenant, sandbox_id, port)
         return EndpointResponse(endpoint=address, headers=headers)

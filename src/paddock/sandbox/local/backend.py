@@ -277,6 +277,7 @@ class LocalBackend(SandboxBackend):
             if not root_mode:
                 inherited += [report, arguments, *filters]
             prefix = () if root_mode else (_bwrap(), "--args", str(arguments), "--")
+            added = files.write_added_files(spec.files)
             plan = {
                 "lower": str(spec.image.root),
                 "below": str(self._below),
@@ -288,7 +289,11 @@ class LocalBackend(SandboxBackend):
                 "cgroups": [str(directory) for directory in self._cgroups.process_groups(spec.id)],
                 "rlimits": launch_plan.rlimits_for_all_namespaces(limits),
                 "files": launch_plan.etc_file_contents(spec.hostname),
-                "binds": launch_plan.plan_bind_mounts(spec, files, self._inside, self._settings.shared),
+                # Root of a sandbox replaces files such as the certificate bundle, which mounts would prevent.
+                "copies": {target: str(source) for target, source in added.items()} if root_mode else {},
+                "binds": launch_plan.plan_bind_mounts(
+                    spec, files, self._inside, self._settings.shared, {} if root_mode else added
+                ),
                 "daemon_config": config,
                 "argv": launch_plan.build_daemon_command(prefix, config, early),
                 "inherited": inherited,

@@ -206,13 +206,16 @@ def etc_file_contents(hostname: str) -> dict[str, str]:
     }
 
 
-def plan_bind_mounts(spec: SandboxSpec, files: SandboxFiles, inside: Path, shared: Path | None) -> list[dict[str, Any]]:
-    """Return all mounts besides the image, in order."""
+def plan_bind_mounts(
+    spec: SandboxSpec, files: SandboxFiles, inside: Path, shared: Path | None, added: Mapping[str, Path]
+) -> list[dict[str, Any]]:
+    """Return all mounts besides the image, in order; `added` are single files by path in the sandbox."""
     own = [
         *spec.image.binds,  # Owners of the host's /usr are not mapped, so that files only for root stay closed.
         SandboxMount(source=inside, target=DAEMON_ZIPAPP_PATH, read_only=True),
         SandboxMount(source=files.uplinks, target=UPLINK_DIRECTORY, read_only=True),
         SandboxMount(source=files.workspace, target=WORKSPACE),
+        *(SandboxMount(source=source, target=target, read_only=True) for target, source in added.items()),
     ]
     requested = [*spec.mounts]
     if shared is not None and shared.is_dir():

@@ -215,8 +215,12 @@ def mount_overlay(plan: dict[str, Any], image: int, below: int | None = None, fl
     return os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def write_plan_files(root: int, files: dict[str, str], owner: int | None) -> None:
-    for path, content in files.items():
+def write_plan_files(root: int, plan: dict[str, Any], owner: int | None) -> None:
+    contents = {path: text.encode() for path, text in plan["files"].items()}
+    for path, source in plan["copies"].items():
+        with open(source, "rb") as file:
+            contents[path] = file.read()
+    for path, content in contents.items():
         parent, name = os.path.split(path)
         directory = open_or_create_directory(root, parent, owner)
         try:
@@ -225,7 +229,7 @@ def write_plan_files(root: int, files: dict[str, str], owner: int | None) -> Non
             pass
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, 0o644, dir_fd=directory)
-        os.write(descriptor, content.encode())
+        os.write(descriptor, content)
         if owner is not None:
             os.fchown(descriptor, owner, owner)
         os.close(descriptor)
@@ -282,7 +286,7 @@ def build_file_tree(plan: dict[str, Any], namespace: int | None) -> int:
     """Mount the root and all mounts below it; `namespace` has the sandbox's ids in root mode."""
     root = mount_sandbox_root(plan) if namespace is None else mount_root_for_range(plan, namespace)
     owner = None if namespace is None else plan["host_uid"]
-    write_plan_files(root, plan["files"], owner)
+    write_plan_files(root, plan, owner)
     for item in plan["binds"]:
         bind_mount(root, item, plan["host_uid"], owner)
     return root

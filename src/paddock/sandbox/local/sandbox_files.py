@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -71,11 +71,26 @@ class SandboxFiles:
         """Facts for `remove` and `adopt` without a record."""
         return self.directory / "box.json"
 
+    @property
+    def added_files(self) -> Path:
+        """Files that the sandbox sees at paths of its own, named by number."""
+        return self.directory / "files"
+
     def create(self, facts: dict[str, Any]) -> None:
         self.directory.mkdir(mode=0o700)
         self.facts.write_text(json.dumps(facts))
         for path in (self.upper, self.work, self.root, self.workspace, self.uplinks):
             path.mkdir(mode=0o755)
+
+    def write_added_files(self, files: Mapping[str, bytes]) -> dict[str, Path]:
+        """Write files to be mounted or copied; return them by path in the sandbox."""
+        written = {target: self.added_files / str(number) for number, target in enumerate(files)}
+        if files:
+            self.added_files.mkdir(mode=0o755, exist_ok=True)
+        for target, path in written.items():
+            path.write_bytes(files[target])
+            path.chmod(0o644)
+        return written
 
     def read_facts(self) -> dict[str, Any]:
         try:

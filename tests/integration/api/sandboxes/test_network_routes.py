@@ -131,7 +131,8 @@ def test_sidecar_answers_like_that_of_opensandbox(client: httpx.Client, sandbox:
     assert client.post(f"{sidecar}/policy").json()["mode"] == "deny_all"
     for bad in ({"content": b"{"}, {"json": [{"action": "allow", "target": "a b"}]}, {"json": [{"action": "ask"}]}):
         assert client.patch(f"{sidecar}/policy", **bad).status_code == 400
-    assert client.get(f"{sidecar}/credential-vault").json()["code"] == "UNSUPPORTED"
+    disabled = client.get(f"{sidecar}/credential-vault")
+    assert (disabled.status_code, disabled.json()["code"]) == (412, "VAULT_DISABLED")
     assert client.get(f"{sidecar}/other").status_code == 404
 
 

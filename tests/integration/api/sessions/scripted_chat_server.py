@@ -372,6 +372,7 @@ def run_scripted_chat_server(
                     sessions=cast(SessionService, stand_in),
                     networks=paddock.services.networks,
                     connections=paddock.services.connections,
+                    vaults=paddock.services.vaults,
                     previews=paddock.services.previews,
                     preview_links=paddock.services.preview_links,
                 )

@@ -1,0 +1,1 @@
+"""Credential vaults: put credentials into requests of sandboxes on their way, outside the sandboxes."""
