@@ -62,6 +62,11 @@ class EventType(StrEnum):
     """The network policy changed: `policy`, and `closed`, the number of connections it ended."""
     VAULT_CHANGED = "vault.changed"
     """The credential vault changed: `revision`, and the numbers of `credentials` and `bindings`."""
+    MCP_CALLED = "mcp.called"
+    """A call passed the MCP gateway: `id`, `server`, `method`, `target`, `outcome`, `seconds`, `tokens`. At most 50 per
+    second; the records at `/v1/mcp/calls` are complete."""
+    MCP_TOOL_HELD = "mcp.tool_held"
+    """A tool is withheld until somebody approves it: `server`, `tool`, `digest`."""
     PREVIEW_OPENED = "preview.opened"
     """A port got a preview, or its preview new terms: `port`, `public`, `expires_at`."""
     PREVIEW_CLOSED = "preview.closed"
@@ -168,3 +173,13 @@ class EventRecord(FrozenModel):
 def sandbox_event_stream(sandbox_id: str) -> str:
     """Return the name of a sandbox's event stream."""
     return f"sandbox/{sandbox_id}"
+
+
+def run_event_stream(run_id: str) -> str:
+    """Return the name of a run's event stream."""
+    return f"run/{run_id}"
+
+
+def mcp_event_stream(server: str) -> str:
+    """Return the name of the event stream of an MCP server."""
+    return f"mcp/{server}"

@@ -296,6 +296,8 @@ class Session(Ownership):
     """Kinds of sandbox it can use."""
     network: tuple[str, ...] | None = None
     """Network policy of its sandboxes; `None` means that of each kind."""
+    mcp: tuple[str, ...] | None = Field(default=None, max_length=100)
+    """Names of its MCP servers; `None` means all that its owner may use."""
     policy: Policy = Policy()
     budget: int | None = Field(default=None, ge=1)
     """Token budget."""

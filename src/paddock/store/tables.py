@@ -332,6 +332,80 @@ network_byte_counts = Table(
 )
 """Bytes that sandboxes and tenants have transferred since the start of their window of 24 hours."""
 
+mcp_servers = Table(
+    "mcp_servers",
+    metadata,
+    Column("tenant", String(63), primary_key=True),
+    Column("name", String(63), primary_key=True),
+    Column("document", _json, nullable=False),
+    Column("created_by", Text),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("changed_at", UtcTimestamp, nullable=False),
+)
+"""MCP servers that tenants added."""
+
+mcp_sets = Table(
+    "mcp_sets",
+    metadata,
+    Column("tenant", String(63), primary_key=True),
+    Column("name", String(63), primary_key=True),
+    Column("document", _json, nullable=False),
+    Column("created_by", Text),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("changed_at", UtcTimestamp, nullable=False),
+)
+"""Sets of MCP tools that tenants added."""
+
+mcp_tool_versions = Table(
+    "mcp_tool_versions",
+    metadata,
+    Column("tenant", String(63), primary_key=True),
+    Column("server", String(63), primary_key=True),
+    Column("tool", Text, primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("definition", _json, nullable=False),
+    Column("approved", Boolean, nullable=False),
+    Column("approved_by", Text),
+    Column("seen_at", UtcTimestamp, nullable=False),
+    Column("approved_at", UtcTimestamp),
+)
+"""Versions of tools that MCP servers offered."""
+
+mcp_calls = Table(
+    "mcp_calls",
+    metadata,
+    Column("number", _number, primary_key=True),
+    Column("id", String(32), nullable=False, unique=True),
+    Column("tenant", String(63), nullable=False),
+    Column("caller", Text, nullable=False),
+    Column("caller_name", Text),
+    Column("agent", Text),
+    Column("origin", String(16), nullable=False),
+    Column("server", String(63), nullable=False),
+    Column("method", String(64), nullable=False),
+    Column("target", Text, nullable=False),
+    Column("sandbox", String(63)),
+    Column("run", String(63)),
+    Column("session", String(63)),
+    Column("started_at", UtcTimestamp, nullable=False),
+    Column("duration", Double, nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("error", Text),
+    Column("arguments", Text, nullable=False),
+    Column("result", Text, nullable=False),
+    Column("request_size", BigInteger, nullable=False),
+    Column("response_size", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Index(None, "tenant", "number"),
+    Index(None, "tenant", "server", "number"),
+    Index(None, "run", "number", sqlite_where=text("run IS NOT NULL")),
+    Index(None, "session", "number", sqlite_where=text("session IS NOT NULL")),
+    Index(None, "sandbox", "number", sqlite_where=text("sandbox IS NOT NULL")),
+    Index(None, "started_at"),
+    sqlite_autoincrement=True,
+)
+"""Calls that passed the MCP gateway."""
+
 previews = Table(
     "previews",
     metadata,
@@ -407,6 +481,7 @@ sessions = Table(
     Column("instructions", Text, nullable=False),
     Column("kinds", _json, nullable=False),
     Column("network", _json),
+    Column("mcp", _json),
     Column("policy", _json, nullable=False),
     Column("budget", BigInteger),
     Column("state", String(32), nullable=False),

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, UnsetType
 
-from paddock.errors import InvalidInput
+from paddock.errors import InvalidInput, Unavailable
 from paddock.mcp.protocol import JsonRpcMessage
+from paddock.mcp.protocol.messages import decode_value, encode_value
 
 RawObject = dict[str, Raw]
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
@@ -42,7 +43,11 @@ def raw_object(raw: Raw | UnsetType | bytes, what: str) -> RawObject:
     try:
         return _OBJECT.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        raise InvalidInput(f"{what}: must be an object") from None
+        # Lone surrogates and a few others are only accepted by the slower decoder.
+        value = decode_value(raw)
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{what}: must be an object")
+    return {key: encode_value(each) for key, each in value.items()}
 
 
 def raw_array(raw: Raw | bytes, what: str) -> list[Raw]:
@@ -50,7 +55,26 @@ def raw_array(raw: Raw | bytes, what: str) -> list[Raw]:
     try:
         return _ARRAY.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        raise InvalidInput(f"{what}: must be a list") from None
+        value = decode_value(raw)
+    if not isinstance(value, list):
+        raise InvalidInput(f"{what}: must be a list")
+    return [encode_value(each) for each in value]
+
+
+def result_fields(response: JsonRpcMessage) -> RawObject:
+    """Return the fields of a result; empty for an error. Raises `Unavailable` if the server sent something else."""
+    try:
+        return raw_object(response.result, "result")
+    except InvalidInput as error:
+        raise Unavailable(f"the server's answer cannot be read: {error.message}") from None
+
+
+def result_items(result: Mapping[str, Raw], field: str) -> list[Raw]:
+    """Return the items of a list in a result. Raises `Unavailable` if the server sent something else."""
+    try:
+        return raw_array(result[field], f"result.{field}")
+    except InvalidInput as error:
+        raise Unavailable(f"the server's answer cannot be read: {error.message}") from None
 
 
 def raw_text(raw: Raw | bytes) -> str | None:
@@ -58,7 +82,12 @@ def raw_text(raw: Raw | bytes) -> str | None:
     try:
         return _TEXT.decode(raw)
     except (msgspec.MsgspecError, ValueError):
+        pass
+    try:
+        value = decode_value(raw)
+    except InvalidInput:
         return None
+    return value if isinstance(value, str) else None
 
 
 def item_name(raw: Raw) -> str | None:
@@ -66,7 +95,7 @@ def item_name(raw: Raw) -> str | None:
     try:
         return _NAMED.decode(raw).name
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+        return _slow_text(raw, "name")
 
 
 def item_uri(raw: Raw) -> str | None:
@@ -74,12 +103,28 @@ def item_uri(raw: Raw) -> str | None:
     try:
         return _LOCATED.decode(raw).uri
     except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _slow_text(raw, "uri")
+
+
+def _slow_text(raw: Raw, field: str) -> str | None:
+    try:
+        value = decode_value(raw)
+    except InvalidInput:
         return None
+    text = value.get(field) if isinstance(value, dict) else None
+    return text if isinstance(text, str) else None
 
 
 def encode_raw(value: Any) -> Raw:
     """Encode a value that may contain bytes of messages."""
-    return Raw(_ENCODER.encode(value))
+    try:
+        return Raw(_ENCODER.encode(value))
+    except UnicodeEncodeError:
+        pass
+    try:
+        return encode_value(value)
+    except TypeError:
+        raise InvalidInput("a key of the message has characters that cannot be passed on") from None
 
 
 def replace_field(raw: Raw, field: str, value: str) -> Raw:

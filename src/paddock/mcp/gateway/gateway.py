@@ -10,10 +10,14 @@ from paddock.config.mcp import McpConfig
 from paddock.errors import NotFound
 from paddock.mcp.gateway.access import check_server_access, check_set_access, server_refusal
 from paddock.mcp.gateway.aggregate import AggregateEndpoint, AggregateMember, MemberNames
+from paddock.mcp.gateway.call_records import CallRecorder, RecordedEndpoint
 from paddock.mcp.gateway.declarations import DeclaredServer, DeclaredSet, ServerDirectory
+from paddock.mcp.gateway.held_tools import HeldToolsEndpoint
+from paddock.mcp.gateway.limits import GatewayLimits, LimitedEndpoint
 from paddock.mcp.gateway.list_follower import ListFollower
 from paddock.mcp.gateway.server_lists import ServerLists
 from paddock.mcp.gateway.tool_rules import RuledEndpoint, ToolNames
+from paddock.mcp.gateway.tool_versions import ToolVersionBook
 from paddock.mcp.gateway.upstream_pool import OpenUpstream, PooledUpstream, UpstreamPool
 from paddock.mcp.protocol import CallContext, McpEndpoint
 from paddock.model.mcp import McpToolRules
@@ -36,9 +40,20 @@ class ServerConnection:
 class McpGateway:
     """Resolves paths to endpoints. `resolve` is quick and does not connect; close the gateway with `close`."""
 
-    def __init__(self, settings: McpConfig, directory: ServerDirectory, open_upstream: OpenUpstream) -> None:
+    def __init__(
+        self,
+        settings: McpConfig,
+        directory: ServerDirectory,
+        open_upstream: OpenUpstream,
+        *,
+        versions: ToolVersionBook,
+        recorder: CallRecorder,
+    ) -> None:
         self._settings = settings
         self.directory = directory
+        self.versions = versions
+        self.recorder = recorder
+        self.limits = GatewayLimits(settings)
         self.pool = UpstreamPool(open_upstream, settings.idle_timeout)
         self._connections: WeakKeyDictionary[PooledUpstream, ServerConnection] = WeakKeyDictionary()
         self._set_names: dict[tuple[str, str, str], tuple[DeclaredSet, dict[str, MemberNames]]] = {}
@@ -78,21 +93,34 @@ class McpGateway:
         self.directory.remove_sandbox(sandbox_id)
         self.pool.forget_sandbox(sandbox_id)
 
+    def refresh_lists(self, declared: DeclaredServer) -> None:
+        """Read the lists of a server again on their next use, for example after held tools were approved."""
+        for pooled, connection in list(self._connections.items()):
+            if pooled.declared.key == declared.key:
+                connection.lists.invalidate("tools/list")
+
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; write what is left of versions and records."""
         await self.pool.close()
+        await self.versions.close()
+        await self.recorder.close()
 
     def _stack(self, pooled: PooledUpstream) -> ServerConnection:
         declared = pooled.declared
         server = declared.server
-        ruled = RuledEndpoint(pooled, server.name, ToolNames(server.tools))
+        inner: McpEndpoint = pooled
+        if server.hold_changes:
+            # Inside of the rules: a version is that of the server's own names, whatever they are renamed to.
+            inner = HeldToolsEndpoint(pooled, server.name, self.versions.of_server(declared))
+        ruled = RuledEndpoint(inner, server.name, ToolNames(server.tools))
+        endpoint = LimitedEndpoint(RecordedEndpoint(ruled, declared, self.recorder), declared, self.limits)
         per_user = server.oauth is not None and server.oauth.per == "user"
         lists = ServerLists(ruled, default_private=per_user)
         # Listening must not keep an idle connection open, so it does not count as use.
         follower = ListFollower(pooled.upstream, lists)
         lists.on_first_fetch = follower.start
         pooled.closers += [follower.close, lists.close]
-        return ServerConnection(pooled, ruled, lists, MemberNames(server.name))
+        return ServerConnection(pooled, endpoint, lists, MemberNames(server.name))
 
     def _all_servers(self, context: CallContext) -> McpEndpoint:
         servers = self.usable_servers(context)

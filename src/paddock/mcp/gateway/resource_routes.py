@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from paddock.mcp.gateway.envelopes import encode_raw, item_uri, raw_array, raw_object, replace_field, with_raw_result
+from paddock.mcp.gateway.envelopes import (
+    encode_raw,
+    item_uri,
+    replace_field,
+    result_fields,
+    result_items,
+    with_raw_result,
+)
 from paddock.mcp.gateway.server_lists import ListItem, ServerList, ServerLists
 from paddock.mcp.protocol import CallContext, JsonRpcMessage
 
@@ -72,10 +79,10 @@ def find_resource_owner(uri: str, members: Sequence[M], context: CallContext) ->
 
 def with_content_uri(response: JsonRpcMessage, own: str, shown: str) -> JsonRpcMessage:
     """Return the response of `resources/read` with the URI that the client asked for."""
-    result = raw_object(response.result, "result")
+    result = result_fields(response)
     if "contents" not in result:
         return response
-    contents = raw_array(result["contents"], "result.contents")
+    contents = result_items(result, "contents")
     result["contents"] = encode_raw(
         [replace_field(each, "uri", shown) if item_uri(each) == own else each for each in contents]
     )

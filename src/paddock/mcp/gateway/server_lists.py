@@ -17,7 +17,15 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from paddock.errors import InvalidInput, PaddockError, Unavailable
-from paddock.mcp.gateway.envelopes import item_name, item_uri, raw_array, raw_object, raw_text, replace_field
+from paddock.mcp.gateway.envelopes import (
+    item_name,
+    item_uri,
+    raw_object,
+    raw_text,
+    replace_field,
+    result_fields,
+    result_items,
+)
 from paddock.mcp.protocol import CallContext, JsonRpcMessage, McpEndpoint
 from paddock.mcp.protocol.messages import METHOD_NOT_FOUND, make_request
 from paddock.mcp.protocol.revisions import META_CLIENT_CAPABILITIES, META_REVISION, STATELESS_REVISION
@@ -228,7 +236,7 @@ class ServerLists:
             result = _result_of(response, method)
             if result is None:
                 break
-            for raw in raw_array(result.get(kind, Raw(b"[]")), f"result.{kind}"):
+            for raw in result_items(result, kind) if kind in result else ():
                 name = read_name(raw)
                 size += len(bytes(raw))
                 if name is not None and name not in items and len(items) < MAX_ITEMS and size <= MAX_LIST_BYTES:
@@ -269,7 +277,7 @@ def _result_of(response: JsonRpcMessage, method: str) -> dict[str, Raw] | None:
     """Return the result; None if the server does not have the method. Raises `PaddockError`."""
     error = response.error_object()
     if not error:
-        return raw_object(response.result, "result")
+        return result_fields(response)
     if error.get("code") == METHOD_NOT_FOUND:
         return None
     raise Unavailable(f"the server answers {method} with the error {json.dumps(error.get('message'))[:300]}")

@@ -10,9 +10,10 @@ from paddock.mcp.gateway.envelopes import (
     decisive_text,
     encode_raw,
     item_name,
-    raw_array,
     raw_object,
     replace_field,
+    result_fields,
+    result_items,
     with_raw_params,
     with_raw_result,
 )
@@ -83,11 +84,11 @@ class RuledEndpoint:
                 yield self._with_offered_tools(message) if message.is_response else message
 
     def _with_offered_tools(self, response: JsonRpcMessage) -> JsonRpcMessage:
-        result = raw_object(response.result, "result")
+        result = result_fields(response)
         if "tools" not in result:
             return response
         offered = []
-        for tool in raw_array(result["tools"], "result.tools"):
+        for tool in result_items(result, "tools"):
             own = item_name(tool)
             name = None if own is None else self._names.offered_name(own)
             if name is not None:

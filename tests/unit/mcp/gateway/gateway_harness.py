@@ -7,10 +7,15 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from paddock.config.mcp import McpConfig
+from paddock.events.event_log import EventLog
+from paddock.mcp.gateway.call_records import CallRecorder
 from paddock.mcp.gateway.declarations import ServerDirectory
 from paddock.mcp.gateway.gateway import McpGateway
+from paddock.mcp.gateway.tool_versions import ToolVersionBook
 from paddock.mcp.protocol import CallContext, JsonRpcMessage
 from paddock.model.mcp import McpServer
+from paddock.store.mcp_call_store import McpCallStore
+from paddock.store.mcp_server_store import McpServerStore
 from tests.support.in_memory_mcp_server import InMemoryMcpServer, stateless_request
 
 CALLER = CallContext(tenant="default", caller="key1")
@@ -19,7 +24,15 @@ CALLER = CallContext(tenant="default", caller="key1")
 class GatewayHarness:
     """A gateway, and the servers behind it by name."""
 
-    def __init__(self, *servers: McpServer | str, sets: Any = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        *servers: McpServer | str,
+        sets: Any = (),
+        store: McpCallStore | None = None,
+        server_store: McpServerStore | None = None,
+        events: EventLog | None = None,
+        **settings: Any,
+    ) -> None:
         declared = tuple(
             each if isinstance(each, McpServer) else McpServer(name=each, url=f"https://{each}.example/mcp")
             for each in servers
@@ -30,7 +43,11 @@ class GatewayHarness:
             each.name: InMemoryMcpServer({"search": {"description": "Finds."}}) for each in declared
         }
         self.opened: list[str] = []
-        self.gateway = McpGateway(self.settings, self.directory, self.open_upstream)
+        self.recorder = CallRecorder(store, events, record_size=self.settings.record_size, keep=None, every=0.001)
+        self.versions = ToolVersionBook(server_store, approve_new=self.settings.approve_new_tools)
+        self.gateway = McpGateway(
+            self.settings, self.directory, self.open_upstream, versions=self.versions, recorder=self.recorder
+        )
 
     def open_upstream(self, server: McpServer) -> InMemoryMcpServer:
         self.opened.append(server.name)
@@ -71,6 +88,8 @@ def shown(message: JsonRpcMessage) -> dict[str, Any]:
 @asynccontextmanager
 async def open_gateway(*servers: McpServer | str, sets: Any = (), **settings: Any) -> AsyncIterator[GatewayHarness]:
     harness = GatewayHarness(*servers, sets=sets, **settings)
+    harness.recorder.open()
+    await harness.versions.load()
     try:
         yield harness
     finally:
