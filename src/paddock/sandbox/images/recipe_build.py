@@ -46,6 +46,8 @@ _TRIMMED = (
     "path-exclude=/usr/share/locale/*",
     "path-include=/usr/share/locale/locale.alias",
 )
+_MANUAL_DIRECTORIES = tuple(f"/usr/share/man/man{section}" for section in range(1, 9))
+"""Packages such as Java and PostgreSQL put links to manuals there, and fail without the directories."""
 _PHASES = {
     "running apt-get update": 0.02,
     "downloading packages": 0.05,
@@ -153,6 +155,7 @@ class RecipeBuild:
         options = {**apt_proxy_variables(), "APT::Install-Recommends": "false", "Acquire::Languages": "none"}
         words += ["--verbose", *(f'--aptopt={key} "{value}"' for key, value in options.items())]
         words += [f"--dpkgopt={option}" for option in _TRIMMED]
+        words += ["--setup-hook=" + "; ".join(f'mkdir -p "$1{path}"' for path in _MANUAL_DIRECTORIES)]
         if plan.recipe.apt:
             words += [f"--include={','.join(plan.recipe.apt)}"]
         words += [plan.suite, str(self._workspace.root)]
@@ -212,6 +215,7 @@ class RecipeBuild:
     def _install_packages(self) -> None:
         self._console.step("apt", 0.1)
         self._script(_FORBID_SERVICES)
+        self._inside("apt", "mkdir", "-p", *_MANUAL_DIRECTORIES)
         self._inside("apt", "apt-get", "update")
         self._console.step("apt", 0.15)
         install = AptInstallProgress()
