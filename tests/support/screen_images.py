@@ -1,4 +1,4 @@
-"""Images with a screen, built once per machine, and sandboxes of them."""
+"""Images of shipped recipes, built once per machine, and sandboxes of them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ ROOT = Path(__file__).parents[2]
 IMAGE_DIRECTORY = Path(os.environ.get("TEST_IMAGES") or Path.home() / ".paddock/images")
 """Images survive test sessions: those of `make run` unless `TEST_IMAGES` is set."""
 BASE_IMAGE, SCREEN_IMAGES = "screen-base", ("browser", "windows", "desktop", "mobile")
+CODE_IMAGES = ("code", "code-interpreter")
+"""Images without a screen that tests need as they are shipped; the second is based on the first."""
 PARALLEL_BUILDS = 2
 
 
 def build_screen_image(name: str) -> Image:
-    """Return the image `desktop`, `browser`, `windows` or `mobile`; build it if it is missing."""
+    """Return an image of a recipe that Paddock ships; build it if it is missing."""
     missing = [name for name in ("mmdebstrap", "bwrap", "unshare", "setpriv") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"images cannot be built without {', '.join(missing)}")
@@ -68,8 +70,8 @@ def build_screen_images() -> None:
 
         store.build(name, print_progress)
 
-    build(BASE_IMAGE)
     with ThreadPoolExecutor(PARALLEL_BUILDS) as builders:
+        list(builders.map(build, (BASE_IMAGE, CODE_IMAGES[-1])))
         list(builders.map(build, SCREEN_IMAGES))
 
 

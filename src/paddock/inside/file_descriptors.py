@@ -39,6 +39,12 @@ class OutputPipes:
         self.stdout = os.open(stdout, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self.stderr = os.open(stderr, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
+    def replace_by_duplicates(self, stdout: int, stderr: int) -> None:
+        """Read from duplicates of these pipes instead, which a process that already runs writes to."""
+        self.close_writers()
+        self.close_readers()
+        self.stdout, self.stderr = os.dup(stdout), os.dup(stderr)
+
     def close_writers(self) -> None:
         close_descriptors((self.stdout_writer, self.stderr_writer))
 

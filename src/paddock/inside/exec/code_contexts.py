@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from ..errors import ApiError, not_supported_error
+from ..errors import ApiError
 from .environment import ProcessEnvironment
 from .interpreter import Interpreter
 from .processes import ProcessRegistry
 
-LANGUAGES = ("python", "bash")
 MAX_CONTEXTS = 64
 
 
@@ -73,8 +72,6 @@ class CodeContexts:
         raise ApiError(404, "CONTEXT_NOT_FOUND", f"no running execution or context {identifier!r}")
 
     def _create(self, language: str, cwd: str) -> CodeContext:
-        if language not in LANGUAGES:
-            raise not_supported_error(f"language {language!r} is not supported; use one of: {', '.join(LANGUAGES)}")
         if len(self._all) >= MAX_CONTEXTS:
             raise ApiError(400, "RUNTIME_ERROR", f"a sandbox keeps at most {MAX_CONTEXTS} contexts; delete some")
         directory = self._environment.working_directory(cwd, self._environment.variables({}))
@@ -87,6 +84,11 @@ class CodeContexts:
             from .python_interpreter import PythonInterpreter
 
             return PythonInterpreter(self._processes, self._environment, directory)
-        from .bash_interpreter import BashInterpreter
+        if language == "bash":
+            from .bash_interpreter import BashInterpreter
 
-        return BashInterpreter(self._processes, self._environment, directory, self._state)
+            return BashInterpreter(self._processes, self._environment, directory, self._state)
+        from .kernel_programs import KernelProgram, find_kernel_program
+
+        program = find_kernel_program(language, self._environment.variables({}))
+        return KernelProgram(self._processes, self._environment, directory, program)

@@ -79,7 +79,7 @@ class Interpreter:
         """Interrupt the running execution; kill the process if it does not react."""
         execution, child = self._execution, self.child
         if execution is not None and child is not None:
-            child.signal(signal.SIGINT)
+            self._send_interrupt(execution, child)
             self._processes.threads.run(lambda: self._repeat_interrupt(execution, child))
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Interpreter:
             busy.close()
             close_descriptors(fd for fd in pipes.readers if fd not in left_open)
             if left_open:
-                self._processes.threads.run(lambda: discard_output(left_open))
+                self._leave_outputs(left_open)
 
     def _release(self, pipes: OutputPipes) -> None:
         self._execution = None
@@ -129,9 +129,16 @@ class Interpreter:
             if execution.over or child.wait(0.05) is not None:
                 return
             if attempt % 10 == 0:
-                child.signal(signal.SIGINT)
+                self._send_interrupt(execution, child)
         if not execution.over:
             self._processes.terminate(child)
+
+    def _send_interrupt(self, execution: CodeExecution, child: ChildProcess) -> None:
+        child.signal(signal.SIGINT)
+
+    def _leave_outputs(self, descriptors: list[int]) -> None:
+        """Handle outputs that are still open after an execution; programs that it left running may write there."""
+        self._processes.threads.run(lambda: discard_output(descriptors))
 
     def _start_process(self) -> None:
         raise NotImplementedError
