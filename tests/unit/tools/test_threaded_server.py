@@ -14,6 +14,7 @@ from paddock.inside.http.buffered_socket import BufferedSocket
 from paddock.inside.http.http11 import HttpReply, IncomingRequest
 from paddock.inside.http.threaded_server import ThreadedHttpServer
 from paddock.inside.http.worker_threads import WorkerThreads
+from tests.support.server import eventually
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
@@ -26,11 +27,11 @@ class EmptyServer(ThreadedHttpServer):
 
 
 @contextmanager
-def running(path: Path) -> Iterator[str]:
+def running(path: Path, threads: WorkerThreads) -> Iterator[str]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
-        thread = threading.Thread(target=EmptyServer(listener, 8, WorkerThreads(reserve=2)).serve_forever)
+        thread = threading.Thread(target=EmptyServer(listener, 8, threads).serve_forever)
         thread.start()
         try:
             yield str(path)
@@ -48,13 +49,17 @@ def connect(path: str) -> socket.socket:
 
 def test_connections_are_served_without_new_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every thread in use, the connections that are idle between two requests make room."""
-    with running(tmp_path / "socket") as path, ExitStack() as stack:
+    threads = WorkerThreads(reserve=2)
+    with running(tmp_path / "socket", threads) as path, ExitStack() as stack:
         monkeypatch.setattr(WorkerThreads, "_start_missing_threads", lambda self: None)
         clients = [stack.enter_context(connect(path)) for _ in range(6)]
         for client in clients:
+            if client is clients[4]:
+                assert [each.recv(1) for each in clients[:4]] == [b""] * 4
+                # The fifth connection may stay open once the sixth has a thread.
+                eventually(lambda: not threads.exhausted)
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
-        assert [client.recv(1) for client in clients[:4]] == [b""] * 4
         for client in clients[4:]:
             client.sendall(REQUEST)
             assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
