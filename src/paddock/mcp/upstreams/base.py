@@ -113,8 +113,10 @@ class Program(Protocol):
 class ProgramStarter(Protocol):
     """Starts programs in sandboxes."""
 
-    async def start(self, sandbox: str, command: Sequence[str], environment: Mapping[str, str]) -> Program:
-        """Start a command in a sandbox. Raises `PaddockError`."""
+    async def start(
+        self, tenant: str, sandbox: str, name: str, command: Sequence[str], environment: Mapping[str, str]
+    ) -> Program:
+        """Start the command of a server in a sandbox. Raises `PaddockError`."""
         ...
 
 

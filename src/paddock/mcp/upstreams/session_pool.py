@@ -74,7 +74,9 @@ class SessionPool:
     async def exchange(self, request: JsonRpcMessage, context: CallContext) -> AsyncGenerator[JsonRpcMessage, None]:
         """Send a request in the session of its client. Raises `PaddockError`."""
         fields = request_fields(request)
-        if request.method == LISTEN:
+        if await self.is_stateless(fields, context):
+            messages = self._send(request, fields, context)
+        elif request.method == LISTEN:
             messages = self._listen(request, fields, context)
         elif not isinstance(fields.request_state, UnsetType):
             messages = self._resume(fields.request_state, request, fields, context)
@@ -83,6 +85,10 @@ class SessionPool:
         async with aclosing(messages):
             async for message in messages:
                 yield message
+
+    async def is_stateless(self, fields: RequestFields, context: CallContext) -> bool:
+        """Return whether requests are sent as they are, without the session of a client."""
+        return False
 
     async def connect(self, fields: RequestFields, context: CallContext) -> None:
         """Start the session of a client. Raises `PaddockError`."""
@@ -205,6 +211,9 @@ class SessionPool:
     def _release(self, entry: SessionEntry) -> None:
         """End a session that is not used again for some time."""
         entry.users -= 1
+        self._release_unused(entry)
+
+    def _release_unused(self, entry: SessionEntry) -> None:
         if entry.idle_timer is not None:
             entry.idle_timer.cancel()
         if entry.is_discarded and entry.users == 0:

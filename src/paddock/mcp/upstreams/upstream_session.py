@@ -103,7 +103,7 @@ class UpstreamSession:
         self.is_stateless = False
         self.closed_by: PaddockError | None = None
         self.tasks = TaskSet()
-        self._channel = channel
+        self.channel = channel
         self._suspended = suspended
         self._on_notification = on_notification
         self._on_closed = on_closed
@@ -120,7 +120,7 @@ class UpstreamSession:
 
     async def open(self, context: CallContext, clock: CallClock) -> None:
         self._context = context
-        await self._channel.open(self, context, clock)
+        await self.channel.open(self, context, clock)
 
     async def initialize(self, fields: RequestFields, context: CallContext, clock: CallClock) -> None:
         """Start the session with the client's name and capabilities. Raises `PaddockError`."""
@@ -140,8 +140,8 @@ class UpstreamSession:
         if revision not in LEGACY_REVISIONS:
             raise Unavailable(f"the MCP server {self.server.name} speaks the unknown revision {str(revision)[:50]!r}")
         self.initialized = result
-        self._channel.on_initialized(str(revision))
-        await self._channel.send_other(make_notification("notifications/initialized", {}), context)
+        self.channel.on_initialized(str(revision))
+        await self.channel.send_other(make_notification("notifications/initialized", {}), context)
 
     async def discover(self, context: CallContext, clock: CallClock) -> JsonRpcMessage:
         """Ask for the server's revision without a session; return its response."""
@@ -180,7 +180,7 @@ class UpstreamSession:
                 for key, answer in raw_object(fields.input_responses).items():
                     asked = call.inputs.pop(key, None)
                     if asked is not None:
-                        await self._channel.send_other(JsonRpcMessage(id=asked.id, result=answer), context)
+                        await self.channel.send_other(JsonRpcMessage(id=asked.id, result=answer), context)
         except TimeoutError:
             self.abandon(call, "time-out")
             raise clock.timeout_error() from None
@@ -220,13 +220,13 @@ class UpstreamSession:
 
     def listen(self, context: CallContext) -> None:
         """Receive notifications that belong to no request."""
-        self._channel.listen(context)
+        self.channel.listen(context)
 
     async def close(self, error: PaddockError | None = None) -> None:
         """End the session and all its calls."""
         self.on_channel_closed(error or Unavailable(f"the connection to the MCP server {self.server.name} was closed"))
         await self.tasks.close()
-        await self._channel.close()
+        await self.channel.close()
 
     # Received from the channel.
 
@@ -332,7 +332,7 @@ class UpstreamSession:
     async def _send(self, call: PendingCall, message: JsonRpcMessage, clock: CallClock) -> None:
         try:
             async with clock.wait():
-                await self._channel.send_request(message, call.id, call.context)
+                await self.channel.send_request(message, call.id, call.context)
         except TimeoutError:
             raise clock.timeout_error() from None
 
@@ -400,7 +400,7 @@ class UpstreamSession:
     def _end_call(self, call: PendingCall) -> None:
         call.is_over = True
         self._calls.pop(call.id, None)
-        self._channel.forget_request(call.id)
+        self.channel.forget_request(call.id)
 
     async def _set_log_level(self, level: str | UnsetType, context: CallContext) -> None:
         """Let the server log as much as the most verbose request asked for."""
@@ -437,7 +437,7 @@ class UpstreamSession:
     async def _send_quietly(self, message: JsonRpcMessage, context: CallContext) -> None:
         try:
             async with asyncio.timeout(SHORT_REQUEST_TIME):
-                await self._channel.send_other(message, context)
+                await self.channel.send_other(message, context)
         except (PaddockError, TimeoutError) as error:
             log.info("message to MCP server not sent", server=self.server.name, reason=str(error)[:200])
 
