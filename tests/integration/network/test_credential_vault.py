@@ -181,11 +181,35 @@ def test_programs_trust_the_authority_and_get_masked_echoes(
         assert Api.seen == [f"Bearer {SECRET}"] and "Bearer ***" in text
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["python3 -m pip download --retries 0 --index-url URL no-such-package", "npm view --registry URL no-such-package"],
+)
+def test_package_managers_trust_the_authority(
+    client: httpx.Client, sandbox: str, api: ThreadingHTTPServer, command: str
+) -> None:
+    Api.seen.clear()
+    url = f"https://{HOST}:{port_of(api)}/v1/index/"
+    text, code = run_in_sandbox(client, sandbox, f"cd /tmp; {command.replace('URL', url)}")
+    if "No module named pip" in text or code == 127:
+        pytest.skip(f"this machine has no {command.split()[0]} or pip")
+    assert Api.seen[:1] == [f"Bearer {SECRET}"], text
+
+
 @pytest.mark.skipif(shutil.which("java") is None, reason="this machine has no Java")
 def test_java_trusts_the_authority(client: httpx.Client, sandbox: str, api: ThreadingHTTPServer) -> None:
     command = f"cd /tmp && cat > Fetch.java <<'EOF'\n{JAVA}\nEOF\njava Fetch.java https://{HOST}:{port_of(api)}/v1/java"
     text, code = run_in_sandbox(client, sandbox, command)
     assert code == 0 and '200 {"with": "credential"' in text and SECRET not in text, text
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="this machine has no Chromium")
+def test_chromium_trusts_the_authority(client: httpx.Client, sandbox: str, api: ThreadingHTTPServer) -> None:
+    Api.seen.clear()
+    command = "chromium --headless --no-sandbox --disable-gpu --user-data-dir=/tmp/profile --dump-dom URL 2>/dev/null"
+    text, _ = run_in_sandbox(client, sandbox, command.replace("URL", f"https://{HOST}:{port_of(api)}/v1/page"))
+    assert '"with": "credential"' in text and SECRET not in text, text
+    assert Api.seen[0] == f"Bearer {SECRET}"
 
 
 def test_other_hosts_and_paths_get_nothing(client: httpx.Client, sandbox: str, api: ThreadingHTTPServer) -> None:

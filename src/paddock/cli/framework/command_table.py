@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "sandbox.copy_command",
         "sandbox.logs_command",
         "sandbox.network_command",
+        "sandbox.vault_commands",
         "sandbox.preview_commands",
         "sandbox.snapshot_commands",
         "sandbox.screenshot_command",

@@ -34,6 +34,7 @@ def register_commands(app: typer.Typer) -> typer.Typer:
             paddock sandbox create --image host --timeout 30m --memory 512Mi --env DEBUG=1
             paddock sandbox create --network packages --network "allow *.example.com:443"
             paddock sandbox create --image code --user root --network packages
+            paddock sandbox create --image code --network api.example.com:443 --vault
             paddock sandbox create --image code -- python3 -m http.server 8000
             id=$(paddock sandbox create --image host -q)
         """,
@@ -88,6 +89,9 @@ async def create_sandbox(
         str | None,
         typer.Option(metavar="root", help="Run programs as root of the sandbox.  [default: the image's user]"),
     ] = None,
+    vault: Annotated[
+        bool, typer.Option("--vault", help="Allow credentials that the sandbox does not have (paddock sandbox vault).")
+    ] = False,
     metadata: Annotated[
         list[str] | None, typer.Option("--metadata", "-m", metavar="K=V", help="Metadata label; repeatable.")
     ] = None,
@@ -119,6 +123,8 @@ async def create_sandbox(
         request["network"] = option_parsing.join_rules(network)
     if user is not None:
         request["user"] = option_parsing.parse_sandbox_user(user)
+    if vault:
+        request["credentialProxy"] = {"enabled": True}
     if device is not None:
         request["extensions"]["paddock.device"] = device
         kind = kind or "mobile"
