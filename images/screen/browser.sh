@@ -5,6 +5,22 @@ port=${PADDOCK_CDP##*:}
 # Files of an earlier run would say that it is ready, or that another browser uses the profile.
 rm -f "$ready" "$profile"/Singleton*
 
+# The browser trusts its own list of authorities, and those of the user's database. The server writes the file soon after
+# the start of the sandbox.
+if [ -n "$PADDOCK_EXTRA_CERTIFICATES" ]; then
+  attempts=100
+  until [ -e "$PADDOCK_EXTRA_CERTIFICATES" ] || [ $((attempts -= 1)) -eq 0 ]; do sleep 0.05; done
+  database=$HOME/.pki/nssdb
+  parts=$(mktemp -d)
+  mkdir -p "$database"
+  awk -v parts="$parts" '/-BEGIN CERTIFICATE-/ { file = parts "/" ++count ".pem"
+    print "-A -n paddock-" count " -t C,, -a -i " file >(parts "/commands") } file { print >file }' \
+    "$PADDOCK_EXTRA_CERTIFICATES"
+  [ -e "$database/cert9.db" ] || certutil -N -d "sql:$database" --empty-password
+  [ ! -e "$parts/commands" ] || certutil -B -d "sql:$database" -i "$parts/commands"
+  rm -rf "$parts"
+fi
+
 # In an orphaned process, so that the browser has no unknown child.
 (
   {

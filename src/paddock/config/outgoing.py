@@ -27,8 +27,8 @@ class OutgoingConfig(ConfigSection):
     """Targets of direct connections: names (with their subdomains), addresses or networks such as `10.0.0.0/8`, each
     with or without `:PORT`, or `*` for all. `null` uses `NO_PROXY`. This machine is always a direct target."""
     ca_bundle: Path | None = None
-    """PEM file with CA certificates to trust in addition to the system's, also in sandboxes that have a network. The
-    system's are OpenSSL's; the variable `SSL_CERT_FILE` replaces them."""
+    """PEM file with CA certificates to trust in addition to the system's, also in sandboxes that have a network and in
+    their browsers. The system's are OpenSSL's; the variable `SSL_CERT_FILE` replaces them."""
 
     @field_validator("proxy")
     @classmethod

@@ -11,6 +11,10 @@ CERTIFICATES_FILE = "certificates.pem"
 """File in the uplink directory with the trusted certificate authorities."""
 CERTIFICATES_PATH = f"/run/paddock/holes/{CERTIFICATES_FILE}"
 """The same file as seen in a sandbox."""
+EXTRA_CERTIFICATES_FILE = "extra-certificates.pem"
+"""File in the uplink directory with the authorities that browsers trust in addition to their own list."""
+EXTRA_CERTIFICATES_VARIABLE = "PADDOCK_EXTRA_CERTIFICATES"
+"""Variable with the path of that file; images with a browser read it when they start."""
 HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _VARIABLES = (
     "SSL_CERT_FILE",
@@ -49,9 +53,31 @@ class SandboxCertificates:
     def write(self, uplinks: Path, authority: str | None = None) -> None:
         """Put the file where the sandbox can read it; a failure is logged."""
         try:
-            partial = uplinks / f".{CERTIFICATES_FILE}"
-            partial.write_bytes(self.read(authority))
-            partial.chmod(0o644)
-            partial.rename(uplinks / CERTIFICATES_FILE)
+            _write_file(uplinks / CERTIFICATES_FILE, self.read(authority))
         except OSError as error:
             log.warning("could not copy certificates for a sandbox", error=str(error))
+
+    def browser_environment(self, *, has_vault: bool) -> Mapping[str, str]:
+        """Return the variable for browsers, if they are to trust further authorities."""
+        if self._ca_bundle is None and not has_vault:
+            return {}
+        return {EXTRA_CERTIFICATES_VARIABLE: f"/run/paddock/holes/{EXTRA_CERTIFICATES_FILE}"}
+
+    def write_for_browsers(self, uplinks: Path, authority: str | None = None) -> None:
+        """Put the authorities of the server and of a vault where browsers of the sandbox wait for them."""
+        try:
+            parts = [] if self._ca_bundle is None else [self._ca_bundle.read_bytes()]
+            if authority is not None:
+                parts.append(authority.encode())
+            if parts:
+                _write_file(uplinks / EXTRA_CERTIFICATES_FILE, b"\n".join(parts))
+        except OSError as error:
+            log.warning("could not copy certificates for browsers of a sandbox", error=str(error))
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    """Write a file that everybody may read; it appears at once."""
+    partial = path.with_name(f".{path.name}")
+    partial.write_bytes(content)
+    partial.chmod(0o644)
+    partial.rename(path)

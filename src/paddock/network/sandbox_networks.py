@@ -114,18 +114,19 @@ class SandboxNetworks:
 
     async def environment(self, sandbox: Sandbox) -> Mapping[str, str]:
         """Return the package indexes and certificates of this machine, for sandboxes that start with a network."""
-        if not sandbox.network and not sandbox.credential_vault:
-            return {}
         found = self._indexes.environment() if sandbox.network else {}
-        if self._certificates.exist or sandbox.credential_vault:
+        if sandbox.credential_vault or (sandbox.network and self._certificates.exist):
             found |= self._certificates.environment()
+        # Browsers read theirs when they start, and the policy may change later.
+        found |= self._certificates.browser_environment(has_vault=sandbox.credential_vault)
         return {name: value for name, value in found.items() if name not in sandbox.env}
 
     async def on_started(self, sandbox: Sandbox, uplinks: Path) -> None:
         """Serve the sandbox's socket, replacing one that an earlier server left behind."""
         vault = await self._open_vault(sandbox)
+        authority = None if vault is None else vault.authority.certificate_pem
+        await asyncio.to_thread(self._certificates.write_for_browsers, uplinks, authority)
         if vault is not None or (sandbox.network and self._certificates.exist):
-            authority = None if vault is None else vault.authority.certificate_pem
             await asyncio.to_thread(self._certificates.write, uplinks, authority)
         await self.daily_bytes.load(sandbox.id, sandbox.tenant)
         thread = self._open_thread()
