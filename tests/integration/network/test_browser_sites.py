@@ -48,7 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsSite]:
     bundle = directory / "company.pem"
     bundle.write_bytes(other.cert_pem.bytes() + authority.cert_pem.bytes())
     node = shutil.which("node") or str(ROOT / ".make/clis/bin/node")
-    words = [node, SITE_PROGRAM, directory / "key.pem", directory / "certificate.pem"]
+    words = [node, str(SITE_PROGRAM), str(directory / "key.pem"), str(directory / "certificate.pem")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield TlsSite(int(process.stdout.readline()), bundle)
