@@ -67,7 +67,16 @@ from paddock.llm.wire.descriptor_guard import FileDescriptorGuard
 from paddock.llm.wire.http_client import HttpClient
 from paddock.llm.wire.http_server import HttpServer
 from paddock.mcp.address_policy import McpAddressPolicy
-from paddock.mcp.server_proxy import McpServerProxies
+from paddock.mcp.declared_servers import SecretLookup
+from paddock.mcp.gateway.call_records import CallRecorder
+from paddock.mcp.gateway.declarations import ServerDirectory
+from paddock.mcp.gateway.gateway import McpGateway
+from paddock.mcp.gateway.tool_versions import ToolVersionBook
+from paddock.mcp.http_client import McpHttpClient
+from paddock.mcp.serving.http_edge import McpHttpEdge
+from paddock.mcp.serving.sandbox_hook import McpSandboxHook
+from paddock.mcp.upstreams.base import UpstreamDependencies
+from paddock.mcp.upstreams.factory import open_upstream
 from paddock.model.sandbox import SandboxLimits, SandboxState
 from paddock.network.addresses import TargetAddresses
 from paddock.network.connection_history import ConnectionHistory
@@ -87,6 +96,8 @@ from paddock.store.data_lock import DataDirectoryLock
 from paddock.store.database import Store
 from paddock.store.key_store import ApiKeyStore
 from paddock.store.login_store import LoginStore
+from paddock.store.mcp_call_store import McpCallStore
+from paddock.store.mcp_server_store import McpServerStore
 from paddock.store.model_exchanges.usage_series import UsageSeriesStore
 from paddock.store.object_counts import ObjectCounts
 from paddock.store.preview_store import PreviewStore
@@ -124,7 +135,7 @@ class PaddockServer:
     gateway: ModelGateway
     model_server: HttpServer
     loop: EventLoopMonitor
-    mcp_proxies: McpServerProxies
+    mcp_addresses: McpAddressPolicy
     networks: SandboxNetworks
     live: LiveServices
     runs: RunService
@@ -181,8 +192,17 @@ class PaddockServer:
             memory = self.gateway.tenant_memory
             sandboxes = SandboxModelAccess(settings, self.keys, self.model_server, self.gateway.catalog, memory)
             held.push_async_callback(sandboxes.close)
-            self.mcp_proxies = create_mcp_proxies(self.config, proxies)
-            held.push_async_callback(self.mcp_proxies.close)
+            self.mcp_addresses = McpAddressPolicy(self.config.mcp.allow, self.config.sandboxes.port_range)
+            secrets = self.config.runs.secrets
+
+            def find_secret(name: str) -> str | None:
+                return secrets[name].get_secret_value() if name in secrets else None
+
+            mcp_gateway = await open_mcp_gateway(
+                self.config, self.store, self.events, self.mcp_addresses, find_secret, proxies, held
+            )
+            mcp_hook = McpSandboxHook(mcp_gateway, self.mcp_addresses, find_secret)
+            held.push_async_callback(mcp_hook.close)
             sandbox_mcp_servers = SandboxMcpServers(memory.reservation)
             held.push_async_callback(sandbox_mcp_servers.close)
             devices = AndroidDevices(self.config.live)
@@ -217,7 +237,7 @@ class PaddockServer:
                 store=self.store,
                 events=self.events,
                 config=self.config,
-                hooks=[sandboxes, self.mcp_proxies, sandbox_mcp_servers, devices, self.networks, previews],
+                hooks=[sandboxes, mcp_hook, sandbox_mcp_servers, devices, self.networks, previews],
                 network=self.networks,
             )
             held.push_async_callback(self.fleet.close)
@@ -249,6 +269,8 @@ class PaddockServer:
                 images=self.images,
             )
             self.sessions = await open_session_service(engine_dependencies, self.model_server, self.gateway, held)
+            mcp_edge = McpHttpEdge(mcp_gateway.resolve, allows_origin=lambda headers: True)
+            held.push_async_callback(mcp_edge.close)
             builds = ImageBuildJobs(self.images)
             held.push_async_callback(builds.close)
             self.services = ApiServices(
@@ -257,6 +279,7 @@ class PaddockServer:
                 keys=self.keys,
                 counts=ObjectCounts(self.store),
                 series=UsageSeriesStore(self.store),
+                mcp_edge=mcp_edge,
                 ready=self.store.check,
                 log=self.log,
                 logins=BrowserLogins(self.keys, LoginStore(self.store)),
@@ -282,7 +305,7 @@ class PaddockServer:
 
     def refuse_own_port(self, port: int) -> None:
         """Keep sandboxes from reaching a port on which this server listens."""
-        self.mcp_proxies.address_policy.refuse_port(port)
+        self.mcp_addresses.refuse_port(port)
         self.networks.addresses.refuse_port(port)
 
     @cached_property
@@ -362,14 +385,33 @@ def measure_event_loop_time(handler: Handler, loop: EventLoopMonitor) -> Handler
     return handle
 
 
-def create_mcp_proxies(config: Config, proxies: OutgoingProxies) -> McpServerProxies:
-    """Create the proxies from sandboxes to MCP servers."""
-
-    def secret(name: str) -> str | None:
-        found = config.runs.secrets.get(name)
-        return None if found is None else found.get_secret_value()
-
-    return McpServerProxies(secret, McpAddressPolicy(config.mcp.allow, config.sandboxes.port_range), proxies)
+async def open_mcp_gateway(
+    config: Config,
+    store: Store,
+    events: EventLog,
+    addresses: McpAddressPolicy,
+    lookup: SecretLookup,
+    proxies: OutgoingProxies,
+    held: AsyncExitStack,
+) -> McpGateway:
+    """Open the gateway to MCP servers; its connections are closed with `held`."""
+    client = McpHttpClient(addresses, proxies)
+    held.push_async_callback(client.close)
+    dependencies = UpstreamDependencies(client=client, secrets=lookup)
+    settings = config.mcp
+    recorder = CallRecorder(McpCallStore(store), events, record_size=settings.record_size, keep=settings.keep_calls)
+    versions = ToolVersionBook(McpServerStore(store), approve_new=settings.approve_new_tools)
+    await versions.load()
+    gateway = McpGateway(
+        settings,
+        ServerDirectory(settings.servers, settings.sets),
+        lambda server: open_upstream(server, dependencies),
+        versions=versions,
+        recorder=recorder,
+    )
+    recorder.open()
+    held.push_async_callback(gateway.close)
+    return gateway
 
 
 def collect_provider_secrets(settings: LlmConfig) -> list[str]:

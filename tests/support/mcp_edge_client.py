@@ -131,5 +131,5 @@ class EdgeClient:
 
 
 def edge_of(endpoint: McpEndpoint, **options: Any) -> McpHttpEdge:
-    """Return an edge whose every path is one endpoint."""
+    """Return an edge with one endpoint at every path."""
     return McpHttpEdge(lambda path, context: endpoint, **options)

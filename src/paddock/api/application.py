@@ -41,6 +41,7 @@ from paddock.api.live import (
 )
 from paddock.api.llm import exchanges, models, usage, usage_series
 from paddock.api.llm.model_proxy import ModelProxy
+from paddock.api.mcp.mcp_app import McpApp
 from paddock.api.runs import run_routes, task_routes
 from paddock.api.sandboxes import (
     diagnostics,
@@ -132,17 +133,19 @@ def create_api_app(services: ApiServices) -> ASGIApp:
     proxy = PortProxy(services.fleet, admission, EgressSidecar(policies, vaults))
     models = ModelProxy(services.gateway, memory)
     routers = create_routers(services)
+    origins = AllowedOrigins(settings)
     app: ASGIApp = RequestDispatcher(
         create_routes_app(routers),
         proxy,
         models,
+        McpApp(services.mcp_edge, admission, origins, memory),
         admission,
         services.logins,
         BodyLimits(routers, settings.max_body, memory),
         console=WebConsole(preview_host=settings.preview_host),
         sockets=create_websocket_app(services),
         tickets=services.live.tickets,
-        origins=AllowedOrigins(settings),
+        origins=origins,
         loop=services.loop,
         paths=[route.path_regex for router in routers for route in router.routes if isinstance(route, APIRoute)],
     )

@@ -22,6 +22,7 @@ from paddock.api.http.authorization import (
 from paddock.api.http.body_limits import LOGIN_PATH, BodyLimits
 from paddock.api.http.error_responses import refuse_websocket, send_error_response, status_for_error
 from paddock.api.llm.model_proxy import ModelProxy
+from paddock.api.mcp.mcp_app import McpApp
 from paddock.api.sandboxes.port_proxy import PortProxy
 from paddock.auth.logins import BrowserLogins
 from paddock.auth.tickets import OneTimeTickets
@@ -42,6 +43,7 @@ class RequestDispatcher:
         routes: ASGIApp,
         proxy: PortProxy,
         models: ModelProxy,
+        mcp: McpApp,
         admission: RequestAuthenticator,
         logins: BrowserLogins,
         bodies: BodyLimits,
@@ -61,6 +63,7 @@ class RequestDispatcher:
         self._origins = origins
         self._proxy = proxy
         self._models = models
+        self._mcp = mcp
         self._admission = admission
         self._logins = logins
         self._console = console
@@ -70,6 +73,9 @@ class RequestDispatcher:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._models.handles(scope):
             await self._models.serve(scope, receive, send)
+            return
+        if self._mcp.handles(scope):
+            await self._mcp.serve(scope, receive, send)
             return
         target = self._proxy.match_target(scope)
         try:

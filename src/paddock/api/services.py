@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from paddock.llm.gateway.gateway import ModelGateway
     from paddock.llm.metering.budgets import KeyBudgets
     from paddock.llm.metering.usage_ledger import UsageLedger
+    from paddock.mcp.serving.http_edge import McpHttpEdge
     from paddock.network.connection_history import ConnectionHistory
     from paddock.network.sandbox_network_control import SandboxNetworkControl
     from paddock.network.vault.credential_vaults import CredentialVaults
@@ -53,6 +54,7 @@ class ApiServices:
     preview_links: PreviewLinkSigner
     counts: ObjectCounts
     series: UsageSeriesStore
+    mcp_edge: McpHttpEdge
     ready: Callable[[], Awaitable[None]]
     """Raises `Unavailable` while the database cannot be read and written."""
     log: LogBuffer = field(default_factory=LogBuffer)

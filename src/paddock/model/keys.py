@@ -39,6 +39,10 @@ class Scope(StrEnum):
     """Send requests to models."""
     LLM_READ = "llm:read"
     """Read archived exchanges and usage."""
+    MCP_USE = "mcp:use"
+    """Use MCP servers through the gateway."""
+    MCP_WRITE = "mcp:write"
+    """Add, change and remove MCP servers. Includes using them."""
     METRICS_READ = "metrics:read"
     """Read the metrics of the server, which count all tenants."""
     KEYS_ADMIN = "keys:admin"
@@ -52,6 +56,7 @@ _INCLUDED_IN = {
     Scope.SANDBOXES_READ: Scope.SANDBOXES_WRITE,
     Scope.RUNS_READ: Scope.RUNS_WRITE,
     Scope.SESSIONS_READ: Scope.SESSIONS_WRITE,
+    Scope.MCP_USE: Scope.MCP_WRITE,
 }
 
 

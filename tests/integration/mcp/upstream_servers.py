@@ -72,6 +72,18 @@ def _app(servers: Servers) -> Any:
             await context.report_progress(number, to)
         return "done"
 
+    @calculator.tool()
+    async def wait(context: Context[Any, Any]) -> str:
+        """Report progress, and wait for the test to proceed."""
+        await context.report_progress(0, 1)
+        try:
+            while not servers.proceed.is_set():
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            servers.client_left.set()
+            raise
+        return "waited"
+
     inner = calculator.streamable_http_app()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -107,20 +119,6 @@ async def _odd(servers: Servers, what: str, receive: Any, send: Any) -> None:
             await start(200, (b"content-length", b"100"))
             await say(b"half", more=True)
             raise ConnectionResetError  # The server breaks the connection.
-        case "slow":
-            await start(200, (b"content-type", b"text/event-stream"), (b"mcp-session-id", b"s-1"))
-            await say(b"data: first\n\n", more=True)
-            gone = asyncio.create_task(receive())
-            while not servers.proceed.is_set() and not gone.done():
-                await asyncio.sleep(0.01)
-            if gone.done():
-                servers.client_left.set()
-                return
-            gone.cancel()
-            await say(b"data: second\n\n")
-        case "packed":
-            await start(200, (b"content-encoding", b"gzip"), (b"x-odd", b"caf\xe9"))
-            await say(b"\x1f\x8b not really")
         case _:
             await start(200, (b"content-type", b"text/plain"))
             await say(str(size).encode())

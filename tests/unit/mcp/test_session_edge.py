@@ -253,7 +253,7 @@ async def test_deleted_sessions_end_with_their_calls(client: EdgeClient, endpoin
 async def test_changes_come_on_the_stream_of_the_session(client: EdgeClient, endpoint: InMemoryMcpEndpoint) -> None:
     await client.initialize()
     assert document(await client.request("resources/subscribe", {"uri": "x://a"}))["result"] == {}
-    assert not endpoint.subscriptions  # Nobody listens yet.
+    assert not endpoint.subscriptions  # There is no stream yet.
     stream = await client.events()
     await endpoint.wait_for(lambda it: it.subscriptions)
     endpoint.announce("notifications/resources/updated", {"uri": "x://a"})

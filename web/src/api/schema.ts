@@ -2642,7 +2642,7 @@ export interface components {
          * @description Permission of a key within its tenant.
          * @enum {string}
          */
-        Scope: "sandboxes:read" | "sandboxes:write" | "runs:read" | "runs:write" | "sessions:read" | "sessions:write" | "images:write" | "llm:use" | "llm:read" | "metrics:read" | "keys:admin" | "tenant:all" | "admin";
+        Scope: "sandboxes:read" | "sandboxes:write" | "runs:read" | "runs:write" | "sessions:read" | "sessions:write" | "images:write" | "llm:use" | "llm:read" | "mcp:use" | "mcp:write" | "metrics:read" | "keys:admin" | "tenant:all" | "admin";
         /** ScreenSource */
         ScreenSource: {
             /**

@@ -15,6 +15,8 @@ export const API_KEY_SCOPES: ApiKeyScope[] = [
   "sandboxes:write",
   "llm:use",
   "llm:read",
+  "mcp:use",
+  "mcp:write",
   "images:write",
   "metrics:read",
   "keys:admin",

@@ -7,6 +7,7 @@ import asyncio
 from starlette.types import Receive, Scope, Send
 
 from paddock.api.http.authorization import has_model_key, read_header, read_request_api_key
+from paddock.api.http.disconnect_watch import DisconnectWatch
 from paddock.api.http.error_responses import refuse_websocket, refuse_websocket_with_body
 from paddock.api.http.outer_middleware import PROXIED_SCOPE_KEY
 from paddock.errors import NotFound, PaddockError
@@ -28,8 +29,6 @@ SEND_STALL_TIMEOUT = 120.0
 """Seconds a client may leave its response unread."""
 COPY_CHUNK_BYTES = 4 * 2**20
 """Bytes copied before the event loop gets a turn."""
-DISCONNECT_WATCH_DELAY = 0.05
-"""Seconds before watching for a disconnect; most requests that reach no model are answered sooner."""
 
 
 _VERSIONED = ("/v1", "/upload/v1")
@@ -86,7 +85,7 @@ class ModelProxy:
                 each.release()
 
     async def _answer(self, request: HttpRequest, reply: ResponseWriter, receive: Receive) -> None:
-        watch = _DisconnectWatch(receive)
+        watch = DisconnectWatch(receive)
         try:
             await self._gateway(request, reply)
         except asyncio.CancelledError:
@@ -159,33 +158,6 @@ class _BodyNotRead(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.failure = ModelFailure(status, message, error_kind_for_status(status))
-
-
-class _DisconnectWatch:
-    """Cancels the current task when the client disconnects. Starts to watch after a short delay."""
-
-    def __init__(self, receive: Receive) -> None:
-        self.disconnected = False
-        self._receive = receive
-        self._owner = asyncio.current_task()
-        self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(DISCONNECT_WATCH_DELAY, self._start)
-
-    def _start(self) -> None:
-        self._task = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.disconnected = True
-        if self._owner is not None:
-            self._owner.cancel()
-
-    async def stop(self) -> None:
-        self._timer.cancel()
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
 
 class _AsgiReply(ResponseWriter):

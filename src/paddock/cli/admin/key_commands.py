@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SCOPES = (
     "sandboxes:read, sandboxes:write, runs:read, runs:write, sessions:read, sessions:write, images:write, llm:use, "
-    "llm:read, metrics:read, keys:admin, tenant:all or admin"
+    "llm:read, mcp:use, mcp:write, metrics:read, keys:admin, tenant:all or admin"
 )
 
 _LIMIT_NAMES = {

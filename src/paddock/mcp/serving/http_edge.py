@@ -1,4 +1,4 @@
-"""The HTTP edge: answers requests of MCP clients of both eras, whatever server carries them.
+"""The HTTP edge: answers requests of MCP clients of both eras, independent of the HTTP server in use.
 
 Requests with the metadata of revision 2026-07-28 stand alone. `initialize` opens a session of an older revision. Both
 can be used at one address at the same time.

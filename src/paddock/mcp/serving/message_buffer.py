@@ -40,12 +40,12 @@ class MessageBuffer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last message was added."""
+        """True after the last message was added."""
         return self._closed
 
     @property
     def finished(self) -> bool:
-        """Whether the last message was read."""
+        """True after the last message was read."""
         return self._closed and not self._waiting
 
     async def put(self, message: JsonRpcMessage) -> None:

@@ -161,7 +161,7 @@ class SessionRequests:
             await call.cancel()
 
     async def _own_answer(self, session: ClientSession, message: JsonRpcMessage) -> JsonRpcMessage | None:
-        """Answer a request that only concerns the session; None for those that servers answer."""
+        """Answer a request that only concerns the session; None if the MCP server must answer it."""
         match message.method:
             case "ping":
                 return make_result(message.request_id, {})

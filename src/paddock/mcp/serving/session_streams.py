@@ -26,7 +26,7 @@ class StreamTimes:
     resume: float = 30.0
     """A call whose client has disconnected is cancelled after this."""
     poll_after: float | None = None
-    """Close a connection without messages after this; the client, of 2025-11-25, connects again."""
+    """Close the first connection of a call without messages after this; the client, of 2025-11-25, connects again."""
     client_answer: float = 600.0
     """A client must answer a request of a server within this."""
 
@@ -51,7 +51,7 @@ class SessionStream(ABC):
 
     @abstractmethod
     def on_abandoned(self) -> None:
-        """Handle that nobody has read the stream for the time to resume it."""
+        """Give up the stream: no connection has read it for the time to resume."""
 
     def attach(self, reader: object) -> None:
         """Let a connection read the stream; an earlier one ends."""
@@ -78,8 +78,8 @@ class SessionEvents(ReplyStream):
         self._stream = stream
         # Clients of older revisions would parse the empty event as a message.
         self._opening: bytes | None = None
-        self._can_poll = revision == LATEST_LEGACY_REVISION
-        if self._can_poll and not resumed:
+        self._can_poll = revision == LATEST_LEGACY_REVISION and not resumed
+        if self._can_poll:
             self._opening = b"id: %d-0\r\nretry: %d\r\ndata: \r\n\r\n" % (stream.number, RETRY_MILLISECONDS)
         self._opened_at = time.monotonic()
         stream.attach(self)
@@ -91,8 +91,7 @@ class SessionEvents(ReplyStream):
         times = self._stream.times
         timeout = times.keep_alive
         polls = times.poll_after is not None and self._can_poll
-        if polls:
-            assert times.poll_after is not None
+        if times.poll_after is not None and polls:
             timeout = min(timeout, max(0.0, self._opened_at + times.poll_after - time.monotonic()))
         try:
             found = await self._stream.buffer.get(self, timeout)

@@ -14,6 +14,7 @@ from paddock.mcp.protocol.headers import PARAMETER_HEADER_PREFIX
 from paddock.mcp.protocol.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
+    METHOD_NOT_FOUND,
     JsonRpcMessage,
     MessageId,
     decode_fields,
@@ -39,6 +40,8 @@ from paddock.mcp.serving.tool_headers import ToolHeaders
 FIRST_MESSAGE_WAIT = 3.0
 """Seconds after which a reply becomes a stream with keep-alives; a response before has its own HTTP status."""
 KEEP_ALIVE_INTERVAL = 15.0
+REMOVED_METHODS = frozenset(("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"))
+"""Methods of older revisions. Servers of those would answer them, and change what other clients get."""
 _PARAMETER_PREFIX = PARAMETER_HEADER_PREFIX.lower()
 
 
@@ -51,6 +54,9 @@ class StatelessRequests:
     async def answer(self, request: McpHttpRequest, message: JsonRpcMessage, endpoint: McpEndpoint) -> McpHttpReply:
         """Answer one request. Raises `Refusal` and `PaddockError`."""
         message, fields = self._checked(request, message)
+        if message.method in REMOVED_METHODS:
+            text = f"Method not found: {message.method} is of older revisions"
+            raise Refusal(404, METHOD_NOT_FOUND, text, message_id=message.request_id)
         if message.method == LISTEN and not request.accepts_events():
             raise Refusal(
                 406, INVALID_REQUEST, f"{LISTEN} needs Accept: text/event-stream", message_id=message.request_id

@@ -361,6 +361,7 @@ def run_scripted_chat_server(
                     keys=paddock.keys,
                     counts=ObjectCounts(paddock.store),
                     series=UsageSeriesStore(paddock.store),
+                    mcp_edge=paddock.services.mcp_edge,
                     ready=paddock.store.check,
                     logins=BrowserLogins(paddock.keys, LoginStore(paddock.store)),
                     images=paddock.images,

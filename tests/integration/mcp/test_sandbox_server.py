@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from paddock.config.outgoing_proxy import OutgoingProxies
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput
 from paddock.events.event_log import EventLog
@@ -20,7 +21,15 @@ from paddock.fleet.reconciler import Reconciler
 from paddock.fleet.uplink_http_server import MAX_CONNECTIONS
 from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.declared_servers import MCP_EXTENSION, mcp_servers_extension
-from paddock.mcp.server_proxy import MAX_REQUEST_SIZE, McpServerProxies
+from paddock.mcp.gateway.call_records import CallRecorder
+from paddock.mcp.gateway.declarations import ServerDirectory
+from paddock.mcp.gateway.gateway import McpGateway
+from paddock.mcp.gateway.tool_versions import ToolVersionBook
+from paddock.mcp.http_client import McpHttpClient
+from paddock.mcp.serving.http_edge import MAX_REQUEST_SIZE
+from paddock.mcp.serving.sandbox_hook import McpSandboxHook
+from paddock.mcp.upstreams.base import UpstreamDependencies
+from paddock.mcp.upstreams.factory import open_upstream
 from paddock.model.mcp import McpServer
 from paddock.model.sandbox import Sandbox, UplinkService
 from paddock.sandbox.daemon.client import SandboxCommand
@@ -34,12 +43,14 @@ from .upstream_servers import Servers, mcp_servers
 __all__ = ["data"]
 pytestmark = pytest.mark.anyio
 ME = "me"
+PREFIX = "io.modelcontextprotocol"
 SECRET = "s3cr3t-of-the-host"
 CLIENT = """
 import http.client, json, sys
 method, path, headers, size = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
+headers.setdefault("Content-Type", "application/json")
 to = http.client.HTTPConnection("127.0.0.1", 8422, timeout=20)
-body = b"x" * size if size else None
+body = headers.pop("body", None) or (b"x" * size if size else None)
 chunked = headers.pop("chunked", None)
 try:
     if chunked:
@@ -84,10 +95,25 @@ print(json.dumps([hello["serverInfo"]["name"], tools, added, counted, to.getresp
 """
 
 
+CALL_WAIT = """
+import http.client, json
+to = http.client.HTTPConnection("127.0.0.1", 8422, timeout=20)
+p = "io.modelcontextprotocol/"
+meta = {p + "protocolVersion": "2026-07-28", p + "clientCapabilities": {}, "progressToken": 1}
+message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "wait", "_meta": meta}}
+headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+           "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "wait"}
+to.request("POST", "/calc", json.dumps(message), headers)
+answer = to.getresponse()
+print(answer.getheader("content-type"), answer.read1(1000), flush=True)
+"""
+
+
 @dataclass
 class Running:
     fleet: Fleet
-    proxies: McpServerProxies
+    hook: McpSandboxHook
+    addresses: McpAddressPolicy
     backend: LocalBackend
 
     async def sandbox(self, *servers: McpServer) -> Sandbox:
@@ -107,6 +133,14 @@ class Running:
         status, body, answered = json.loads(output)
         return status, body, answered
 
+    async def discover(self, sandbox: Sandbox, path: str, **headers: str) -> tuple[int, str]:
+        """Send `server/discover` of the stateless revision; return status and body."""
+        meta = {f"{PREFIX}/protocolVersion": "2026-07-28", f"{PREFIX}/clientCapabilities": {}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}}
+        sent = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover", **headers}
+        status, body, _ = await self.ask(sandbox, path, "POST", 0, body=json.dumps(message), **sent)
+        return status, body
+
     async def use_tools(self, sandbox: Sandbox, name: str = "calc") -> Any:
         return json.loads(await self.run(sandbox, "python3", "-c", TOOL_CLIENT, name))
 
@@ -119,19 +153,30 @@ async def running(data: Path, secrets: dict[str, str] | None = None) -> AsyncIte
     backend = LocalBackend(LocalBackendSettings(data=data))
     store = await Store.open(data / "paddock.db")
     events = await EventLog.open(store)
-    proxies = McpServerProxies(
-        (secrets or {}).get, McpAddressPolicy(("127.0.0.1", "localhost"), config.sandboxes.port_range)
+    addresses = McpAddressPolicy(("127.0.0.1", "localhost"), config.sandboxes.port_range)
+    client = McpHttpClient(addresses, OutgoingProxies())
+    lookup = {} if secrets is None else secrets
+    dependencies = UpstreamDependencies(client=client, secrets=lookup.get)
+    gateway = McpGateway(
+        config.mcp,
+        ServerDirectory(),
+        lambda server: open_upstream(server, dependencies),
+        versions=ToolVersionBook(None, approve_new=True),
+        recorder=CallRecorder(None, events, record_size=1000, keep=None),
     )
+    hook = McpSandboxHook(gateway, addresses, lookup.get)
     images = ImageStore(data / "images")
-    fleet = Fleet(backend=backend, images=images, store=store, events=events, config=config, hooks=[proxies])
+    fleet = Fleet(backend=backend, images=images, store=store, events=events, config=config, hooks=[hook])
     fleet_reconciler = Reconciler(fleet)
     await fleet_reconciler.open()
     try:
-        yield Running(fleet, proxies, backend)
+        yield Running(fleet, hook, addresses, backend)
     finally:
         await fleet_reconciler.close()
         await fleet.close()
-        await proxies.close()
+        await hook.close()
+        await gateway.close()
+        await client.close()
         events.close()
         await store.close()
         await backend.close()
@@ -159,7 +204,7 @@ def odd(servers: Servers, **headers: str) -> McpServer:
     return McpServer(name="odd", url=servers.odd, headers=headers)
 
 
-TALKED = ["calculator", ["add", "count"], "42", [*["notifications/progress"] * 3, "result"], 200]
+TALKED = ["calculator", ["add", "count", "wait"], "42", [*["notifications/progress"] * 3, "result"], 200]
 
 
 async def test_sandboxed_program_uses_tools_of_declared_server(data: Path, servers: Servers) -> None:
@@ -179,20 +224,20 @@ async def test_restarted_server_serves_existing_sandboxes(data: Path, servers: S
     async with running(data) as machine:
         assert await machine.use_tools(sandbox) == TALKED
         assert [path.name for path in uplink_directory.iterdir()] == ["mcp.sock"]
-        assert await machine.proxies.tracked_sandboxes() == {sandbox.id}
+        assert await machine.hook.tracked_sandboxes() == {sandbox.id}
         await machine.fleet.delete(ME, sandbox.id)
-        assert await machine.proxies.tracked_sandboxes() == set()
+        assert await machine.hook.tracked_sandboxes() == set()
 
 
-async def test_secrets_are_added_by_the_proxy_only(data: Path, servers: Servers) -> None:
+async def test_secrets_are_added_outside_of_the_sandbox(data: Path, servers: Servers) -> None:
     async with running(data, {"TOKEN": SECRET}) as machine:
-        server = odd(servers, Authorization="Bearer ${TOKEN}", **{"X-Plain": "$${TOKEN}"})
+        server = calc(servers, Authorization="Bearer ${TOKEN}", **{"X-Plain": "$${TOKEN}"})
         sandbox = await machine.sandbox(server)
-        status, _, _ = await machine.ask(sandbox, "/odd/x", authorization="Bearer mine", x_team="blue", cookie="a=b")
-        assert status == 200
-        (headers,) = servers.headers()
-        assert (headers["authorization"], headers["x-plain"]) == (f"Bearer {SECRET}", "${TOKEN}")
-        assert (headers["x-team"], headers["cookie"]) == ("blue", "a=b")
+        status, _ = await machine.discover(sandbox, "/calc", authorization="Bearer mine", cookie="a=b")
+        assert status == 200 and await machine.use_tools(sandbox) == TALKED
+        for headers in servers.headers():
+            assert (headers["authorization"], headers["x-plain"]) == (f"Bearer {SECRET}", "${TOKEN}")
+            assert "cookie" not in headers  # Programs in the sandbox do not add headers.
         assert SECRET not in await machine.run(sandbox, "sh", "-c", "env; cat /proc/*/environ; cat /proc/*/cmdline")
         assert SECRET not in (await machine.fleet.get(ME, sandbox.id)).model_dump_json()
     for path in data.rglob("*"):
@@ -203,12 +248,12 @@ async def test_secrets_are_added_by_the_proxy_only(data: Path, servers: Servers)
 async def test_error_names_the_missing_secret(data: Path, servers: Servers) -> None:
     secrets = {"TOKEN": SECRET}
     async with running(data, secrets) as machine:
-        sandbox = await machine.sandbox(odd(servers, Authorization="${TOKEN}"))
+        sandbox = await machine.sandbox(calc(servers, Authorization="${TOKEN}"))
         secrets.clear()
-        status, response_text, _ = await machine.ask(sandbox, "/odd")
+        status, response_text = await machine.discover(sandbox, "/calc")
         assert status == 400 and "there is no secret TOKEN" in response_text and not servers.seen
         secrets["TOKEN"] = "two\nlines"
-        status, response_text, _ = await machine.ask(sandbox, "/odd")
+        status, response_text = await machine.discover(sandbox, "/calc")
         assert status == 400 and "one line" in response_text and "two" not in response_text and not servers.seen
 
 
@@ -216,75 +261,34 @@ async def test_only_declared_servers_are_reachable(data: Path, servers: Servers)
     async with running(data) as machine:
         sandbox = await machine.sandbox(odd(servers))
         plain = await machine.sandbox()
-        for path in ("/", "/calc", "/mcp", "/oddly", "//odd", "http://127.0.0.1:1/odd", "/ODD"):
-            status, response_text, _ = await machine.ask(sandbox, path)
-            assert status == 404 and "available: /odd" in response_text, path
         for path in (
-            "/odd/../mcp",
-            "/odd/%2e%2e/mcp",
-            "/odd/..%2fmcp",
-            "/odd/a%5c..",
-            "/odd/./x",
-            "/odd/%zz",
-            "/odd/\\",
-        ):
-            assert (await machine.ask(sandbox, path))[0] == 400, path
+            "/calc", "/mcp", "/oddly", "//odd", "http://127.0.0.1:1/odd", "/ODD", "/odd/x", "/sets/odd",
+            "/odd/../mcp", "/odd/%2e%2e/mcp", "/odd/..%2fmcp", "/odd/a%5c..", "/odd/./x", "/odd/%zz", "/%6fdd",
+        ):  # fmt: skip
+            status, response_text = await machine.discover(sandbox, path)
+            assert status == 404 and ("available: odd" in response_text or "sets" in path), path
         assert not servers.seen
         assert (await machine.ask(plain, "/odd"))[0] == 0
         assert not (machine.backend.uplink_directory(plain.record) / "mcp.sock").exists()
         assert "PADDOCK_MCP_URL" not in await machine.run(plain, "printenv")
 
 
-@pytest.mark.parametrize(
-    ("declared", "requested_path", "path", "query"),
-    [
-        ("", "/odd", "/odd", ""),
-        ("", "/odd/", "/odd/", ""),
-        ("", "/odd/a%20b/c?x=1&y=%2F", "/odd/a b/c", "x=1&y=%2F"),
-        ("/", "/odd", "/odd/", ""),
-        ("/", "/odd/a", "/odd/a", ""),
-        ("?k=v", "/odd?x=1", "/odd", "k=v&x=1"),
-    ],
-)
-async def test_request_paths_are_appended_to_the_server_path(
-    data: Path, servers: Servers, declared: str, requested_path: str, path: str, query: str
-) -> None:
+async def test_notifications_arrive_during_the_call(data: Path, servers: Servers) -> None:
     async with running(data) as machine:
-        sandbox = await machine.sandbox(McpServer(name="odd", url=servers.odd + declared))
-        assert (await machine.ask(sandbox, requested_path))[0] == 200
-        assert [(each["path"], each["query"]) for each in servers.seen] == [(path, query)]
-
-
-async def test_responses_are_relayed_unchanged(data: Path, servers: Servers) -> None:
-    first_then_rest = """
-import http.client
-to = http.client.HTTPConnection("127.0.0.1", 8422, timeout=20)
-to.request("GET", "/odd/slow", headers={"Accept": "text/event-stream"})
-answer = to.getresponse()
-print(answer.getheader("mcp-session-id"), answer.read1(100), flush=True)
-print(answer.read())
-"""
-    async with running(data) as machine:
-        sandbox = await machine.sandbox(odd(servers))
+        sandbox = await machine.sandbox(calc(servers))
         inside = await machine.fleet.running_client(ME, sandbox.id)
         output_bytes = b""
-        async for output in inside.stream(SandboxCommand(["python3", "-c", first_then_rest])):
+        async for output in inside.stream(SandboxCommand(["python3", "-c", CALL_WAIT + "print(answer.read())"])):
             output_bytes += getattr(output, "data", b"")
-            if b"first" in output_bytes:
+            if b"progress" in output_bytes:
                 servers.proceed.set()
-        assert output_bytes.decode().splitlines() == ["s-1 b'data: first\\n\\n'", "b'data: second\\n\\n'"]
+        assert b"waited" in output_bytes and b"text/event-stream" in output_bytes
 
 
 async def test_disconnected_client_cancels_the_request(data: Path, servers: Servers) -> None:
-    leave = """
-import socket
-to = socket.create_connection(("127.0.0.1", 8422))
-to.sendall(b"GET /odd/slow HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\n\\r\\n")
-to.recv(9)
-"""
     async with running(data) as machine:
-        sandbox = await machine.sandbox(odd(servers))
-        await machine.run(sandbox, "python3", "-c", leave)
+        sandbox = await machine.sandbox(calc(servers))
+        await machine.run(sandbox, "python3", "-c", CALL_WAIT)
 
         async def client_left() -> bool:
             return servers.client_left.is_set()
@@ -296,25 +300,27 @@ to.recv(9)
 async def test_requests_of_web_pages_are_refused(data: Path, servers: Servers, header: dict[str, str]) -> None:
     async with running(data) as machine:
         sandbox = await machine.sandbox(odd(servers))
-        status, response_text, _ = await machine.ask(sandbox, "/odd", "POST", 2, **header)
-        assert status == 403 and "Web pages" in response_text
+        status, response_text = await machine.discover(sandbox, "/odd", **header)
+        assert status == 403 and "Web pages" in response_text and not servers.seen
 
 
 async def test_upstream_errors_are_reported(data: Path, servers: Servers) -> None:
     unreachable = McpServer(name="nobody", url="http://127.0.0.1:9/mcp")
     unknown = McpServer(name="unknown", url="http://nowhere.invalid/mcp")
+    elsewhere = McpServer(name="elsewhere", url=f"{servers.odd}/elsewhere")
+    cut = McpServer(name="cut", url=f"{servers.odd}/cut")
     async with running(data) as machine:
-        sandbox = await machine.sandbox(odd(servers), unreachable, unknown)
-        status, response_text, headers = await machine.ask(sandbox, "/odd/elsewhere", "POST", 2)
-        assert status == 502 and "not followed" in response_text and "secret-place" not in response_text + str(headers)
-        assert json.loads(response_text)["error"]["message"].startswith("The MCP server odd redirects (status 307)")
-        status, response_text, _ = await machine.ask(sandbox, "/nobody", "POST", 2)
-        assert status == 502 and "The MCP server nobody cannot be reached" in response_text
-        status, response_text, _ = await machine.ask(sandbox, "/unknown")
-        assert status == 502 and "The MCP server unknown cannot be reached" in response_text
-        assert (await machine.ask(sandbox, "/odd/cut"))[1] == "IncompleteRead"
-        status, response_text, headers = await machine.ask(sandbox, "/odd/packed", accept_encoding="gzip")
-        assert (status, response_text, headers["content-encoding"]) == (200, "\x1f\x8b not really", "gzip")
+        sandbox = await machine.sandbox(odd(servers), unreachable, unknown, elsewhere, cut)
+        for name, problem in (
+            ("elsewhere", "redirects (status 307)"),
+            ("nobody", "cannot be reached"),
+            ("unknown", "cannot be reached"),
+            ("cut", ""),
+        ):
+            status, response_text = await machine.discover(sandbox, f"/{name}")
+            message = json.loads(response_text)["error"]["message"]
+            assert status == 502 and name in message and problem in message, message
+            assert "secret-place" not in response_text
         status, _, headers = await machine.ask(sandbox, "/odd", "PUT", 2)
         assert (status, headers["allow"]) == (405, "GET, POST, DELETE")
 
@@ -322,15 +328,13 @@ async def test_upstream_errors_are_reported(data: Path, servers: Servers) -> Non
 async def test_request_bodies_are_bounded(data: Path, servers: Servers) -> None:
     async with running(data) as machine:
         sandbox = await machine.sandbox(odd(servers))
-        assert (await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE))[:2] == (200, str(MAX_REQUEST_SIZE))
-        assert servers.headers()[0]["content-length"] == str(MAX_REQUEST_SIZE)
-        status, response_text, _ = await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE + 1)
-        assert (
-            status in (413, 0) and len(servers.seen) == 1
-        )  # The response may arrive before the whole request was sent.
-        assert (await machine.ask(sandbox, "/odd", "POST", 2**20, chunked="yes"))[:2] == (200, str(2**20))
-        status, response_text, _ = await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE + 2**20, chunked="yes")
-        assert status in (413, 0), response_text
+        status, response_text, _ = await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE)
+        assert status == 400 and "not JSON" in response_text
+        for size, more in ((MAX_REQUEST_SIZE + 1, {}), (MAX_REQUEST_SIZE + 2**20, {"chunked": "yes"}), (100 << 20, {})):
+            status, response_text, _ = await machine.ask(sandbox, "/odd", "POST", size, **more)
+            assert status in (413, 0), response_text  # The response may arrive before the whole request was sent.
+        status, _, _ = await machine.ask(sandbox, "/odd", "POST", 100, content_encoding="gzip")
+        assert status == 415 and not servers.seen
 
 
 async def test_concurrent_requests_of_a_sandbox_are_limited(data: Path, servers: Servers) -> None:
@@ -350,8 +354,8 @@ print(len(open_ones))
     async with running(data) as machine:
         one, other = await machine.sandbox(odd(servers)), await machine.sandbox(odd(servers))
         assert (await machine.run(one, "python3", "-c", many)).strip() == str(MAX_CONNECTIONS)
-        assert (await machine.ask(other, "/odd"))[0] == 200
-        assert (await machine.ask(one, "/odd"))[0] == 200  # Once it has let go of them.
+        assert (await machine.ask(other, "/odd"))[0] == 405
+        assert (await machine.ask(one, "/odd"))[0] == 405  # Once it has let go of them.
 
 
 async def test_paddock_and_cloud_metadata_are_unreachable(data: Path, servers: Servers) -> None:
@@ -359,9 +363,9 @@ async def test_paddock_and_cloud_metadata_are_unreachable(data: Path, servers: S
         sandbox = await machine.sandbox(
             odd(servers), McpServer(name="name", url=servers.odd.replace("127.0.0.1", "localhost"))
         )
-        machine.proxies.address_policy.refuse_port(servers.port)
+        machine.addresses.refuse_port(servers.port)
         for path in ("/odd", "/name"):
-            status, response_text, _ = await machine.ask(sandbox, path)
+            status, response_text = await machine.discover(sandbox, path)
             assert status == 403 and "is Paddock itself" in response_text
         for url in (servers.odd, "http://169.254.169.254/latest", "http://[::ffff:169.254.169.254]/"):
             with pytest.raises(InvalidInput, match=r"mcp\.x: .* (is Paddock itself|may not have the address)"):
@@ -382,7 +386,7 @@ async def test_invalid_declarations_are_rejected_before_creation(data: Path) -> 
     async with running(data) as machine:
         for extensions, problem in (
             ("nonsense", "paddock.mcp: invalid JSON"),
-            ('[{"name": "x", "command": "run"}]', "is not an address"),
+            ('[{"name": "x", "url": "http://h/", "command": "run"}]', "needs either 'url' or 'command'"),
             ('[{"name": "x", "url": "http://"}]', "'http://' is no address"),
             ('[{"name": "x", "url": "http://ann:pw@h/"}]', "the address must not contain a password"),
             ('[{"name": "x", "url": "http://h/", "headers": {"A": "${NOPE}"}}]', "there is no secret NOPE"),

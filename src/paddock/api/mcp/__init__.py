@@ -1,0 +1,1 @@
+"""The MCP gateway on the main port."""

@@ -1,0 +1,141 @@
+"""MCP clients on the main port: `/mcp/NAME` is a server, `/mcp` all servers, and `/mcp/sets/NAME` a set.
+
+A raw ASGI app, because it is a hot path. Keys are those of the API; errors are JSON-RPC errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import Receive, Scope, Send
+
+from paddock.api.http.allowed_origins import AllowedOrigins
+from paddock.api.http.authentication import RequestAuthenticator
+from paddock.api.http.disconnect_watch import DisconnectWatch
+from paddock.errors import Forbidden, PaddockError, TooLarge, Unavailable
+from paddock.llm.wire.memory_budget import MemoryReservation, TenantMemoryBudgets
+from paddock.mcp.gateway.contexts import principal_context
+from paddock.mcp.serving.http_edge import MAX_REQUEST_SIZE, McpHttpEdge
+from paddock.mcp.serving.http_messages import McpHttpReply, McpHttpRequest, ReplyStream, failure_reply
+from paddock.model.keys import Principal
+from paddock.model.keys import Scope as KeyScope
+
+MCP_PATH = "/mcp"
+SEND_STALL_TIMEOUT = 120.0
+"""Seconds a client may leave its response unread."""
+
+
+class McpApp:
+    """Passes requests of MCP clients to the edge of the gateway."""
+
+    def __init__(
+        self, edge: McpHttpEdge, admission: RequestAuthenticator, origins: AllowedOrigins, memory: TenantMemoryBudgets
+    ) -> None:
+        self._edge = edge
+        self._admission = admission
+        self._origins = origins
+        self._memory = memory
+
+    def handles(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        return scope["type"] == "http" and (path == MCP_PATH or path.startswith(f"{MCP_PATH}/"))
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        held: list[MemoryReservation] = []
+        try:
+            try:
+                request = await self._request(scope, receive, held)
+            except PaddockError as error:
+                # What is left of the body is not read.
+                await _send_whole(send, failure_reply(error), close=True)
+                return
+            except ConnectionResetError:
+                return
+            watch = DisconnectWatch(receive)
+            try:
+                await self._answer(request, held, send)
+            except asyncio.CancelledError:
+                if not watch.disconnected:
+                    raise
+            finally:
+                await watch.stop()
+        finally:
+            for each in held:
+                each.release()
+
+    async def _answer(self, request: McpHttpRequest, held: list[MemoryReservation], send: Send) -> None:
+        reply = await self._edge.handle(request)
+        if reply.stream is None:
+            await _send_whole(send, reply)
+            return
+        try:
+            while held:
+                held.pop().release()  # Streams may last for days.
+            await _send_stream(send, reply, reply.stream)
+        finally:
+            await reply.stream.close()
+
+    async def _request(self, scope: Scope, receive: Receive, held: list[MemoryReservation]) -> McpHttpRequest:
+        """Authenticate, and read the body. Raises `PaddockError`, and `ConnectionResetError` if the client leaves."""
+        if not self._origins.allows_request(scope):
+            raise Forbidden("Web pages may not call MCP servers here; add their origin to server.cors_origins")
+        principal = await self._admission.authenticate(scope)
+        principal.require(KeyScope.MCP_USE)
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in scope["headers"]:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        if headers.get("content-length", "").isdigit() and int(headers["content-length"]) > MAX_REQUEST_SIZE:
+            raise _too_large()
+        body = await self._read_body(principal, receive, held)
+        path = scope["path"].removeprefix(MCP_PATH).removeprefix("/").removesuffix("/")
+        return McpHttpRequest(scope["method"], headers, body, path, principal_context(principal))
+
+    async def _read_body(self, principal: Principal, receive: Receive, held: list[MemoryReservation]) -> bytes:
+        message = await receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            body: bytes = message.get("body", b"")
+            if len(body) > MAX_REQUEST_SIZE:
+                raise _too_large()
+            return body
+        held.append(self._memory.reservation(str(principal.tenant)))
+        pieces = bytearray()
+        while message["type"] == "http.request":
+            data: bytes = message.get("body", b"")
+            pieces += data
+            if len(pieces) > MAX_REQUEST_SIZE:
+                raise _too_large()
+            if not held[0].grow(len(data)):
+                raise Unavailable("too many large requests are under way; try again later")
+            if not message.get("more_body"):
+                return bytes(pieces)
+            message = await receive()
+        raise ConnectionResetError("the client disconnected before the end of its request")
+
+
+async def _send_whole(send: Send, reply: McpHttpReply, *, close: bool = False) -> None:
+    headers = [*_raw_headers(reply), (b"content-length", b"%d" % len(reply.body))]
+    if close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+async def _send_stream(send: Send, reply: McpHttpReply, stream: ReplyStream) -> None:
+    """Send a stream. A client that does not read leaves the response unfinished, so that it is cut off."""
+    await send({"type": "http.response.start", "status": reply.status, "headers": _raw_headers(reply)})
+    while (chunk := await stream.next_chunk()) is not None:
+        try:
+            async with asyncio.timeout(SEND_STALL_TIMEOUT):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except TimeoutError:
+            return
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _raw_headers(reply: McpHttpReply) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers.items()]
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"the request is larger than {MAX_REQUEST_SIZE >> 20} MiB")
