@@ -97,7 +97,7 @@ CALCULATOR = {"name": "c", "command": "true"}
         {"inputs": [{"content": "x", "target": "/etc/x"}]},
         {"inputs": [{"content": "x", "target": "x", "ref": "main"}]},
         {"inputs": [{"git": "x", "ref": "a b"}]},
-        {"mcp": [{"name": "c"}]},
+        {"mcp": [{}]},
         {"mcp": [{**CALCULATOR, "kind": "remote"}]},
         {"mcp": [{"name": "c", "url": "https://h/mcp", "kind": "local"}]},
         {"mcp": [{**CALCULATOR, "headers": {"A": "b"}}]},
