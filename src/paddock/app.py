@@ -68,15 +68,12 @@ from paddock.llm.wire.http_client import HttpClient
 from paddock.llm.wire.http_server import HttpServer
 from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.declared_servers import SecretLookup
-from paddock.mcp.gateway.call_records import CallRecorder
-from paddock.mcp.gateway.declarations import ServerDirectory
-from paddock.mcp.gateway.gateway import McpGateway
-from paddock.mcp.gateway.tool_versions import ToolVersionBook
+from paddock.mcp.gateway.factory import McpServices, open_mcp_services
 from paddock.mcp.http_client import McpHttpClient
 from paddock.mcp.serving.http_edge import McpHttpEdge
 from paddock.mcp.serving.sandbox_hook import McpSandboxHook
 from paddock.mcp.upstreams.base import UpstreamDependencies
-from paddock.mcp.upstreams.factory import open_upstream
+from paddock.mcp.upstreams.sandbox_programs import SandboxPrograms
 from paddock.model.sandbox import SandboxLimits, SandboxState
 from paddock.network.addresses import TargetAddresses
 from paddock.network.connection_history import ConnectionHistory
@@ -86,6 +83,7 @@ from paddock.network.sandbox_networks import SandboxNetworks
 from paddock.network.vault.credential_vaults import CredentialVaults
 from paddock.network.vault.vault_sealing import VaultSealer
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
+from paddock.runs.output.secret_masking import SecretMasker
 from paddock.runs.run_service import RunService
 from paddock.sandbox.base import SandboxBackend
 from paddock.sandbox.images import ImageBuildJobs, ImageStore, default_recipe_directories
@@ -96,8 +94,6 @@ from paddock.store.data_lock import DataDirectoryLock
 from paddock.store.database import Store
 from paddock.store.key_store import ApiKeyStore
 from paddock.store.login_store import LoginStore
-from paddock.store.mcp_call_store import McpCallStore
-from paddock.store.mcp_server_store import McpServerStore
 from paddock.store.model_exchanges.usage_series import UsageSeriesStore
 from paddock.store.object_counts import ObjectCounts
 from paddock.store.preview_store import PreviewStore
@@ -136,6 +132,7 @@ class PaddockServer:
     model_server: HttpServer
     loop: EventLoopMonitor
     mcp_addresses: McpAddressPolicy
+    mcp: McpServices
     networks: SandboxNetworks
     live: LiveServices
     runs: RunService
@@ -193,15 +190,17 @@ class PaddockServer:
             sandboxes = SandboxModelAccess(settings, self.keys, self.model_server, self.gateway.catalog, memory)
             held.push_async_callback(sandboxes.close)
             self.mcp_addresses = McpAddressPolicy(self.config.mcp.allow, self.config.sandboxes.port_range)
-            secrets = self.config.runs.secrets
-
-            def find_secret(name: str) -> str | None:
-                return secrets[name].get_secret_value() if name in secrets else None
-
-            mcp_gateway = await open_mcp_gateway(
-                self.config, self.store, self.events, self.mcp_addresses, find_secret, proxies, held
+            self.mcp = await open_mcp_services(
+                self.config.mcp,
+                self.store,
+                self.events,
+                self._mcp_dependencies(proxies, held),
+                held,
+                make_mask=lambda secrets: SecretMasker(secrets).mask_text,
+                secrets=[each.get_secret_value() for each in self.config.runs.secrets.values()],
+                may_use_secrets=lambda tenant: not {tenant, "*"}.isdisjoint(self.config.runs.secrets_for),
             )
-            mcp_hook = McpSandboxHook(mcp_gateway, self.mcp_addresses, find_secret)
+            mcp_hook = McpSandboxHook(self.mcp.gateway, self.mcp_addresses, secret_lookup(self.config))
             held.push_async_callback(mcp_hook.close)
             sandbox_mcp_servers = SandboxMcpServers(memory.reservation)
             held.push_async_callback(sandbox_mcp_servers.close)
@@ -269,7 +268,7 @@ class PaddockServer:
                 images=self.images,
             )
             self.sessions = await open_session_service(engine_dependencies, self.model_server, self.gateway, held)
-            mcp_edge = McpHttpEdge(mcp_gateway.resolve, allows_origin=lambda headers: True)
+            mcp_edge = McpHttpEdge(self.mcp.gateway.resolve, allows_origin=lambda headers: True)
             held.push_async_callback(mcp_edge.close)
             builds = ImageBuildJobs(self.images)
             held.push_async_callback(builds.close)
@@ -280,6 +279,7 @@ class PaddockServer:
                 counts=ObjectCounts(self.store),
                 series=UsageSeriesStore(self.store),
                 mcp_edge=mcp_edge,
+                mcp_services=self.mcp,
                 ready=self.store.check,
                 log=self.log,
                 logins=BrowserLogins(self.keys, LoginStore(self.store)),
@@ -303,9 +303,25 @@ class PaddockServer:
     async def __aexit__(self, *_: object) -> None:
         await self._held.aclose()
 
+    def _mcp_dependencies(self, proxies: OutgoingProxies, held: AsyncExitStack) -> UpstreamDependencies:
+        """Return what connections to MCP servers need; the HTTP clients are closed with `held`."""
+        self._public_addresses = McpAddressPolicy(published=self.config.sandboxes.port_range)
+        client = McpHttpClient(self.mcp_addresses, proxies)
+        internet_client = McpHttpClient(self._public_addresses, proxies)
+        held.push_async_callback(client.close)
+        held.push_async_callback(internet_client.close)
+        return UpstreamDependencies(
+            client=client,
+            internet_client=internet_client,
+            secrets=secret_lookup(self.config),
+            # The fleet is created later: it calls hooks that need the gateway.
+            programs=SandboxPrograms(lambda tenant, sandbox: self.fleet.running_client(tenant, sandbox)),
+        )
+
     def refuse_own_port(self, port: int) -> None:
         """Keep sandboxes from reaching a port on which this server listens."""
         self.mcp_addresses.refuse_port(port)
+        self._public_addresses.refuse_port(port)
         self.networks.addresses.refuse_port(port)
 
     @cached_property
@@ -385,33 +401,14 @@ def measure_event_loop_time(handler: Handler, loop: EventLoopMonitor) -> Handler
     return handle
 
 
-async def open_mcp_gateway(
-    config: Config,
-    store: Store,
-    events: EventLog,
-    addresses: McpAddressPolicy,
-    lookup: SecretLookup,
-    proxies: OutgoingProxies,
-    held: AsyncExitStack,
-) -> McpGateway:
-    """Open the gateway to MCP servers; its connections are closed with `held`."""
-    client = McpHttpClient(addresses, proxies)
-    held.push_async_callback(client.close)
-    dependencies = UpstreamDependencies(client=client, secrets=lookup)
-    settings = config.mcp
-    recorder = CallRecorder(McpCallStore(store), events, record_size=settings.record_size, keep=settings.keep_calls)
-    versions = ToolVersionBook(McpServerStore(store), approve_new=settings.approve_new_tools)
-    await versions.load()
-    gateway = McpGateway(
-        settings,
-        ServerDirectory(settings.servers, settings.sets),
-        lambda server: open_upstream(server, dependencies),
-        versions=versions,
-        recorder=recorder,
-    )
-    recorder.open()
-    held.push_async_callback(gateway.close)
-    return gateway
+def secret_lookup(config: Config) -> SecretLookup:
+    """Return a function that finds a secret by name."""
+
+    def find(name: str) -> str | None:
+        found = config.runs.secrets.get(name)
+        return None if found is None else found.get_secret_value()
+
+    return find
 
 
 def collect_provider_secrets(settings: LlmConfig) -> list[str]:

@@ -41,6 +41,7 @@ from paddock.api.live import (
 )
 from paddock.api.llm import exchanges, models, usage, usage_series
 from paddock.api.llm.model_proxy import ModelProxy
+from paddock.api.mcp import call_routes, server_routes
 from paddock.api.mcp.mcp_app import McpApp
 from paddock.api.runs import run_routes, task_routes
 from paddock.api.sandboxes import (
@@ -101,6 +102,8 @@ ROUTE_MODULES = (
     task_routes,
     demo_session_route,
     agui_run,
+    server_routes,
+    call_routes,
     event_routes,
     image_build_routes,
     image_routes,

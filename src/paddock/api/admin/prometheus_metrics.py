@@ -99,6 +99,28 @@ async def _collect_metrics(services: ApiServices) -> str:
         "Ended connections of sandboxes to the network since the server started, by outcome.",
         [({"outcome": name}, float(outcomes.get(name, 0))) for name in ("allowed", *ConnectionRefusal)],
     )
+    recorder = services.mcp_services.gateway.recorder
+    exposition.counter(
+        "paddock_mcp_calls_total",
+        "Calls of MCP servers since the server started, by outcome.",
+        [
+            ({"server": server, "outcome": outcome}, float(count))
+            for (server, outcome), count in sorted(recorder.outcomes.items())
+        ],
+    )
+    exposition.counter(
+        "paddock_mcp_call_seconds_total",
+        "Seconds of calls of MCP servers since the server started.",
+        [({"server": server}, seconds) for server, seconds in sorted(recorder.seconds.items())],
+    )
+    exposition.gauge(
+        "paddock_mcp_held_tools",
+        "Tools of MCP servers of the configuration that are withheld until somebody approves them.",
+        [
+            ({"server": declared.name}, float(len(services.mcp_services.gateway.versions.held(declared))))
+            for declared in services.mcp_services.gateway.directory.file_servers()
+        ],
+    )
     exposition.gauge(
         "paddock_archive_waiting_bytes", "Bytes of exchanges not yet written.", [({}, services.archive.waiting_bytes)]
     )

@@ -96,5 +96,7 @@ SessionReader = Annotated[Principal, Depends(_require_scope(Scope.SESSIONS_READ)
 SessionWriter = Annotated[Principal, Depends(_require_scope(Scope.SESSIONS_WRITE))]
 KeyAdmin = Annotated[Principal, Depends(_require_scope(Scope.KEYS_ADMIN))]
 LlmReader = Annotated[Principal, Depends(_require_scope(Scope.LLM_READ))]
+McpUser = Annotated[Principal, Depends(_require_scope(Scope.MCP_USE))]
+McpWriter = Annotated[Principal, Depends(_require_scope(Scope.MCP_WRITE))]
 MetricsReader = Annotated[Principal, Depends(_require_scope(Scope.METRICS_READ))]
 Admin = Annotated[Principal, Depends(_require_scope(Scope.ADMIN))]

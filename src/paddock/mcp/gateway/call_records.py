@@ -45,6 +45,7 @@ MAX_COUNTED_BYTES = 256 * 2**10
 """Larger results are not decoded; their tokens are estimated from their size."""
 BYTES_PER_TOKEN = 4
 CUT = "…"
+TASK_LABEL = "(servers of tasks)"
 log = structlog.get_logger()
 
 
@@ -130,10 +131,10 @@ class CallRecorder:
         if self._waiting:
             log.error("could not write MCP calls; records lost", count=len(self._waiting))
 
-    def record(self, pending: PendingRecord) -> None:
-        """Take a record; it is on disk after the next write."""
-        self.outcomes[pending.server, pending.outcome] += 1
-        self.seconds[pending.server] = self.seconds.get(pending.server, 0.0) + pending.duration
+    def record(self, pending: PendingRecord, label: str) -> None:
+        """Take a record; it is on disk after the next write. `label` is the server's name in metrics."""
+        self.outcomes[label, pending.outcome] += 1
+        self.seconds[label] = self.seconds.get(label, 0.0) + pending.duration
         if self._store is None:
             return
         while self._waiting and (
@@ -260,6 +261,8 @@ class RecordedEndpoint:
     def __init__(self, inner: McpEndpoint, declared: DeclaredServer, recorder: CallRecorder) -> None:
         self._inner = inner
         self._server = declared.name
+        # Tasks may name any number of servers.
+        self._label = TASK_LABEL if declared.source == "sandbox" else declared.name
         self._recorder = recorder
 
     def exchange(self, request: JsonRpcMessage, context: CallContext) -> AsyncGenerator[JsonRpcMessage, None]:
@@ -307,7 +310,8 @@ class RecordedEndpoint:
                     request_size=len(memoryview(request.params)) if isinstance(request.params, Raw) else 0,
                     response_size=len(memoryview(content)) + size,
                     tokens=tokens,
-                )
+                ),
+                self._label,
             )
 
 

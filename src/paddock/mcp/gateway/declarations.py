@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -101,6 +101,17 @@ class ServerDirectory:
     def remove_sandbox(self, sandbox_id: str) -> None:
         self._sandboxes.pop(sandbox_id, None)
         self.generation += 1
+
+    def file_servers(self) -> list[DeclaredServer]:
+        """Return the servers of the configuration, sorted by name."""
+        return [self._file[name] for name in sorted(self._file)]
+
+    def all_servers(self) -> Iterator[McpServer]:
+        """Iterate over all declarations of all tenants and sandboxes."""
+        for declared in [self._file, *self._tenants.values()]:
+            yield from (each.server for each in declared.values())
+        for attached in self._sandboxes.values():
+            yield from attached.servers.values()
 
     @property
     def sandbox_ids(self) -> frozenset[str]:

@@ -19,7 +19,10 @@ from typing import Any
 import structlog
 
 from paddock.errors import Conflict, PaddockError
+from paddock.events.event_log import EventLog
 from paddock.mcp.gateway.declarations import DeclaredServer
+from paddock.model.events import EventType, mcp_event_stream
+from paddock.model.keys import DEFAULT_TENANT
 from paddock.model.mcp_records import McpToolVersion
 from paddock.store.mcp_server_store import McpServerStore
 
@@ -146,14 +149,15 @@ class ToolVersions:
 class ToolVersionBook:
     """The versions of all servers. Open it with `open`, and `close` it."""
 
-    def __init__(self, store: McpServerStore | None, *, approve_new: bool) -> None:
+    def __init__(
+        self, store: McpServerStore | None, events: EventLog | None = None, *, approve_new: bool = True
+    ) -> None:
         self._store = store
+        self._events = events
         self._approve_new = approve_new
         self._servers: dict[ServerKey, ToolVersions] = {}
         self._unsaved: list[McpToolVersion] = []
         self._saving: asyncio.Task[None] | None = None
-        self.on_held: Callable[[McpToolVersion], None] = lambda version: None
-        """Called for each version that is held."""
 
     async def load(self) -> None:
         """Read the stored versions."""
@@ -188,10 +192,19 @@ class ToolVersionBook:
             batch = self._unsaved[:500]
             try:
                 await self._store.add_versions(batch)
+                await self._publish_held([version for version in batch if not version.approved])
             except PaddockError as error:
                 log.warning("could not store tools of MCP servers; will retry", error=error.message)
                 return
             del self._unsaved[: len(batch)]
+
+    async def _publish_held(self, versions: Collection[McpToolVersion]) -> None:
+        if self._events is None:
+            return
+        for version in versions:
+            data = {"server": version.server, "tool": version.tool[:200], "digest": version.digest}
+            stream, tenant = mcp_event_stream(version.server), version.tenant or DEFAULT_TENANT
+            await self._events.append(stream, EventType.MCP_TOOL_HELD, data, tenant=tenant)
 
     async def close(self) -> None:
         if self._saving is not None:
@@ -205,8 +218,6 @@ class ToolVersionBook:
         return found
 
     def _save(self, version: McpToolVersion) -> None:
-        if not version.approved:
-            self.on_held(version)
         if self._store is None:
             return
         self._unsaved.append(version)

@@ -362,6 +362,7 @@ def run_scripted_chat_server(
                     counts=ObjectCounts(paddock.store),
                     series=UsageSeriesStore(paddock.store),
                     mcp_edge=paddock.services.mcp_edge,
+                    mcp_services=paddock.mcp,
                     ready=paddock.store.check,
                     logins=BrowserLogins(paddock.keys, LoginStore(paddock.store)),
                     images=paddock.images,
