@@ -40,18 +40,28 @@ class Servers:
 
 @contextmanager
 def mcp_servers() -> Iterator[Servers]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        servers = Servers(listener.getsockname()[1])
-        settings = uvicorn.Config(_app(servers), ws="none", log_config=None, timeout_graceful_shutdown=1)
-        server = uvicorn.Server(settings)
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
-        thread.start()
+    servers = Servers(0)
+    with serve_app(_app(servers)) as port:
+        servers.port = port
         try:
             yield servers
         finally:
             servers.proceed.set()
+
+
+@contextmanager
+def serve_app(app: Any) -> Iterator[int]:
+    """Serve an ASGI app on a free port, in a thread."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        settings = uvicorn.Config(app, ws="none", log_config=None, timeout_graceful_shutdown=1)
+        server = uvicorn.Server(settings)
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
             server.should_exit = True
             thread.join(20)
             assert not thread.is_alive()

@@ -38,6 +38,8 @@ INPUT_CAPABILITIES = {
 """Requests of servers that clients answer, and the capability they need."""
 INPUT_METHODS = ("tools/call", "prompts/get", "resources/read")
 """Requests of clients that can end with `input_required`."""
+SESSION_METHODS = frozenset(("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"))
+"""Requests that the stateless revision does not have; sessions make them by themselves."""
 _STATELESS_META = (META_REVISION, META_CLIENT_INFO, META_CLIENT_CAPABILITIES, META_LOG_LEVEL)
 _RETRY_FIELDS = ("requestState", "inputResponses")
 

@@ -12,11 +12,16 @@ from paddock.errors import InvalidInput, McpTimeout, PaddockError, Unavailable
 from paddock.mcp.protocol import CallContext, JsonRpcMessage
 from paddock.mcp.protocol.messages import UNSUPPORTED_VERSION
 from paddock.mcp.upstreams.base import Upstream, UpstreamDependencies, UpstreamStatus
+from paddock.mcp.upstreams.http_answer import HttpRefused
+from paddock.mcp.upstreams.http_channel import HttpChannel
 from paddock.mcp.upstreams.http_era import detect_connection
 from paddock.mcp.upstreams.http_peer import HttpPeer
 from paddock.mcp.upstreams.request_fields import error_code, request_fields
 from paddock.mcp.upstreams.response_cache import ResponseCache
 from paddock.mcp.upstreams.retry_delay import RetryDelay
+from paddock.mcp.upstreams.session_channel import SessionRefused
+from paddock.mcp.upstreams.session_pool import SessionPool
+from paddock.mcp.upstreams.stateless_http import StatelessHttp
 from paddock.model.mcp import McpServer
 
 
@@ -39,11 +44,16 @@ class RemoteServer(Upstream):
         self._detecting = asyncio.Lock()
         self._retry = RetryDelay()
         self._is_closed = False
+        self._sessions: SessionPool | None = None
+        """Sessions of clients of older revisions with a server that speaks both."""
+        self._refuses_sessions = False
 
     async def exchange(self, request: JsonRpcMessage, context: CallContext) -> AsyncGenerator[JsonRpcMessage, None]:
         if not isinstance(request.id, (int, str)):
             raise InvalidInput("a request needs an id")
         connection = await self._connect(request, context)
+        if context.client_session is not None and isinstance(connection, StatelessHttp):
+            connection = await self._sessions_of_stateless(connection, request, context)
         # Connecting may have fetched what is asked for.
         slot = self._cache.slot(request, context)
         if slot is not None and (kept := self._cache.find(slot)) is not None:
@@ -70,6 +80,8 @@ class RemoteServer(Upstream):
         self._is_closed = True
         if self._connection is not None:
             await self._forget(self._connection)
+        if self._sessions is not None:
+            await self._sessions.close()
 
     async def _connect(self, request: JsonRpcMessage, context: CallContext) -> HttpConnection:
         """Return the connection; the first caller finds out the server's revision."""
@@ -96,9 +108,33 @@ class RemoteServer(Upstream):
             self._health.record(UpstreamStatus.READY)
             return self._connection
 
+    async def _sessions_of_stateless(
+        self, connection: HttpConnection, request: JsonRpcMessage, context: CallContext
+    ) -> HttpConnection:
+        """Return sessions for a client that has one itself, if the server speaks both: nothing is translated then."""
+        if self._refuses_sessions:
+            return connection
+        sessions = self._sessions or SessionPool(
+            self.server, lambda: HttpChannel(self._peer), self._cache.on_notification
+        )
+        try:
+            await sessions.connect(request_fields(request), context)
+        except PaddockError as error:
+            if sessions is not self._sessions:
+                await sessions.close()
+                self._refuses_sessions = isinstance(error, (HttpRefused, SessionRefused))
+            return connection
+        if self._sessions is None:
+            self._sessions = sessions
+        elif sessions is not self._sessions:
+            await sessions.close()
+            sessions = self._sessions
+        return sessions
+
     async def _forget(self, connection: HttpConnection) -> None:
         """Close a connection; the next request finds out the revision again."""
         if self._connection is connection:
             self._connection = None
             self._cache.clear()
+            self._refuses_sessions = False
         await connection.close()

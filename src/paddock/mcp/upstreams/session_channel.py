@@ -14,6 +14,10 @@ class SessionExpired(Unavailable):
     """The server has ended the session; the request was not carried out."""
 
 
+class SessionRefused(Unavailable):
+    """The server answered that it does not start a session."""
+
+
 class SessionReceiver(Protocol):
     """Receives what arrives on a channel."""
 

@@ -41,6 +41,7 @@ from paddock.mcp.upstreams.call_clock import CallClock
 from paddock.mcp.upstreams.legacy_translation import (
     INPUT_CAPABILITIES,
     LOG_LEVELS,
+    SESSION_METHODS,
     discover_result,
     is_logged,
     legacy_request,
@@ -54,7 +55,7 @@ from paddock.mcp.upstreams.request_fields import (
     raw_object,
     with_subscription_id,
 )
-from paddock.mcp.upstreams.session_channel import SessionChannel
+from paddock.mcp.upstreams.session_channel import SessionChannel, SessionRefused
 from paddock.mcp.upstreams.suspended_calls import SuspendedCall, SuspendedCalls
 from paddock.mcp.upstreams.task_set import TaskSet
 from paddock.model.mcp import McpServer
@@ -134,11 +135,13 @@ class UpstreamSession:
         response = await self.request_answer("initialize", params, context, clock)
         if isinstance(response.error, Raw):
             text = str(response.error_object().get("message"))[:200]
-            raise Unavailable(f"the MCP server {self.server.name} refuses to start a session: {text}")
+            raise SessionRefused(f"the MCP server {self.server.name} refuses to start a session: {text}")
         result = response.result_object()
         revision = result.get("protocolVersion")
         if revision not in LEGACY_REVISIONS:
-            raise Unavailable(f"the MCP server {self.server.name} speaks the unknown revision {str(revision)[:50]!r}")
+            raise SessionRefused(
+                f"the MCP server {self.server.name} speaks the unknown revision {str(revision)[:50]!r}"
+            )
         self.initialized = result
         self.channel.on_initialized(str(revision))
         await self.channel.send_other(make_notification("notifications/initialized", {}), context)
@@ -155,6 +158,9 @@ class UpstreamSession:
         if not self.is_stateless:
             if request.method == DISCOVER:
                 yield make_result(_required_id(request), discover_result(self.initialized))
+                return
+            if request.method in SESSION_METHODS:  # A client could change the session of others.
+                yield make_error(_required_id(request), METHOD_NOT_FOUND, f"{request.method} needs a session")
                 return
             await self._set_log_level(fields.meta.log_level, context)
         call = self._start_call(request, fields, context)
