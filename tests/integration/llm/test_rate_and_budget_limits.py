@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ LAST_EVENTS = {
     "anthropic": ["event: message_stop"],
     "gemini": ['"finishReason"', '"finishReason" :'],
 }
+OUTPUT_TOKENS = re.compile(rb'("(?:completion_tokens|output_tokens|candidatesTokenCount)": ?)\d+')
 GOOD = PlannedResponse(pieces=[WHOLE["openai-chat"]])
 
 
@@ -46,11 +48,12 @@ def test_disconnecting_client_is_charged_for_the_prompt(frugal: httpx.Client, fa
 def test_stream_is_charged_before_its_client_can_ask_again(
     server: Server, client: httpx.Client, fake: FakeProvider, format: str, model: str
 ) -> None:
-    body = {"name": "quick", "scopes": ["llm:use"], "budget": {"tokens": 5}}
+    body = {"name": "quick", "scopes": ["llm:use"], "budget": {"tokens": 1000}}
     secret = client.post("/v1/keys", json=body).json()["secret"]
     provider_format = format if model == "own" else "anthropic" if format == "openai-chat" else "openai-chat"
     # The provider's connection stays open after the last event, which is where clients stop to read.
-    fake.always_respond(sse_response(STREAM[provider_format], hold=10))
+    pieces = [OUTPUT_TOKENS.sub(rb"\g<1>2000", piece) for piece in STREAM[provider_format]]
+    fake.always_respond(sse_response(pieces, hold=10))
     path, asked = request(format, f"{provider_format.removeprefix('openai-')}-model", stream=True)
     with server.client(secret) as quick, quick.stream("POST", path, json=asked) as answer:
         received = ""

@@ -170,6 +170,18 @@ def test_config_show_names_the_origin_of_values(
     assert re.search(r"server\.port +9000 +environment", capsys.readouterr().out)
 
 
+def test_commands_of_clients_need_no_variable_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "paddock.yaml").write_text(
+        'data: data\nllm: {providers: {far: {kind: openai, key: "${NOT_SET_ANYWHERE}"}}, models: {fast: far/m}}'
+    )
+    for command in (["config", "show", "llm"], ["llm", "list"], ["runs", "list"], ["sandbox", "list"]):
+        assert run(command) == 0, capsys.readouterr().err
+    assert "fast" in capsys.readouterr().out
+
+
 def test_config_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "path"]) == 1
     (tmp_path / "paddock.yaml").write_text("{}")

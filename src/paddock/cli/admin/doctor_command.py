@@ -118,6 +118,10 @@ async def _run_checks(cli: CliContext, trial: bool, show: Callable[[str], None])
         yield HostCheck(check="backend", ok=False, detail=str(error))
     for finding in _check_programs():
         yield finding
+    from paddock.cli.admin.package_index_check import check_package_indexes
+
+    show("that package indexes can be reached")
+    yield await check_package_indexes(config)
     if trial and usable:
         show("that a sandbox starts")
         yield await _check_sandbox_start(cli, config)
