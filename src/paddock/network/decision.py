@@ -63,8 +63,15 @@ class _Expanded:
 class PolicyRules:
     """The rules of one policy with expanded presets."""
 
-    def __init__(self, texts: Sequence[str], presets: Mapping[NetworkPreset, Sequence[NetworkRule]]) -> None:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        presets: Mapping[NetworkPreset, Sequence[NetworkRule]],
+        setting: str = "network.bound",
+    ) -> None:
+        """`setting` is that of a bound, for messages."""
         self.texts = tuple(texts)
+        self.setting = setting
         self._rules = tuple(_expand_presets(texts, presets))
 
     def expanded_texts(self) -> tuple[str, ...]:
@@ -124,7 +131,8 @@ class NetworkPolicyStack:
                     False,
                     other.rule,
                     ConnectionRefusal.BOUND,
-                    f"{target} is outside what this server allows sandboxes; ask its operator (setting network.bound).",
+                    f"{target} is outside what this server allows sandboxes; ask its operator "
+                    f"(setting {bound.setting}).",
                 )
         if target.address is not None:
             return self.decide_address(target, target.address, decision)

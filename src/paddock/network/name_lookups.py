@@ -45,7 +45,7 @@ class NameLookups:
             self._free.release()
             sandbox_lookups.release()
             if not done.cancelled():
-                done.exception()  # Nobody waits for it any more if the caller was cancelled.
+                done.exception()  # Read it, since a cancelled caller does not.
 
         lookup.add_done_callback(release)
         return addresses_of(await asyncio.shield(lookup))

@@ -267,8 +267,8 @@ class SandboxNetworks:
     def _named_bounds(self, tenant: str) -> list[tuple[str, PolicyRules]]:
         found = [("network.bound", self._server_bound)]
         if tenant in self._config.tenant_bounds:
-            rules = PolicyRules(self._config.tenant_bounds[tenant], self._presets)
-            found.append((f"network.tenant_bounds.{tenant}", rules))
+            setting = f"network.tenant_bounds.{tenant}"
+            found.append((setting, PolicyRules(self._config.tenant_bounds[tenant], self._presets, setting)))
         return found
 
     def _open_thread(self) -> RelayThread:

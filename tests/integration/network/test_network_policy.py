@@ -235,10 +235,43 @@ def test_bounds_of_a_tenant_limit_its_policies(server: Server, client: httpx.Cli
             if expected == 202:
                 sandbox = response.json()["id"]
                 assert fetch(limited, sandbox, f"http://site.test:{port}/") == "200 the site"
-                assert "outside what this server allows" in fetch(limited, sandbox, f"http://other.test:{port}/")
+                refused = fetch(limited, sandbox, f"http://other.test:{port}/")
+                assert "outside what this server allows" in refused and "network.tenant_bounds.strict" in refused
                 limited.delete(f"/v1/sandboxes/{sandbox}")
             else:
                 assert "network.tenant_bounds.closed" in response.json()["message"]
+
+
+def test_both_bounds_hold_whichever_is_stricter(tmp_path_factory: pytest.TempPathFactory, port: int) -> None:
+    """A tenant's bound cannot allow more than the server's, nor a policy more than either."""
+    names = ["both.test", "server.test", "tenant.test"]
+    network = {
+        "hosts": dict.fromkeys(names, "127.0.0.1"),
+        "private_targets": names,
+        "bound": ["allow both.test", "allow server.test"],
+        "tenant_bounds": {"default": ["allow both.test", "allow tenant.test"]},
+    }
+    with run_server(tmp_path_factory.mktemp("bounds"), {"network": network}) as server, server.client() as client:
+        sandbox = create(client, network=[f"allow {name}" for name in names])
+        answers = {name: fetch(client, sandbox, f"http://{name}:{port}/") for name in names}
+    assert answers["both.test"] == "200 the site"
+    assert answers["server.test"].startswith("403") and "network.tenant_bounds.default" in answers["server.test"]
+    assert answers["tenant.test"].startswith("403") and "(setting network.bound)" in answers["tenant.test"]
+
+
+def test_sandbox_from_a_pool_has_the_network_of_its_request(client: httpx.Client, port: int) -> None:
+    template = {"spec": {"containers": [{"image": "host"}]}}
+    capacity = {"bufferMax": 1, "bufferMin": 1, "poolMax": 2, "poolMin": 0}
+    pool = {"name": "warm", "template": template, "capacitySpec": capacity}
+    client.post("/v1/pools", json=pool).raise_for_status()
+    try:
+        eventually(lambda: client.get("/v1/pools/warm").json()["status"]["available"] == 1)
+        sandbox = create(client, network=[f"allow site.test:{port}"], extensions={"poolRef": "warm"})
+        assert client.get(f"/v1/sandboxes/{sandbox}").json()["allocation"]["poolRef"] == "warm"
+        assert fetch(client, sandbox, f"http://site.test:{port}/") == "200 the site"
+        assert "`allow other.test:" in fetch(client, sandbox, f"http://other.test:{port}/")
+    finally:
+        client.delete("/v1/pools/warm")
 
 
 def test_killed_server_leaves_sandboxes_that_the_next_one_serves(
