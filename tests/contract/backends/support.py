@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ORDINARY_UID = 65_533
+FIRST_SUBORDINATE_ID = 3_000_000_000
 UIDS_PER_DIRECTORY = 500
 
 
@@ -285,16 +286,18 @@ for name in passwd subuid subgid; do
 done
 echo "ordinary:x:$2:$2::/nonexistent:/bin/sh" >> "$1/passwd"
 for name in passwd subuid subgid; do
-    [ "$name" = passwd ] || echo "ordinary:3000000000:65536" >> "$1/$name"
+    [ "$name" = passwd ] || echo "ordinary:$3:65536" >> "$1/$name"
     mount --bind "$1/$name" "/etc/$name"
 done
-shift 2
+shift 3
 exec "$@"
 """
 """Gives an account and subordinate ids to an unprivileged user, in a mount namespace only."""
 
 
-def run_as_ordinary_user(*arguments: str, timeout: float = 240.0, subordinate_ids: bool = False) -> Tally:
+def run_as_ordinary_user(
+    *arguments: str, timeout: float = 240.0, subordinate_ids: bool = False, env: Mapping[str, str] | None = None
+) -> Tally:
     """Run pytest in this repository as an unprivileged user with a temporary home directory."""
     words = ordinary_python()
     with (
@@ -303,10 +306,11 @@ def run_as_ordinary_user(*arguments: str, timeout: float = 240.0, subordinate_id
     ):
         os.chown(home, ORDINARY_UID, ORDINARY_UID)
         position = words.index("env") + 1
-        words[position:position] = ["-i", f"HOME={home}", "USER=ordinary", f"PATH={os.environ['PATH']}", "LANG=C.UTF-8"]
+        variables = {"HOME": home, "USER": "ordinary", "PATH": os.environ["PATH"], "LANG": "C.UTF-8", **(env or {})}
+        words[position:position] = ["-i", *(f"{name}={value}" for name, value in variables.items())]
         if subordinate_ids:
             private = ["unshare", "--mount", "--propagation", "private", "sh", "-c", GIVE_SUBORDINATE_IDS, "sh"]
-            words = [*private, accounts, str(ORDINARY_UID), *words]
+            words = [*private, accounts, str(ORDINARY_UID), str(FIRST_SUBORDINATE_ID), *words]
             os.chmod(accounts, 0o755)
         pytest = ["-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={home}/tests", "-q", "-rs", *arguments]
         done = subprocess.run(

@@ -47,7 +47,7 @@ _TRIMMED = (
     "path-include=/usr/share/locale/locale.alias",
 )
 _MANUAL_DIRECTORIES = tuple(f"/usr/share/man/man{section}" for section in range(1, 9))
-"""Packages such as Java and PostgreSQL put links to manuals there, and fail without the directories."""
+"""Packages such as Java's put links to manuals there, and cannot be installed without the directories."""
 _PHASES = {
     "running apt-get update": 0.02,
     "downloading packages": 0.05,
