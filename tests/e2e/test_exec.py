@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,52 @@ def test_variables_and_directory_are_passed(server: PaddockCliServer, sandbox: s
     arguments = ("--env-file", str(tmp_path / "vars"), "--env", "A=1=2", "--cwd", "/tmp")
     result = server.run("sandbox", "exec", sandbox, *arguments, "-c", "echo $A $B $PWD")
     assert result.stdout == b"1=2 quoted /tmp\n"
+
+
+@pytest.fixture(scope="module")
+def root_sandbox(server: PaddockCliServer) -> Iterator[str]:
+    sandbox_id = server.output("sandbox", "create", "--image", "host", "--user", "root")
+    yield sandbox_id
+    server.run("sandbox", "rm", sandbox_id)
+
+
+@pytest.mark.parametrize("mode", [[], ["--attached"]])
+@pytest.mark.parametrize(
+    ("user", "shown"),
+    [
+        ("root", "0 0 /root"),
+        ("agent", "1000 1000 /home/agent"),
+        ("1000", "1000 1000 /home/agent"),
+        ("1000:33", "1000 33 /home/agent"),
+        ("4711:4712", "4711 4712 /root"),
+    ],
+)
+def test_exec_runs_as_another_user_in_root_mode(
+    server: PaddockCliServer, root_sandbox: str, user: str, shown: str, mode: list[str]
+) -> None:
+    arguments = ["--user", user, *mode, "-c", "echo $(id -u) $(id -g) $HOME"]
+    assert server.output("sandbox", "exec", root_sandbox, *arguments) == shown
+
+
+@pytest.mark.parametrize(
+    ("user", "error"),
+    [
+        ("root", "this sandbox runs as uid 1000 only; create it with user: root to run commands as other users"),
+        ("4711", "this sandbox runs as uid 1000 only; create it with user: root"),
+        ("nobody-here", "there is no user 'nobody-here' in this sandbox"),
+    ],
+)
+def test_exec_as_another_user_is_refused_in_ordinary_mode(
+    server: PaddockCliServer, sandbox: str, user: str, error: str
+) -> None:
+    refused = server.run("sandbox", "exec", sandbox, "--user", user, "--", "id")
+    assert refused.returncode == 125
+    assert error in refused.stderr.decode()
+
+
+def test_exec_as_the_users_own_identity_works_in_ordinary_mode(server: PaddockCliServer, sandbox: str) -> None:
+    for user in ("agent", "1000"):
+        assert server.output("sandbox", "exec", sandbox, "--user", user, "--", "id", "-u") == "1000"
 
 
 @pytest.mark.parametrize("size", [0, 5, 100_000, 5_000_000])

@@ -71,3 +71,22 @@ def test_metrics_policy_and_diagnostics(sandbox: SandboxSync) -> None:
     assert sandbox.get_metrics().memory_total_in_mib > 0
     assert sandbox.get_egress_policy().default_action == "deny"
     assert "sandbox.running" in (sandbox.get_diagnostic_events("all").content or "")
+
+
+def test_commands_run_as_other_users_in_root_mode(config: ConnectionConfigSync) -> None:
+    sandbox = SandboxSync.create(IMAGE, connection_config=config, extensions={"paddock.user": "root"})
+    try:
+        for options, shown in (
+            (RunCommandOpts(), "0:0"),
+            (RunCommandOpts(uid=1000), "1000:1000"),
+            (RunCommandOpts(uid=33, gid=44), "33:44"),
+        ):
+            done = sandbox.commands.run("echo $(id -u):$(id -g)", opts=options)
+            assert [message.text for message in done.logs.stdout] == [shown]
+    finally:
+        sandbox.destroy()
+
+
+def test_other_users_are_refused_in_ordinary_mode(sandbox: SandboxSync) -> None:
+    with pytest.raises(SandboxApiException, match="user: root"):
+        sandbox.commands.run("id", opts=RunCommandOpts(uid=33))

@@ -65,7 +65,13 @@ def execute_command(
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="Stop after this time, with exit code 124.")
     ] = None,
-    user: Annotated[str | None, typer.Option(metavar="NAME|UID[:GID]", help="User to run as.")] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|UID[:GID]",
+            help="User to run as; another than its own needs a sandbox created with `--user root`.",
+        ),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the command's id and return.")] = False,
     attached: Annotated[bool, typer.Option("--attached", help="Stop the command if the connection is lost.")] = False,
     no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Do not forward standard input.")] = False,
