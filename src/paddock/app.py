@@ -73,7 +73,7 @@ from paddock.mcp.http_client import McpHttpClient
 from paddock.mcp.serving.http_edge import McpHttpEdge
 from paddock.mcp.serving.sandbox_hook import McpSandboxHook
 from paddock.mcp.upstreams.base import UpstreamDependencies
-from paddock.mcp.upstreams.sandbox_programs import SandboxPrograms
+from paddock.mcp.upstreams.programs.sandbox_programs import SandboxPrograms
 from paddock.model.sandbox import SandboxLimits, SandboxState
 from paddock.network.addresses import TargetAddresses
 from paddock.network.connection_history import ConnectionHistory

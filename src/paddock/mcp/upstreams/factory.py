@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paddock.mcp.upstreams.base import Upstream, UpstreamDependencies
-from paddock.mcp.upstreams.program_server import ProgramServer
-from paddock.mcp.upstreams.remote_server import RemoteServer
+from paddock.mcp.upstreams.http.remote_server import RemoteServer
+from paddock.mcp.upstreams.programs.program_server import ProgramServer
 from paddock.model.mcp import McpServer
 
 

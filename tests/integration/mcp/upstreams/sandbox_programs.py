@@ -14,8 +14,8 @@ from paddock.mcp.http_client import McpHttpClient
 from paddock.mcp.protocol import CallContext
 from paddock.mcp.upstreams.base import UpstreamDependencies
 from paddock.mcp.upstreams.factory import open_upstream
-from paddock.mcp.upstreams.program_server import ProgramServer
-from paddock.mcp.upstreams.sandbox_programs import SandboxPrograms
+from paddock.mcp.upstreams.programs.program_server import ProgramServer
+from paddock.mcp.upstreams.programs.sandbox_programs import SandboxPrograms
 from paddock.model.mcp import McpServer
 from paddock.model.sandbox import SandboxMount, SandboxSpec
 from paddock.sandbox.daemon.client import DaemonClient

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from paddock.errors import McpTimeout, TooLarge, Unavailable
-from paddock.mcp.upstreams import session_pool, suspended_calls, upstream_session
+from paddock.mcp.upstreams.sessions import session_pool, suspended_calls, upstream_session
 from tests.integration.mcp.upstreams.legacy_server import LegacyCall, LegacyServer
 from tests.integration.mcp.upstreams.scripted_server import (
     ADA,

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from paddock.errors import McpTimeout, TooLarge, Unavailable
-from paddock.mcp.upstreams import program_sessions, session_pool
+from paddock.mcp.upstreams.programs import program_sessions
+from paddock.mcp.upstreams.sessions import session_pool
 from tests.integration.mcp.upstreams.sandbox_programs import (
     INSIDE,
     LEGACY,

@@ -12,17 +12,20 @@ from paddock.errors import InvalidInput, McpTimeout, PaddockError, Unavailable
 from paddock.mcp.protocol import CallContext, JsonRpcMessage
 from paddock.mcp.protocol.messages import UNSUPPORTED_VERSION
 from paddock.mcp.upstreams.base import Upstream, UpstreamDependencies, UpstreamStatus
-from paddock.mcp.upstreams.http_answer import HttpRefused
-from paddock.mcp.upstreams.http_channel import HttpChannel
-from paddock.mcp.upstreams.http_era import detect_connection
-from paddock.mcp.upstreams.http_peer import HttpPeer
+from paddock.mcp.upstreams.call_clock import CallClock
+from paddock.mcp.upstreams.http.http_answer import HttpRefused
+from paddock.mcp.upstreams.http.http_channel import HttpChannel
+from paddock.mcp.upstreams.http.http_era import detect_connection
+from paddock.mcp.upstreams.http.http_peer import HttpPeer
+from paddock.mcp.upstreams.http.stateless_http import StatelessHttp
 from paddock.mcp.upstreams.request_fields import error_code, request_fields
 from paddock.mcp.upstreams.response_cache import ResponseCache
 from paddock.mcp.upstreams.retry_delay import RetryDelay
-from paddock.mcp.upstreams.session_channel import SessionRefused
-from paddock.mcp.upstreams.session_pool import SessionPool
-from paddock.mcp.upstreams.stateless_http import StatelessHttp
+from paddock.mcp.upstreams.sessions.session_channel import SessionRefused
+from paddock.mcp.upstreams.sessions.session_pool import SessionPool
 from paddock.model.mcp import McpServer
+
+_WRONG_ERA = (400, 404, 405)
 
 
 class HttpConnection(Protocol):
@@ -51,7 +54,12 @@ class RemoteServer(Upstream):
     async def exchange(self, request: JsonRpcMessage, context: CallContext) -> AsyncGenerator[JsonRpcMessage, None]:
         if not isinstance(request.id, (int, str)):
             raise InvalidInput("a request needs an id")
-        connection = await self._connect(request, context)
+        clock = CallClock(self.server, context, 2 * self.server.timeouts.start)
+        try:
+            async with clock.wait():
+                connection = await self._connect(request, context)
+        except TimeoutError:
+            raise clock.timeout_error() from None
         if context.client_session is not None and isinstance(connection, StatelessHttp):
             connection = await self._sessions_of_stateless(connection, request, context)
         # Connecting may have fetched what is asked for.
@@ -73,6 +81,8 @@ class RemoteServer(Upstream):
             raise  # One slow call says nothing about the server.
         except Unavailable as error:
             self._health.record(UpstreamStatus.FAILED, error.message)
+            if isinstance(error, SessionRefused) or (isinstance(error, HttpRefused) and error.status in _WRONG_ERA):
+                await self._forget(connection)  # The server may speak another revision now.
             raise
         self._health.record(UpstreamStatus.READY)
 

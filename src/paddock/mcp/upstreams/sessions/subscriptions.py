@@ -15,7 +15,8 @@ from paddock.mcp.protocol import CallContext, JsonRpcMessage
 from paddock.mcp.protocol.messages import make_notification
 from paddock.mcp.upstreams.call_clock import CallClock
 from paddock.mcp.upstreams.request_fields import with_subscription_id
-from paddock.mcp.upstreams.upstream_session import SHORT_REQUEST_TIME, NotificationFields, UpstreamSession
+from paddock.mcp.upstreams.sessions.notification_fields import NotificationFields
+from paddock.mcp.upstreams.sessions.upstream_session import SHORT_REQUEST_TIME, UpstreamSession
 
 MAX_RESOURCES = 1_000
 MAX_LISTENERS = 64

@@ -12,7 +12,7 @@ from paddock.errors import InvalidInput, PaddockError, TooLarge, Unavailable
 from paddock.mcp.protocol import CallContext, JsonRpcMessage, decode_message, encode_message
 from paddock.mcp.upstreams.base import Program
 from paddock.mcp.upstreams.call_clock import CallClock
-from paddock.mcp.upstreams.session_channel import SessionChannel, SessionReceiver
+from paddock.mcp.upstreams.sessions.session_channel import SessionChannel, SessionReceiver
 from paddock.mcp.upstreams.task_set import TaskSet
 from paddock.model.mcp import McpServer
 

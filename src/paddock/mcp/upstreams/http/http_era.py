@@ -14,21 +14,18 @@ from paddock.mcp.protocol.messages import (
 from paddock.mcp.protocol.revisions import (
     DISCOVER,
     LEGACY_REVISIONS,
-    META_CLIENT_CAPABILITIES,
-    META_CLIENT_INFO,
-    META_REVISION,
     STATELESS_REVISION,
 )
 from paddock.mcp.upstreams.call_clock import CallClock
-from paddock.mcp.upstreams.http_answer import HttpRefused
-from paddock.mcp.upstreams.http_channel import HttpChannel
-from paddock.mcp.upstreams.http_peer import HttpPeer
+from paddock.mcp.upstreams.http.http_answer import HttpRefused
+from paddock.mcp.upstreams.http.http_channel import HttpChannel
+from paddock.mcp.upstreams.http.http_peer import HttpPeer
+from paddock.mcp.upstreams.http.sse_channel import SseChannel
+from paddock.mcp.upstreams.http.stateless_http import ProbeAnswer, StatelessHttp
 from paddock.mcp.upstreams.request_fields import RequestFields, error_code
 from paddock.mcp.upstreams.response_cache import ResponseCache
-from paddock.mcp.upstreams.session_pool import SessionPool
-from paddock.mcp.upstreams.sse_channel import SseChannel
-from paddock.mcp.upstreams.stateless_http import ProbeAnswer, StatelessHttp
-from paddock.mcp.upstreams.upstream_session import CLIENT_INFO
+from paddock.mcp.upstreams.sessions.session_handshake import DISCOVERY
+from paddock.mcp.upstreams.sessions.session_pool import SessionPool
 
 PROBE_SHARE = 0.5
 """Share of the start time that a server has to answer the probe; some ignore requests outside of sessions."""
@@ -67,8 +64,7 @@ async def _probe(
     connection: StatelessHttp, peer: HttpPeer, cache: ResponseCache, context: CallContext
 ) -> ProbeAnswer | None:
     """Ask for the server's revisions; None if it does not answer."""
-    meta = {META_REVISION: STATELESS_REVISION, META_CLIENT_INFO: CLIENT_INFO, META_CLIENT_CAPABILITIES: {}}
-    request = make_request("paddock-discover", DISCOVER, {"_meta": meta})
+    request = make_request("paddock-discover", DISCOVER, DISCOVERY)
     clock = CallClock(peer.server, context, peer.server.timeouts.start * PROBE_SHARE)
     try:
         answer = await connection.probe(request, context, clock)

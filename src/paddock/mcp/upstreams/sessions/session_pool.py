@@ -17,20 +17,21 @@ from paddock.mcp.protocol import CallContext, JsonRpcMessage
 from paddock.mcp.protocol.messages import decode_value
 from paddock.mcp.protocol.revisions import LISTEN
 from paddock.mcp.upstreams.call_clock import CallClock
-from paddock.mcp.upstreams.legacy_translation import request_digest
 from paddock.mcp.upstreams.request_fields import RequestFields, request_fields
-from paddock.mcp.upstreams.session_channel import SessionChannel, SessionExpired
-from paddock.mcp.upstreams.subscriptions import Subscriptions
-from paddock.mcp.upstreams.suspended_calls import SuspendedCalls
+from paddock.mcp.upstreams.sessions.legacy_translation import request_digest
+from paddock.mcp.upstreams.sessions.notification_fields import NotificationFields
+from paddock.mcp.upstreams.sessions.session_channel import SessionChannel, SessionExpired
+from paddock.mcp.upstreams.sessions.session_handshake import initialize_session
+from paddock.mcp.upstreams.sessions.subscriptions import Subscriptions
+from paddock.mcp.upstreams.sessions.suspended_calls import SuspendedCalls
+from paddock.mcp.upstreams.sessions.upstream_session import UpstreamSession, invalid_state_error
+from paddock.mcp.upstreams.subscription_renewal import renewed_subscription
 from paddock.mcp.upstreams.task_set import TaskSet
-from paddock.mcp.upstreams.upstream_session import NotificationFields, UpstreamSession, invalid_state_error
 from paddock.model.mcp import McpServer
 
 MAX_SESSIONS = 1_000
 IDLE_TIME = 900.0
 """Seconds after which an unused session is ended."""
-RELISTEN_DELAYS = (0.1, 0.5, 2.0, 5.0, 15.0)
-"""Seconds between attempts to renew the session of a subscription."""
 
 _SessionKey: TypeAlias = tuple[str | None, ...]
 log = structlog.get_logger()
@@ -77,7 +78,7 @@ class SessionPool:
         if await self.is_stateless(fields, context):
             messages = self._send(request, fields, context)
         elif request.method == LISTEN:
-            messages = self._listen(request, fields, context)
+            messages = renewed_subscription(lambda: self._listen(request, fields, context))
         elif not isinstance(fields.request_state, UnsetType):
             messages = self._resume(fields.request_state, request, fields, context)
         else:
@@ -135,29 +136,15 @@ class SessionPool:
     async def _listen(
         self, request: JsonRpcMessage, fields: RequestFields, context: CallContext
     ) -> AsyncGenerator[JsonRpcMessage, None]:
-        """Yield notifications; a session that ends is replaced without the client noticing."""
-        failures = 0
-        is_acknowledged = False
-        while True:
-            entry: SessionEntry | None = None
-            try:
-                entry = await self._entry(fields, context)
-                entry.users += 1
-                async with aclosing(entry.subscriptions.listen(request, context)) as messages:
-                    async for message in messages:
-                        failures = 0
-                        is_acknowledgement = message.method == "notifications/subscriptions/acknowledged"
-                        if not (is_acknowledged and is_acknowledgement):
-                            yield message
-                        is_acknowledged = is_acknowledged or is_acknowledgement
-            except Unavailable:
-                if not is_acknowledged or failures == len(RELISTEN_DELAYS):
-                    raise
-            finally:
-                if entry is not None:
-                    self._release(entry)
-            await asyncio.sleep(RELISTEN_DELAYS[failures])
-            failures += 1
+        """Yield notifications until the session ends."""
+        entry = await self._entry(fields, context)
+        entry.users += 1
+        try:
+            async with aclosing(entry.subscriptions.listen(request, context)) as messages:
+                async for message in messages:
+                    yield message
+        finally:
+            self._release(entry)
 
     async def _entry(self, fields: RequestFields, context: CallContext) -> SessionEntry:
         key = _session_key(fields, context)
@@ -193,7 +180,7 @@ class SessionPool:
         clock = CallClock(self._server, context, self._server.timeouts.start)
         try:
             await session.open(context, clock)
-            await session.initialize(fields, context, clock)
+            await initialize_session(session, fields, context, clock)
         except BaseException:
             await session.close()
             raise

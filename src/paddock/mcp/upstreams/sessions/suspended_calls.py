@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paddock.mcp.protocol import CallContext
-from paddock.mcp.upstreams.pending_calls import PendingCall
+from paddock.mcp.upstreams.sessions.pending_calls import PendingCall
 
 MAX_SUSPENDED = 1_000
 MAX_SUSPENDED_PER_CALLER = 32

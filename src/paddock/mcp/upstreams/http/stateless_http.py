@@ -21,9 +21,10 @@ from paddock.mcp.protocol.headers import (
 from paddock.mcp.protocol.messages import HEADER_MISMATCH, decode_value, make_request
 from paddock.mcp.protocol.revisions import LISTEN, META_CLIENT_CAPABILITIES, META_REVISION, STATELESS_REVISION
 from paddock.mcp.upstreams.call_clock import CallClock
-from paddock.mcp.upstreams.http_peer import HttpPeer
+from paddock.mcp.upstreams.http.http_peer import HttpPeer
+from paddock.mcp.upstreams.http.tool_parameters import ToolParameters
 from paddock.mcp.upstreams.request_fields import RequestFields, change_meta, error_code, request_fields
-from paddock.mcp.upstreams.tool_parameters import ToolParameters
+from paddock.mcp.upstreams.subscription_renewal import renewed_subscription
 
 MAX_LIST_PAGES = 100
 log = structlog.get_logger()
@@ -44,6 +45,11 @@ class StatelessHttp:
             request = change_meta(request, {META_REVISION: STATELESS_REVISION})
         if request.method == "tools/call" and self._parameters_of(fields) is None:
             await self._list_tools(context)
+        if request.method == LISTEN:
+            async with aclosing(renewed_subscription(lambda: self._post(request, fields, context))) as messages:
+                async for message in messages:
+                    yield message
+            return
         is_repeated = False
         while True:
             is_refused = False

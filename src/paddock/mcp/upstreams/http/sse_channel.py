@@ -11,9 +11,9 @@ from paddock.errors import Forbidden, InvalidInput, PaddockError, Unavailable
 from paddock.mcp.protocol import CallContext, JsonRpcMessage, decode_message, encode_message
 from paddock.mcp.protocol.headers import REVISION_HEADER
 from paddock.mcp.upstreams.call_clock import CallClock
-from paddock.mcp.upstreams.http_answer import MAX_ERROR_SIZE, HttpAnswer
-from paddock.mcp.upstreams.http_peer import HttpPeer
-from paddock.mcp.upstreams.session_channel import SessionChannel, SessionReceiver
+from paddock.mcp.upstreams.http.http_answer import MAX_ERROR_SIZE, HttpAnswer
+from paddock.mcp.upstreams.http.http_peer import HttpPeer
+from paddock.mcp.upstreams.sessions.session_channel import SessionChannel, SessionReceiver
 from paddock.mcp.upstreams.task_set import TaskSet
 
 MAX_ADDRESS = 4096

@@ -15,7 +15,7 @@ from paddock.mcp.protocol import CallContext
 from paddock.mcp.protocol.headers import ACCEPT_BOTH
 from paddock.mcp.upstreams.base import UpstreamDependencies
 from paddock.mcp.upstreams.call_clock import CallClock
-from paddock.mcp.upstreams.http_answer import HttpAnswer
+from paddock.mcp.upstreams.http.http_answer import HttpAnswer
 from paddock.model.mcp import McpServer
 from paddock.network.proxy_tunnel import ProxyError
 
@@ -70,10 +70,11 @@ class HttpPeer:
             sent = CIMultiDict({"Accept": ACCEPT_BOTH, "User-Agent": USER_AGENT, **headers})
             if body is not None:
                 sent.update({"Content-Type": "application/json", "Content-Length": str(len(body))})
-            sent.update(self._configured_headers())
-            sent.update(await credentials.headers(self.server, context))
+            added = {**self._configured_headers(), **await credentials.headers(self.server, context)}
+            sent.update(added)
+            secrets = [word for value in added.values() for word in (value, *value.split())]
             response = await self._request(method, url, sent, body, clock)
-            answer = HttpAnswer(self.server.name, response, self.server.limits.response_size, clock)
+            answer = HttpAnswer(self.server.name, response, self.server.limits.response_size, clock, secrets)
             if response.status not in (401, 403) or attempt == MAX_CHALLENGES:
                 return answer
             try:

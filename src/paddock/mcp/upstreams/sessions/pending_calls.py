@@ -10,8 +10,8 @@ from msgspec import Raw, UnsetType
 
 from paddock.errors import PaddockError, TooLarge
 from paddock.mcp.protocol import CallContext, JsonRpcMessage
-from paddock.mcp.upstreams.legacy_translation import INPUT_METHODS
 from paddock.mcp.upstreams.request_fields import RequestFields
+from paddock.mcp.upstreams.sessions.legacy_translation import INPUT_METHODS
 
 MAX_QUEUED_NOTIFICATIONS = 1_000
 MAX_UNANSWERED_INPUTS = 16

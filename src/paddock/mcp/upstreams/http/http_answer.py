@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 
 import msgspec
@@ -15,6 +15,7 @@ from paddock.mcp.protocol.event_stream import McpEventReader, McpStreamEvent
 from paddock.mcp.upstreams.call_clock import CallClock
 
 MAX_SHOWN_TEXT = 200
+MIN_SECRET = 6
 MAX_ERROR_SIZE = 64 * 1024
 """Bytes read of responses that are not MCP."""
 
@@ -28,11 +29,15 @@ class HttpRefused(Unavailable):
 class HttpAnswer:
     """One HTTP response, as JSON or as an event stream. Closing it cancels the request."""
 
-    def __init__(self, server: str, response: ClientResponse, max_size: int, clock: CallClock) -> None:
+    def __init__(
+        self, server: str, response: ClientResponse, max_size: int, clock: CallClock, secrets: Iterable[str] = ()
+    ) -> None:
         self._server = server
         self._response = response
         self._max_size = max_size
         self._clock = clock
+        self._secrets = secrets
+        """Values of headers that the server may repeat in its answer; they are masked in errors."""
         self.status = response.status
         self.media_type = response.content_type.lower() if "Content-Type" in response.headers else ""
         self.headers = response.headers
@@ -100,7 +105,7 @@ class HttpAnswer:
             return self._error(f"refuses the credentials (status {self.status}); check its headers or sign in")
         if self.media_type in ("text/html", "application/xhtml+xml"):
             return self._error(f"answers with a web page (status {self.status}) instead of MCP; check its url")
-        text = _shown_text(body)
+        text = _shown_text(mask_secrets(body.decode(errors="replace"), self._secrets))
         if self.status >= 400:
             return self._error(f"answers with status {self.status}{f': {text}' if text else ''}")
         if not self.media_type:
@@ -171,7 +176,15 @@ class HttpAnswer:
         return error
 
 
-def _shown_text(body: bytes) -> str:
-    """Return the start of a body on one line, without control characters."""
-    text = " ".join(body[: 4 * MAX_SHOWN_TEXT].decode(errors="replace").split())
+def mask_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Replace secrets in a text, the longest first; short values are no secrets."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= MIN_SECRET:
+            text = text.replace(secret, "…")
+    return text
+
+
+def _shown_text(body: str) -> str:
+    """Return the start of a text on one line, without control characters."""
+    text = " ".join(body[: 4 * MAX_SHOWN_TEXT].split())
     return "".join(character for character in text if character.isprintable())[:MAX_SHOWN_TEXT]

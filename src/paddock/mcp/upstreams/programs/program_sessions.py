@@ -15,12 +15,14 @@ from paddock.mcp.protocol.messages import UNSUPPORTED_VERSION, encode_value
 from paddock.mcp.protocol.revisions import LEGACY_REVISIONS, STATELESS_REVISION
 from paddock.mcp.upstreams.base import HealthHistory, Program, UpstreamStatus
 from paddock.mcp.upstreams.call_clock import CallClock
-from paddock.mcp.upstreams.program_channel import ProgramChannel
+from paddock.mcp.upstreams.programs.program_channel import ProgramChannel
 from paddock.mcp.upstreams.request_fields import RequestFields, error_code, raw_object
 from paddock.mcp.upstreams.retry_delay import RetryDelay
-from paddock.mcp.upstreams.session_pool import SessionEntry, SessionPool
-from paddock.mcp.upstreams.subscriptions import Subscriptions
-from paddock.mcp.upstreams.upstream_session import NotificationFields, UpstreamSession
+from paddock.mcp.upstreams.sessions.notification_fields import NotificationFields
+from paddock.mcp.upstreams.sessions.session_handshake import discover_revision, initialize_session
+from paddock.mcp.upstreams.sessions.session_pool import SessionEntry, SessionPool
+from paddock.mcp.upstreams.sessions.subscriptions import Subscriptions
+from paddock.mcp.upstreams.sessions.upstream_session import UpstreamSession
 from paddock.model.mcp import McpServer
 
 PROBE_TIME = 5.0
@@ -165,14 +167,14 @@ class ProgramSessions(SessionPool):
         meta = msgspec.structs.replace(fields.meta, capabilities=encode_value(self._capabilities))
         declared = RequestFields(meta=meta)
         if self._era.is_stateless is False:
-            await session.initialize(declared, context, clock)
+            await initialize_session(session, declared, context, clock)
             return True
-        discovery = asyncio.ensure_future(session.discover(context, clock))
+        discovery = asyncio.ensure_future(discover_revision(session, context, clock))
         try:
             await asyncio.wait([discovery], timeout=None if self._era.is_stateless else PROBE_TIME)
             if not discovery.done():
                 # Programs of older revisions may ignore the probe, others may only be slow to start.
-                opening = asyncio.ensure_future(session.initialize(declared, context, clock))
+                opening = asyncio.ensure_future(initialize_session(session, declared, context, clock))
                 try:
                     await asyncio.wait([discovery, opening], return_when=asyncio.FIRST_COMPLETED)
                     if not discovery.done():
@@ -187,7 +189,7 @@ class ProgramSessions(SessionPool):
                 return False
             self._era.is_stateless = session.is_stateless = _is_stateless(await discovery)
             if not session.is_stateless:
-                await session.initialize(declared, context, clock)
+                await initialize_session(session, declared, context, clock)
             return True
         finally:
             discovery.cancel()

@@ -12,9 +12,9 @@ from paddock.errors import McpTimeout, PaddockError, Unavailable
 from paddock.mcp.protocol import CallContext, JsonRpcMessage, encode_message
 from paddock.mcp.protocol.headers import REVISION_HEADER, SESSION_HEADER
 from paddock.mcp.upstreams.call_clock import CallClock
-from paddock.mcp.upstreams.http_answer import HttpAnswer, HttpRefused
-from paddock.mcp.upstreams.http_peer import HttpPeer
-from paddock.mcp.upstreams.session_channel import SessionChannel, SessionExpired, SessionReceiver
+from paddock.mcp.upstreams.http.http_answer import HttpAnswer, HttpRefused
+from paddock.mcp.upstreams.http.http_peer import HttpPeer
+from paddock.mcp.upstreams.sessions.session_channel import SessionChannel, SessionExpired, SessionReceiver
 from paddock.mcp.upstreams.task_set import TaskSet
 
 MAX_RESUMES = 100
@@ -59,7 +59,7 @@ class HttpChannel(SessionChannel):
         async with self._peer.send("POST", context, self._headers(), encode_message(message), clock) as answer:
             if self._is_expired(answer, b""):
                 raise SessionExpired(f"the session with the MCP server {self._server.name} has expired")
-            if answer.status >= 400:
+            if answer.status >= 300:
                 raise answer.refusal(await answer.read_start())
 
     def forget_request(self, request_id: int) -> None:

@@ -15,7 +15,7 @@ from paddock.mcp.upstreams.base import (
     UpstreamState,
     UpstreamStatus,
 )
-from paddock.mcp.upstreams.program_sessions import ProgramEra, ProgramSessions
+from paddock.mcp.upstreams.programs.program_sessions import ProgramEra, ProgramSessions
 from paddock.mcp.upstreams.response_cache import ResponseCache
 from paddock.model.mcp import McpServer
 

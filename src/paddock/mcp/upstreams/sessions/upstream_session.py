@@ -27,10 +27,6 @@ from paddock.mcp.protocol.messages import (
 from paddock.mcp.protocol.revisions import (
     DISCOVER,
     INPUT_REQUIRED,
-    LATEST_LEGACY_REVISION,
-    LEGACY_REVISIONS,
-    META_CLIENT_CAPABILITIES,
-    META_CLIENT_INFO,
     META_REVISION,
     META_SUBSCRIPTION,
     PROGRESS_TOKEN,
@@ -38,7 +34,13 @@ from paddock.mcp.protocol.revisions import (
     STATELESS_REVISION,
 )
 from paddock.mcp.upstreams.call_clock import CallClock
-from paddock.mcp.upstreams.legacy_translation import (
+from paddock.mcp.upstreams.request_fields import (
+    RequestFields,
+    change_meta,
+    raw_object,
+    with_subscription_id,
+)
+from paddock.mcp.upstreams.sessions.legacy_translation import (
     INPUT_CAPABILITIES,
     LOG_LEVELS,
     SESSION_METHODS,
@@ -48,41 +50,18 @@ from paddock.mcp.upstreams.legacy_translation import (
     request_digest,
     stateless_response,
 )
-from paddock.mcp.upstreams.pending_calls import PendingCall
-from paddock.mcp.upstreams.request_fields import (
-    RequestFields,
-    change_meta,
-    raw_object,
-    with_subscription_id,
-)
-from paddock.mcp.upstreams.session_channel import SessionChannel, SessionRefused
-from paddock.mcp.upstreams.suspended_calls import SuspendedCall, SuspendedCalls
+from paddock.mcp.upstreams.sessions.notification_fields import NotificationFields, notification_fields
+from paddock.mcp.upstreams.sessions.pending_calls import PendingCall
+from paddock.mcp.upstreams.sessions.session_channel import SessionChannel
+from paddock.mcp.upstreams.sessions.suspended_calls import SuspendedCall, SuspendedCalls
 from paddock.mcp.upstreams.task_set import TaskSet
 from paddock.model.mcp import McpServer
 
-CLIENT_INFO: Mapping[str, str] = {"name": "paddock", "version": "1"}
 MAX_INPUT_ROUNDS = 32
 """How often a server may ask for input during one call."""
 SHORT_REQUEST_TIME = 10.0
 """Seconds for requests that a session makes by itself, such as setting the log level."""
 log = structlog.get_logger()
-
-
-class _NotificationMeta(msgspec.Struct):
-    subscription: int | str | UnsetType = msgspec.field(default=UNSET, name=META_SUBSCRIPTION)
-
-
-class NotificationFields(msgspec.Struct):
-    """Fields by which notifications are assigned to requests."""
-
-    meta: _NotificationMeta = msgspec.field(default_factory=_NotificationMeta, name="_meta")
-    progress_token: int | str | UnsetType = msgspec.field(default=UNSET, name=PROGRESS_TOKEN)
-    request_id: int | str | None = msgspec.field(default=None, name="requestId")
-    level: str | None = None
-    uri: str | None = None
-
-
-_NOTIFICATION = msgspec.json.Decoder(NotificationFields)
 
 
 class UpstreamSession:
@@ -123,33 +102,10 @@ class UpstreamSession:
         self._context = context
         await self.channel.open(self, context, clock)
 
-    async def initialize(self, fields: RequestFields, context: CallContext, clock: CallClock) -> None:
-        """Start the session with the client's name and capabilities. Raises `PaddockError`."""
-        capabilities = raw_object(fields.meta.capabilities)
-        self.capabilities = capabilities
-        params = {
-            "protocolVersion": LATEST_LEGACY_REVISION,
-            "capabilities": capabilities,
-            "clientInfo": fields.meta.client_info if isinstance(fields.meta.client_info, Raw) else CLIENT_INFO,
-        }
-        response = await self.request_answer("initialize", params, context, clock)
-        if isinstance(response.error, Raw):
-            text = str(response.error_object().get("message"))[:200]
-            raise SessionRefused(f"the MCP server {self.server.name} refuses to start a session: {text}")
-        result = response.result_object()
-        revision = result.get("protocolVersion")
-        if revision not in LEGACY_REVISIONS:
-            raise SessionRefused(
-                f"the MCP server {self.server.name} speaks the unknown revision {str(revision)[:50]!r}"
-            )
+    def on_initialized(self, result: Mapping[str, Any], capabilities: Mapping[str, Any]) -> None:
+        """Use what the handshake agreed on."""
         self.initialized = result
-        self.channel.on_initialized(str(revision))
-        await self.channel.send_other(make_notification("notifications/initialized", {}), context)
-
-    async def discover(self, context: CallContext, clock: CallClock) -> JsonRpcMessage:
-        """Ask for the server's revision without a session; return its response."""
-        meta = {META_REVISION: STATELESS_REVISION, META_CLIENT_INFO: CLIENT_INFO, META_CLIENT_CAPABILITIES: {}}
-        return await self.request_answer(DISCOVER, {"_meta": meta}, context, clock)
+        self.capabilities = capabilities
 
     async def exchange(
         self, request: JsonRpcMessage, fields: RequestFields, context: CallContext
@@ -270,10 +226,7 @@ class UpstreamSession:
         call.add(message)
 
     def _on_any_notification(self, message: JsonRpcMessage, request_id: int | None) -> None:
-        try:
-            fields = _NOTIFICATION.decode(message.params) if isinstance(message.params, Raw) else NotificationFields()
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            raise InvalidInput("a notification has invalid parameters") from None
+        fields = notification_fields(message)
         own = self._calls.get(request_id) if request_id is not None else None
         if message.method == "notifications/progress":
             call = self._calls.get(fields.progress_token) if isinstance(fields.progress_token, int) else None

@@ -1,0 +1,1 @@
+"""Servers that are reached by HTTP, in each revision and transport."""

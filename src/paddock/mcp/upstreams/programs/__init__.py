@@ -1,0 +1,1 @@
+"""Servers that are programs in sandboxes, on their standard streams."""

@@ -1,0 +1,1 @@
+"""Sessions with servers of revisions before 2026-07-28, whatever the transport."""
