@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 START_TIMEOUT = 15.0
 """Seconds an interpreter that is still starting gets to react to an interrupt before it is killed."""
 
+CLOSE_TIMEOUT = 10.0
+"""Seconds a terminated process gets to end; its descriptors stay open otherwise."""
+
 
 class CodeExecution(CompletionWatcher):
     """One run of a piece of code; its events come from the interpreter's control channel."""
@@ -83,8 +86,17 @@ class Interpreter:
             self._processes.threads.run(lambda: self._repeat_interrupt(execution, child))
 
     def close(self) -> None:
-        if self.child is not None:
-            self._processes.terminate(self.child)
+        child = self.child
+        if child is not None:
+            self._processes.terminate(child)
+            self._processes.threads.run(lambda: self._close_descriptors_of(child))
+
+    def _close_descriptors_of(self, child: ChildProcess) -> None:
+        if child.wait(CLOSE_TIMEOUT) is None:
+            return
+        with self._busy:
+            if self.child is child:
+                self._discard_process()
 
     def _run(self, code: str, timeout_ms: int | None, cwd: str, chunks: ChunkedWriter) -> None:
         pipes = OutputPipes()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.inside.daemon import Answer, Daemon, next_event, running_daemon
+from tests.integration.inside.daemon import Answer, Daemon, eventually, next_event, running_daemon
 
 KERNEL = """#!/usr/bin/python3 -u
 import json, os, signal, sys, time
@@ -126,6 +126,21 @@ def test_endless_reply_is_not_collected(daemon: Daemon) -> None:
     failed = error(run(daemon, "while True: os.write(replies, b'x' * 65536)"))
     assert "too long" in failed["evalue"]
     assert daemon.rss_mib() < before + 300
+
+
+@pytest.mark.parametrize("language", ["sample", "python", "bash"])
+def test_deleted_contexts_leave_no_descriptors(daemon: Daemon, language: str) -> None:
+    def open_descriptors() -> int:
+        return len(list(Path(f"/proc/{daemon.pid}/fd").iterdir()))
+
+    run(daemon, "pass" if language != "bash" else "true", language)
+    before = open_descriptors()
+    for _ in range(10):
+        identifier = daemon.call("POST", "/code/context", {"language": language}).json()["id"]
+        body = {"code": "1", "context": {"id": identifier, "language": language}}
+        assert daemon.call("POST", "/code", body).status == 200
+        assert daemon.call("DELETE", f"/code/contexts/{identifier}").status == 200
+    eventually(lambda: open_descriptors() <= before)
 
 
 def test_kernel_that_does_not_start_is_named(daemon: Daemon, kernels: Path) -> None:
