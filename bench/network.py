@@ -23,6 +23,7 @@ from support.commands import stop_process
 from support.paddock_server import PaddockServer
 from support.process_usage import process_cpu_seconds, process_memory
 from support.result_table import ResultTable
+from support.vault_rows import BOUND, RELAYED, measure_vault, serve_secure_site, write_authority
 from support.wheel_index import serve_index, write_index
 
 CLIENT = Path(__file__).parent / "support/network_client.py"
@@ -227,12 +228,15 @@ async def main(arguments: argparse.Namespace) -> int:
         images = directory / "images"
         image = await asyncio.to_thread(lambda: ImageStore(images).resolve("host"))
         network: dict[str, Any] = {
-            "private_targets": [SITE],
-            "hosts": {SITE: "127.0.0.1"},
+            "private_targets": [SITE, RELAYED, BOUND],
+            "hosts": dict.fromkeys((SITE, RELAYED, BOUND), "127.0.0.1"),
             "max_new_per_second": 10_000,
         }
+        bundle = directory / "authority.pem"
+        authority = write_authority(bundle)
+        outgoing = {"ca_bundle": str(bundle)}
         paddock = await held.enter_async_context(
-            PaddockServer.start(directory / "data", images, image, network=network)
+            PaddockServer.start(directory / "data", images, image, network=network, outgoing=outgoing)
         )
         sandbox = await paddock.create_sandbox(network=[f"allow {SITE}"])
         await paddock.upload(sandbox, "/workspace/network_client.py", CLIENT)
@@ -243,6 +247,8 @@ async def main(arguments: argparse.Namespace) -> int:
         await asyncio.to_thread(write_index, directory / "index", WHEEL)
         wheel_port = await held.enter_async_context(serve_index(directory / "index"))
         await measure_wheel(table, candidates, wheel_port, arguments.rounds)
+        secure_site = await held.enter_async_context(serve_secure_site(authority))
+        await measure_vault(table, paddock, CLIENT, secure_site, arguments.rounds)
         await measure_fairness(table, candidates)
         await measure_idle(table, candidates)
     return table.report(arguments.json)

@@ -9,6 +9,7 @@ import http.client
 import json
 import selectors
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -54,6 +55,50 @@ def measure_requests(host: str, port: int, count: int) -> dict[str, float]:
         connection.request("GET", "/")
         connection.getresponse().read()
     return {"per_second": count / (time.perf_counter() - started)}
+
+
+def secure_connection(host: str, port: int) -> http.client.HTTPSConnection:
+    """Return an HTTPS connection that trusts what the sandbox trusts."""
+    return http.client.HTTPSConnection(host, port, context=ssl.create_default_context())
+
+
+def receive_secure_bulk(host: str, port: int, size: int) -> dict[str, float]:
+    """Download `size` bytes over HTTPS."""
+    connection = secure_connection(host, port)
+    connection.request("GET", f"/{size}")
+    response = connection.getresponse()
+    buffer = bytearray(CHUNK)
+    started, received = time.perf_counter(), 0
+    while count := response.readinto(buffer):
+        received += count
+    assert received == size, received
+    return {"seconds": time.perf_counter() - started}
+
+
+def measure_secure_requests(host: str, port: int, count: int) -> dict[str, float]:
+    """Measure HTTPS requests over one connection."""
+    connection = secure_connection(host, port)
+    connection.request("GET", "/2")
+    connection.getresponse().read()
+    started = time.perf_counter()
+    for _ in range(count):
+        connection.request("GET", "/2")
+        connection.getresponse().read()
+    return {"per_second": count / (time.perf_counter() - started)}
+
+
+def measure_secure_connects(host: str, port: int, count: int) -> dict[str, float]:
+    """Measure HTTPS connections up to the answer, one after another."""
+    times = []
+    context = ssl.create_default_context()
+    for _ in range(count):
+        started = time.perf_counter()
+        connection = http.client.HTTPSConnection(host, port, context=context)
+        connection.request("GET", "/2")
+        connection.getresponse().read()
+        times.append(time.perf_counter() - started)
+        connection.close()
+    return {"median": statistics.median(times)}
 
 
 def install_wheel(host: str, port: int, rounds: int) -> dict[str, float]:
@@ -110,6 +155,9 @@ MODES = {
     "install": install_wheel,
     "concurrent": receive_concurrently,
     "idle": hold_idle,
+    "secure-bulk": receive_secure_bulk,
+    "secure-requests": measure_secure_requests,
+    "secure-connect": measure_secure_connects,
 }
 
 if __name__ == "__main__":

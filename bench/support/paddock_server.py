@@ -98,6 +98,13 @@ class PaddockServer:
             body["image"] = {"uri": self._image.name}
         return str((await self._call("POST", "/sandboxes", json=body))["id"])
 
+    async def bind_credential(self, sandbox: str, host: str, port: int) -> None:
+        """Write a credential to the sandbox's vault, and bind it to all requests to a host."""
+        path = f"/sandboxes/{sandbox}/vault"
+        await self._call("PUT", f"{path}/credentials/bench", json={"value": "value-of-the-benchmark"})
+        binding = {"match": {"hosts": [host], "ports": [port]}, "auth": {"type": "bearer", "credential": "bench"}}
+        await self._call("PUT", f"{path}/bindings/bench", json=binding)
+
     async def run_in_sandbox(self, sandbox: str, command: str) -> None:
         output = await self._call("POST", f"/sandboxes/{sandbox}/proxy/44772/command", json={"command": command})
         assert b"execution_complete" in output, output

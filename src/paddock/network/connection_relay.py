@@ -117,6 +117,8 @@ class ConnectionRelay:
     async def serve(self) -> None:
         """Serve the connection until it ends. Never raises `OSError`."""
         try:
+            # Small parts of an answer would otherwise wait for acknowledgements.
+            self.passed.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.decision = self.policy().decide(self.target)
             if not self.decision.allowed:
                 raise _Refused(self.decision)

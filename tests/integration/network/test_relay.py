@@ -376,3 +376,26 @@ def client_hello(name: str) -> bytes:
     with pytest.raises(ssl.SSLWantReadError):
         connection.do_handshake()
     return outgoing.read()
+
+
+async def test_parts_of_an_answer_do_not_wait_for_acknowledgements(open_relay: Callable[..., Any]) -> None:
+    """The passed socket has no delay, since a program cannot know that its answer comes in parts."""
+
+    async def answer_in_parts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while await reader.readline():
+                for part in (b"head\n", b"body\n"):
+                    writer.write(part)
+                    await writer.drain()
+                    await asyncio.sleep(0.001)
+        writer.close()
+
+    async with server(answer_in_parts) as port, open_relay("allow site.test") as relay:
+        program = await relay.open("site.test", port)
+        reader, writer = await asyncio.open_connection(sock=program)
+        for _ in range(3):
+            writer.write(b"request\n")
+            assert [await reader.readline(), await reader.readline()] == [b"head\n", b"body\n"]
+        passed = next(iter(relay.networks._sandboxes["sb-1"].relays)).passed.socket
+        assert passed.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        writer.close()

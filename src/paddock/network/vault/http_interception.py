@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
 
@@ -30,6 +30,10 @@ HEAD_TIMEOUT = 30.0
 """Seconds for the rest of a head that has begun."""
 READ_AHEAD = 64 * 1024
 """Bytes of the next requests that are read while a response is awaited."""
+COLLECTED = 64 * 1024
+"""Bytes of a message that are sent at once."""
+HOLD_SECONDS = 0.02
+"""Seconds that the end of a piece of a response is held back, because a value may be split there."""
 DRAIN_TIMEOUT = 1.0
 """Seconds in which a refused program can read the answer while it still sends."""
 DEFAULT_PORTS = {"https": 443, "http": 80}
@@ -126,6 +130,30 @@ class HttpInterception:
         await _finish_with_drain(program)
 
 
+class _MessageWriter:
+    """Collects small parts of a message, so that head and body are sent together."""
+
+    def __init__(self, connection: h11.Connection, stream: ByteStream) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    async def send(self, event: h11.Event) -> None:
+        """Take an event; it is on its way after `flush`."""
+        if data := self._connection.send(event):
+            self._parts.append(data)
+            self._size += len(data)
+            if self._size >= COLLECTED:
+                await self.flush()
+
+    async def flush(self) -> None:
+        if self._parts:
+            data = b"".join(self._parts)
+            self._parts, self._size = [], 0
+            await self._stream.write(data)
+
+
 class _Exchange:
     """One request and its response; both directions flow at the same time."""
 
@@ -144,12 +172,15 @@ class _Exchange:
         self._program = program
         self._outward = outward
         self._server = server
+        self._to_program = _MessageWriter(inward, program)
+        self._to_server = _MessageWriter(outward, server)
         self._mask = mask
+        self._masking = StreamMask(mask)
         self._may_half_close = may_half_close
         self.has_switched = False
 
     async def run(self, request: h11.Request) -> None:
-        await _send(self._outward, self._server, request)
+        await self._to_server.send(request)
         upload = asyncio.ensure_future(self._upload())
         download = asyncio.ensure_future(self._download())
         try:
@@ -182,12 +213,13 @@ class _Exchange:
             except h11.RemoteProtocolError as error:
                 raise RefusedRequest(error.error_status_hint, f"the body is not valid HTTP/1.1: {error}") from None
             if event is h11.NEED_DATA:
+                await self._to_server.flush()
                 self._inward.receive_data(await self._program.read())
             elif isinstance(event, h11.Data):
-                await _send(self._outward, self._server, h11.Data(data=event.data))
+                await self._to_server.send(h11.Data(data=event.data))
             elif isinstance(event, h11.EndOfMessage):
-                await _send(self._outward, self._server, h11.EndOfMessage())
-                return
+                await self._to_server.send(h11.EndOfMessage())
+                return await self._to_server.flush()
             else:
                 raise ConnectionAbortedError("the program ended the connection")
 
@@ -214,11 +246,11 @@ class _Exchange:
                     status_code=event.status_code, headers=headers, reason=self._mask.mask(event.reason)
                 )
                 if event.status_code == 101:
-                    await _send(self._inward, self._program, informed)
+                    await self._to_program.send(informed)
                     self.has_switched = True
-                    return None
+                    return await self._to_program.flush()
                 if event.status_code != 100 or self._inward.they_are_waiting_for_100_continue:
-                    await _send(self._inward, self._program, informed)
+                    await self._to_program.send(informed)
             elif isinstance(event, h11.Response):
                 return await self._relay_response(event)
             else:
@@ -237,38 +269,42 @@ class _Exchange:
         masked = h11.Response(
             status_code=response.status_code, headers=headers, reason=self._mask.mask(response.reason)
         )
-        await _send(self._inward, self._program, masked)
-        stream = StreamMask(self._mask)
+        await self._to_program.send(masked)
         while True:
             event = await self._next_response_event()
             if isinstance(event, h11.Data):
                 for piece in decoder.feed(bytes(event.data)):
-                    if safe := stream.feed(piece):
-                        await _send(self._inward, self._program, h11.Data(data=safe))
+                    if safe := self._masking.feed(piece):
+                        await self._to_program.send(h11.Data(data=safe))
             elif isinstance(event, h11.EndOfMessage):
                 decoder.finish()
-                if rest := stream.finish():
-                    await _send(self._inward, self._program, h11.Data(data=rest))
+                if rest := self._masking.release():
+                    await self._to_program.send(h11.Data(data=rest))
                 trailers = [(name, self._mask.mask(value)) for name, value in event.headers.raw_items()]
                 can_have_trailers = self._inward.their_http_version == b"1.1"
                 end = h11.EndOfMessage(headers=trailers if can_have_trailers else [])
-                return await _send(self._inward, self._program, end)
+                await self._to_program.send(end)
+                return await self._to_program.flush()
             else:
                 raise ConnectionAbortedError("the server ended the connection in the middle of its answer")
 
     async def _next_response_event(self) -> object:
         while (event := self._outward.next_event()) is h11.NEED_DATA:
-            self._outward.receive_data(await self._server.read())
+            await self._to_program.flush()
+            self._outward.receive_data(await _read_or_release(self._server, self._masking, self._send_released))
         return event
+
+    async def _send_released(self, data: bytes) -> None:
+        await self._to_program.send(h11.Data(data=data))
+        await self._to_program.flush()
 
     async def _tunnel(self) -> None:
         """Relay the protocol that both sides switched to. Raises `OSError`."""
-        stream = StreamMask(self._mask)
         copies = [
             asyncio.ensure_future(copying)
             for copying in (
-                _copy(self._program, self._server, self._inward.trailing_data[0], lambda data: data, lambda: b""),
-                _copy(self._server, self._program, self._outward.trailing_data[0], stream.feed, stream.finish),
+                _copy(self._program, self._server, self._inward.trailing_data[0], StreamMask(SecretMask(()))),
+                _copy(self._server, self._program, self._outward.trailing_data[0], self._masking),
             )
         ]
         try:
@@ -281,21 +317,31 @@ class _Exchange:
             await asyncio.gather(*copies, return_exceptions=True)
 
 
-async def _copy(
-    source: ByteStream,
-    sink: ByteStream,
-    first: bytes,
-    change: Callable[[bytes], bytes],
-    rest: Callable[[], bytes],
-) -> None:
+async def _copy(source: ByteStream, sink: ByteStream, first: bytes, masking: StreamMask) -> None:
     data = first or await source.read()
     while data:
-        if changed := change(data):
-            await sink.write(changed)
-        data = await source.read()
-    if left := rest():
-        await sink.write(left)
+        if safe := masking.feed(data):
+            await sink.write(safe)
+        data = await _read_or_release(source, masking, sink.write)
+    if rest := masking.release():
+        await sink.write(rest)
     await sink.finish()
+
+
+async def _read_or_release(stream: ByteStream, masking: StreamMask, send: Callable[[bytes], Awaitable[None]]) -> bytes:
+    """Read, and send what the mask holds back if nothing comes soon."""
+    if not masking.is_holding:
+        return await stream.read()
+    reading = asyncio.ensure_future(stream.read())
+    try:
+        await asyncio.wait((reading,), timeout=HOLD_SECONDS)
+        if not reading.done():
+            await send(masking.release())
+        return await reading
+    finally:
+        if not reading.done():
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
 
 async def _read_request(inward: h11.Connection, program: ByteStream) -> h11.Request | None:
@@ -330,11 +376,6 @@ async def _read_head(inward: h11.Connection, program: ByteStream, head: bytearra
             return
         head += data
     check_raw_head(bytes(head[:end]) + HEAD_END)
-
-
-async def _send(connection: h11.Connection, stream: ByteStream, event: h11.Event) -> None:
-    if data := connection.send(event):
-        await stream.write(data)
 
 
 async def _finish_with_drain(program: ByteStream) -> None:

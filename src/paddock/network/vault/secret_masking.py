@@ -18,56 +18,60 @@ class SecretMask:
         found = {form for value in values for form in _written_forms(value)}
         self.patterns = tuple(sorted((form.encode() for form in found), key=len, reverse=True))
 
+    @property
+    def longest(self) -> int:
+        return len(self.patterns[0]) if self.patterns else 0
+
     def mask(self, data: bytes) -> bytes:
         """Mask complete data."""
+        masked: bytearray | None = None
         for pattern in self.patterns:
-            if pattern in data:
-                data = data.replace(pattern, MASK * len(pattern))
-        return data
+            start = data.find(pattern)
+            while start >= 0:  # Occurrences that overlap count too, so that the result does not depend on cuts.
+                masked = bytearray(data) if masked is None else masked
+                masked[start : start + len(pattern)] = MASK * len(pattern)
+                start = data.find(pattern, start + 1)
+        return data if masked is None else bytes(masked)
 
 
 class StreamMask:
-    """Masks a stream; holds back an end that may be the beginning of a value."""
+    """Masks a stream whose pieces may end within a value.
+
+    The end of a piece is held back until more comes or `release` is called, whatever it contains: if only beginnings of
+    values were held back, a program that gets its own text echoed could find a value letter by letter.
+    """
 
     def __init__(self, mask: SecretMask) -> None:
         self._mask = mask
+        self._overlap = max(0, mask.longest - 1)
+        self._sent = b""
+        """End of what was returned, unmasked, in which a value may have begun."""
         self._held = b""
-        self._longest = max(map(len, mask.patterns), default=0)
+
+    @property
+    def is_holding(self) -> bool:
+        return bool(self._held)
 
     def feed(self, data: bytes) -> bytes:
-        """Return what is safe to send on."""
-        if not self._mask.patterns:
+        """Return the part of the stream in which no value can be incomplete."""
+        if not self._overlap:
             return data
-        pending = self._held + data if self._held else data
-        cut = self._safe_length(pending)
-        self._held = pending[cut:]
-        return self._mask.mask(pending[:cut])
+        self._held += data
+        return self._take(max(0, len(self._held) - self._overlap))
 
-    def finish(self) -> bytes:
-        """Return the rest: what was held back is no complete value."""
-        held, self._held = self._held, b""
-        return self._mask.mask(held)
+    def release(self) -> bytes:
+        """Return what is held back; if a value has begun there, only its rest is masked."""
+        return self._take(len(self._held))
 
-    def _safe_length(self, data: bytes) -> int:
-        """Return the length before the first end of data that begins a value, without cutting complete values."""
-        cut = len(data)
-        for pattern in self._mask.patterns:
-            start = max(0, len(data) - len(pattern) + 1)
-            while (start := data.find(pattern[:1], start, cut)) >= 0:
-                if pattern.startswith(data[start:]):
-                    cut = start
-                    break
-                start += 1
-        if cut == len(data):
-            return cut
-        moved = True
-        while moved:
-            moved = False
-            for pattern in self._mask.patterns:
-                start = data.find(pattern, max(0, cut - len(pattern) + 1), cut + len(pattern) - 1)
-                if 0 <= start < cut:
-                    cut, moved = start, True
-        return cut
+    def _take(self, count: int) -> bytes:
+        if not count:
+            return b""
+        known = self._sent + self._held
+        start = len(self._sent)
+        masked = self._mask.mask(known)[start : start + count]
+        self._sent = known[: start + count][-self._overlap :]
+        self._held = self._held[count:]
+        return masked
 
 
 def _written_forms(value: str) -> Iterable[str]:
