@@ -7,7 +7,7 @@ SHELL := /bin/bash
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
-PEERS := .venv-peers .venv-litellm
+PEERS := .venv-peers .venv-litellm .venv-fastmcp .venv-contextforge
 # Tests mostly wait, so use more workers than cores.
 WORKERS ?= $(shell [ $$(nproc) -gt 2 ] && echo 4 || echo 3)
 
@@ -23,7 +23,7 @@ setup: ## Install the requirements of the server (system and Python packages)
 setup-test: ## Also install the requirements of the tests
 	@PYTHON=$(PYTHON) scripts/setup test
 
-setup-bench: ## Also install the peers of the benchmarks (Docker, nginx, LiteLLM, websockify)
+setup-bench: ## Also install the peers of the benchmarks (Docker, nginx, LiteLLM, FastMCP, ContextForge, websockify)
 	@PYTHON=$(PYTHON) scripts/setup bench
 
 console: ## Build the web console if its sources changed
@@ -64,7 +64,7 @@ format: ## Format the code
 	$(BIN)/ruff format .
 
 bench: setup-bench ## Run the benchmarks against peers or limits measured in the same run
-	failed=0; for each in sandbox network llm runs screens chat; do $(BIN)/python bench/$$each.py || failed=1; done; exit $$failed
+	failed=0; for each in sandbox network llm mcp runs screens chat; do $(BIN)/python bench/$$each.py || failed=1; done; exit $$failed
 
 docs: ## Regenerate the generated pages of docs/reference
 	$(BIN)/python -m paddock.config.reference > docs/reference/configuration.md

@@ -3,7 +3,8 @@
  *     fake_provider       listens on a free port of 127.0.0.1 and prints it
  *
  * POST /v1/chat/completions and /v1/messages answer at once, or with 200 events where the body asks for a stream,
- * each in a write of its own. GET /pace/N lets N microseconds pass between events from then on (0: none), and
+ * each in a write of its own. POST /mcp is an MCP server of both eras with the tool `echo`, POST /mcp/N one with N tools.
+ * GET /pace/N lets N microseconds pass between events from then on (0: none), and
  * GET /seen returns the number of requests by path. One thread, one epoll.
  */
 #define _GNU_SOURCE
@@ -31,7 +32,7 @@ struct connection {
     int fd;
     char *in; /* What came and is not answered yet. */
     size_t in_length, in_size;
-    char out[2048]; /* What could not be sent at once. */
+    char out[32768]; /* What could not be sent at once. */
     size_t out_length, out_sent;
     bool streaming, anthropic, waits_for_room;
     int next_event;
@@ -186,6 +187,54 @@ static void message_event(struct connection *c, int number) {
     event(c, text);
 }
 
+/* Answers one MCP message; the id is the last one of the body, as the parameters have none. */
+static void answer_mcp(struct connection *c, const char *body, size_t length, int tools) {
+    static char text[65536];
+    char id[32] = "";
+    const char *end = body + length, *found = body, *last = NULL;
+    while ((found = memmem(found, (size_t)(end - found), "\"id\":", 5))) last = found += 5;
+    for (size_t i = 0; last && last < end && i < sizeof id - 1 && !strchr(",}", *last); last++)
+        if (*last != ' ') id[i++] = *last, id[i] = 0;
+    bool stateless = memmem(body, length, "io.modelcontextprotocol/protocolVersion", 39) != NULL;
+    int used = snprintf(text, sizeof text, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{%s", id[0] ? id : "null",
+                        stateless ? "\"resultType\":\"complete\"," : "");
+    size_t room = sizeof text - (size_t)used;
+    char *rest = text + used;
+    if (memmem(body, length, "\"notifications/", 15)) {
+        put(c, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n");
+        return;
+    }
+    if (memmem(body, length, "\"tools/call\"", 12))
+        snprintf(rest, room, "\"content\":[{\"type\":\"text\",\"text\":\"the quick brown fox jumps over the lazy dog, and "
+                             "then it sits down and thinks about what it has done\"}]}}");
+    else if (memmem(body, length, "\"tools/list\"", 12)) {
+        int put_so_far = snprintf(rest, room, "\"ttlMs\":3600000,\"cacheScope\":\"public\",\"tools\":[");
+        for (int i = 0; i < tools; i++) {
+            char name[16];
+            snprintf(name, sizeof name, i ? "tool_%d" : "echo", i);
+            put_so_far += snprintf(rest + put_so_far, room - (size_t)put_so_far,
+                                   "%s{\"name\":\"%s\",\"description\":\"Repeats a text; one of the tools that the benchmark "
+                                   "lists.\",\"inputSchema\":{\"type\":\"object\",\"properties\":{\"text\":{\"type\":"
+                                   "\"string\"}},\"required\":[\"text\"]}}",
+                                   i ? "," : "", name);
+        }
+        snprintf(rest + put_so_far, room - (size_t)put_so_far, "]}}");
+    } else if (memmem(body, length, "\"initialize\"", 12))
+        snprintf(rest, room, "\"protocolVersion\":\"2025-11-25\",\"capabilities\":{\"tools\":{}},\"serverInfo\":{\"name\":"
+                             "\"bench\",\"version\":\"1\"}}}");
+    else if (memmem(body, length, "\"server/discover\"", 17))
+        snprintf(rest, room, "\"supportedVersions\":[\"2026-07-28\",\"2025-11-25\"],\"capabilities\":{\"tools\":{}},\"ttlMs\":"
+                             "3600000,\"cacheScope\":\"public\",\"_meta\":{\"io.modelcontextprotocol/serverInfo\":{\"name\":"
+                             "\"bench\",\"version\":\"1\"}}}}");
+    else if (memmem(body, length, "\"ping\"", 6))
+        snprintf(rest, room, "\"_meta\":{}}}");
+    else
+        snprintf(text, sizeof text,
+                 "{\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":{\"code\":-32601,\"message\":\"Method not found\"}}",
+                 id[0] ? id : "null");
+    answer(c, strstr(text, "-32601") ? 404 : 200, "application/json", text);
+}
+
 static bool take_requests(struct connection *c);
 
 /* Sends what is due of a stream. */
@@ -254,6 +303,8 @@ static bool take_requests(struct connection *c) {
             c->anthropic = message;
             begins = asks_for_stream(body, body_length);
             if (!begins) (chat ? answer_chat : answer_message)(c);
+        } else if (strncmp(c->in, "POST /mcp", 9) == 0) {
+            answer_mcp(c, body, body_length, c->in[9] == '/' ? atoi(c->in + 10) : 1);
         } else if (strncmp(c->in, "GET /pace/", 10) == 0) {
             pace = strtol(c->in + 10, NULL, 10);
             answer(c, 200, "text/plain", "set\n");

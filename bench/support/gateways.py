@@ -103,7 +103,7 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def _run_process(
+async def run_process(
     directory: Path, *words: str, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a server with its output in `log`."""
@@ -124,7 +124,7 @@ async def _run_process(
                 await process.wait()
 
 
-async def _wait_until_listening(
+async def wait_until_listening(
     port: int, process: asyncio.subprocess.Process, directory: Path, patience: float = START_TIMEOUT
 ) -> None:
     with suppress(TimeoutError):
@@ -174,10 +174,10 @@ async def run_nginx(directory: Path, provider: FakeProvider) -> AsyncIterator[li
             }}
         }}
     """)
-    async with _run_process(
+    async with run_process(
         directory, find_program("nginx") or "nginx", "-p", str(directory), "-c", "nginx.conf", "-e", "stderr"
     ) as process:
-        await _wait_until_listening(port, process, directory)
+        await wait_until_listening(port, process, directory)
         yield [Gateway("nginx", port, process.pid)]
 
 
@@ -207,11 +207,31 @@ async def run_litellm(directory: Path, provider: FakeProvider) -> AsyncIterator[
     address_words = ("--host", "127.0.0.1", "--port", str(port))
     # Connections are kept as long as nginx keeps them.
     words = ("--config", "config.yaml", *address_words, "--num_workers", "1", "--keepalive_timeout", "75")
-    async with _run_process(
+    async with run_process(
         directory, str(LITELLM_ENVIRONMENT / "bin/litellm"), *words, environment=environment
     ) as process:
-        await _wait_until_listening(port, process, directory)
+        await wait_until_listening(port, process, directory)
         yield [Gateway("litellm", port, process.pid)]
+
+
+@asynccontextmanager
+async def serve_paddock(
+    directory: Path, settings: Mapping[str, object], scope: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, int, str, Path]]:
+    """Run a server on a free port; yield its process, port, a key with one scope, and its data directory."""
+    data = directory / "data"
+    data.mkdir()
+    file = directory / "paddock.yaml"
+    file.write_text(json.dumps({"data": str(data), "server": {"port": 0}, **settings}))
+    command = (sys.executable, "-m", "paddock")
+    async with run_process(directory, *command, "serve", "--config", str(file)) as process:
+        async with asyncio.timeout(START_TIMEOUT):
+            while not (data / "server.json").exists():
+                if process.returncode is not None:
+                    raise RuntimeError(f"it ended at once:\n{(directory / 'log').read_text(errors='replace')[-2000:]}")
+                await asyncio.sleep(0.05)
+        port = int(json.loads((data / "server.json").read_text())["url"].rstrip("/").rpartition(":")[2])
+        yield process, port, await _create_paddock_key(command, data, scope), data
 
 
 @asynccontextmanager
@@ -238,30 +258,18 @@ async def run_paddock(
     }
     if listen is not None:
         models["listen"] = f"127.0.0.1:{listen}"
-    data = directory / "data"
-    data.mkdir()
-    settings = directory / "paddock.yaml"
-    settings.write_text(json.dumps({"data": str(data), "server": {"port": 0}, "llm": models}))
-    command = (sys.executable, "-m", "paddock")
-    async with _run_process(directory, *command, "serve", "--config", str(settings)) as process:
-        async with asyncio.timeout(START_TIMEOUT):
-            while not (data / "server.json").exists():
-                if process.returncode is not None:
-                    raise RuntimeError(f"it ended at once:\n{(directory / 'log').read_text(errors='replace')[-2000:]}")
-                await asyncio.sleep(0.05)
-        port = int(json.loads((data / "server.json").read_text())["url"].rstrip("/").rpartition(":")[2])
-        key = await _create_paddock_key(command, data)
+    async with serve_paddock(directory, {"llm": models}, "llm:use") as (process, port, key, data):
         listeners = [Gateway("paddock", port, process.pid, key, data)]
         if listen is not None:
             # The server publishes its address once all ports are open.
-            await _wait_until_listening(listen, process, directory, patience=5)
+            await wait_until_listening(listen, process, directory, patience=5)
             listeners.append(Gateway("paddock listen", listen, process.pid, key, data))
         yield listeners
 
 
-async def _create_paddock_key(command: tuple[str, ...], data: Path) -> str:
+async def _create_paddock_key(command: tuple[str, ...], data: Path, scope: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        *(*command, "key", "create", "bench", "--scope", "llm:use", "--data", str(data), "--json"),
+        *(*command, "key", "create", "bench", "--scope", scope, "--data", str(data), "--json"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
