@@ -64,7 +64,7 @@ format: ## Format the code
 	$(BIN)/ruff format .
 
 bench: setup-bench ## Run the benchmarks against peers or limits measured in the same run
-	failed=0; for each in sandbox network llm mcp runs screens chat; do $(BIN)/python bench/$$each.py || failed=1; done; exit $$failed
+	failed=0; for each in sandbox network llm mcp_gateway runs screens chat; do $(BIN)/python bench/$$each.py || failed=1; done; exit $$failed
 
 docs: ## Regenerate the generated pages of docs/reference
 	$(BIN)/python -m paddock.config.reference > docs/reference/configuration.md

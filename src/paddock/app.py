@@ -71,6 +71,7 @@ from paddock.mcp.declared_servers import SecretLookup
 from paddock.mcp.gateway.factory import McpServices, open_mcp_services
 from paddock.mcp.http_client import McpHttpClient
 from paddock.mcp.serving.http_edge import McpHttpEdge
+from paddock.mcp.serving.rpc_listener import serve_grpc
 from paddock.mcp.serving.sandbox_hook import McpSandboxHook
 from paddock.mcp.upstreams.base import UpstreamDependencies
 from paddock.mcp.upstreams.programs.sandbox_programs import SandboxPrograms
@@ -489,18 +490,31 @@ async def _serve(
     lines: LogBuffer,
 ) -> None:
     check_port_is_free(config)
-    async with build_server(config, lines) as paddock:
-        check_network_exposure(config.server.host, await paddock.keys.any_usable())
+    async with build_server(config, lines) as paddock, AsyncExitStack() as serving:
+        addresses = [config.llm.listen, config.mcp.grpc.listen]
+        for host in (config.server.host, *(each.rpartition(":")[0] for each in addresses if each is not None)):
+            check_network_exposure(host, await paddock.keys.any_usable())
         await paddock.keys.ensure_local_key(paddock.local_key_path)
         listener = open_listener(config.server.host, config.server.port)
         url = listener_url(listener, config.server.host)
         paddock.refuse_own_port(listener.getsockname()[1])
         if config.llm.listen is not None:
             host, _, port = config.llm.listen.rpartition(":")
-            check_network_exposure(host, await paddock.keys.any_usable())
             models = open_listener(host, int(port), "llm.listen")
             await paddock.model_server.listen(models)
             log.info("serving models", url=listener_url(models, host))
+        grpc = await serving.enter_async_context(
+            serve_grpc(
+                config.mcp.grpc,
+                paddock.mcp.gateway.resolve,
+                paddock.keys,
+                paddock.services.logins,
+                config.server.shutdown_grace,
+            )
+        )
+        if grpc is not None:
+            paddock.refuse_own_port(grpc)
+            log.info("serving MCP over gRPC", address=config.mcp.grpc.listen)
         record = config.data / SERVER_FILE
 
         def ready() -> None:

@@ -6,6 +6,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
+from paddock.config.mcp_grpc import McpGrpcConfig
 from paddock.config.mcp_servers import McpServer, McpSet
 from paddock.config.network_targets import parse_allowed_target
 from paddock.config.section import ConfigSection
@@ -48,6 +49,9 @@ class McpConfig(ConfigSection):
     """How long records of calls are kept; `null` keeps them forever."""
     record_size: Bytes = Field(default=16 * 2**10, ge=0, le=2**20)
     """Largest recorded arguments, and largest recorded result, of a call; the rest is cut."""
+
+    grpc: McpGrpcConfig = McpGrpcConfig()
+    """The gateway over gRPC."""
 
     @field_validator("allow")
     @classmethod

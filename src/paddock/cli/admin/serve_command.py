@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from paddock.config.llm import LlmConfig
 
 _MAX_BANNER_MODELS = 3
+DEFAULT_GRPC_ADDRESS = "127.0.0.1:8430"
 """Number of models per provider shown in the banner."""
 
 
@@ -37,6 +38,9 @@ def serve(
     port: Annotated[
         int | None, typer.Option(metavar="PORT", help="Port to listen on; 0 chooses a free one.  [default: 8420]")
     ] = None,
+    grpc: Annotated[
+        bool, typer.Option("--grpc", help="Serve MCP over gRPC too, at mcp.grpc.listen or on 127.0.0.1:8430.")
+    ] = False,
     image: Annotated[
         str | None, typer.Option(metavar="IMAGE", help="Default image of sandboxes.  [default: code]")
     ] = None,
@@ -60,6 +64,10 @@ def serve(
             "log.format": log_format,
         }
     ).config
+    if grpc and config.mcp.grpc.listen is None:
+        listening = config.mcp.grpc.model_copy(update={"listen": DEFAULT_GRPC_ADDRESS})
+        mcp = config.mcp.model_copy(update={"grpc": listening})
+        config = config.model_copy(update={"mcp": mcp})
     from paddock import app
     from paddock.errors import AlreadyRunning
 

@@ -10,4 +10,10 @@ from paddock.model.mcp import McpServer
 
 def open_upstream(server: McpServer, dependencies: UpstreamDependencies) -> Upstream:
     """Return a connection to a server, which connects on first use. Raises `InvalidInput` for an invalid address."""
-    return RemoteServer(server, dependencies) if server.url else ProgramServer(server, dependencies)
+    if not server.url:
+        return ProgramServer(server, dependencies)
+    if server.transport == "grpc":
+        from paddock.mcp.upstreams.grpc_gateway import GrpcGateway  # gRPC takes a while to import.
+
+        return GrpcGateway(server, dependencies)
+    return RemoteServer(server, dependencies)
