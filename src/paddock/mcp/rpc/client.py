@@ -97,6 +97,7 @@ class McpRpcClient:
         self._unsent = 0
         self._has_output = asyncio.Event()
         self._session: asyncio.Task[None] | None = None
+        self._is_closed = False
         self._failures = 0
         self._retry_at = 0.0
         self._reason = ""
@@ -142,6 +143,7 @@ class McpRpcClient:
 
     async def close(self) -> None:
         """Close the connection; exchanges under way fail."""
+        self._is_closed = True
         if self._session is not None:
             self._session.cancel()
             await asyncio.gather(self._session, return_exceptions=True)
@@ -223,7 +225,8 @@ class McpRpcClient:
         self._reason = reason.message
         for exchange in self._exchanges.values():
             exchange.received.put_nowait(reason)
-        log.info("MCP gateway disconnected", address=self._address, reason=reason.message)
+        if not self._is_closed:
+            log.info("MCP gateway disconnected", address=self._address, reason=reason.message)
 
 
 class RemoteEndpoint:
