@@ -523,3 +523,42 @@ async def test_program_that_leaves_ends_the_request_at_the_server(
     await asyncio.wait_for(began.wait(), 10)
     writer.close()
     await asyncio.wait_for(left.wait(), 10)
+
+
+async def test_policy_closes_intercepted_connections(sandbox: VaultSandbox, server: RecordingServer) -> None:
+    await sandbox.bind(server.port)
+    reader, writer = await sandbox.connect_tls(server.port)
+    writer.write(f"GET / HTTP/1.1\r\nHost: {HOST}:{server.port}\r\n\r\n".encode())
+    await asyncio.wait_for(reader.readuntil(b"ok"), 10)
+    assert await sandbox.networks.apply_policy(sandbox.sandbox.model_copy(update={"network": ()})) == 1
+    with suppress(ConnectionError, ssl.SSLError):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+    assert (await sandbox.record()).refusal is ConnectionRefusal.POLICY_CHANGED
+    writer.close()
+
+
+async def test_stream_of_events_is_not_held_back(sandbox: VaultSandbox, server: RecordingServer) -> None:
+    """Each event arrives while the server waits, and a value that was split by a pause is masked where it goes on."""
+    await sandbox.bind(server.port)
+    read = asyncio.Event()
+
+    async def stream(
+        seen: SeenRequest, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        writer.write(connection.send(h11.Response(status_code=200, headers=[("Transfer-Encoding", "chunked")])) or b"")
+        for event in (b"data: 1\n\n", f"data: {SECRET[:8]}".encode(), f"{SECRET[8:]}\n\n".encode()):
+            writer.write(connection.send(h11.Data(data=event)) or b"")
+            await asyncio.wait_for(read.wait(), 10)
+            read.clear()
+        writer.write(connection.send(h11.EndOfMessage()) or b"")
+
+    server.answers["/events"] = stream
+    reader, writer = await sandbox.connect_tls(server.port)
+    writer.write(f"GET /events HTTP/1.1\r\nHost: {HOST}:{server.port}\r\n\r\n".encode())
+    received = b""
+    for expected in (b"data: 1", SECRET[:8].encode(), b"*" * (len(SECRET) - 8) + b"\n\n"):
+        while expected not in received.replace(b"\r\n", b""):
+            received += await asyncio.wait_for(reader.read(1000), 10)
+        read.set()
+    assert SECRET[8:].encode() not in received
+    writer.close()
