@@ -78,7 +78,8 @@ class ResponseCache:
             return None
         # Servers may list other tools for clients with other capabilities.
         params[META_CLIENT_CAPABILITIES] = meta.get(META_CLIENT_CAPABILITIES, Raw(b"{}"))
-        authorization = msgspec.json.encode([context.tenant, context.caller, context.sandbox, context.session])
+        who = (context.tenant, context.caller, context.sandbox, context.session, context.client_session)
+        authorization = msgspec.json.encode(who)
         key = msgspec.json.encode(sorted((name, bytes(value).decode()) for name, value in params.items()))
         return CacheSlot(method, key, authorization, self._generations.get(method, 0))
 

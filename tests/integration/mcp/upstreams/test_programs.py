@@ -174,6 +174,27 @@ async def test_a_new_program_that_answers_the_probe_late_is_started_again(
         assert "io.modelcontextprotocol/clientCapabilities" in names
 
 
+async def test_a_program_that_changed_its_revision_is_probed_again(sandbox: ProgramSandbox) -> None:
+    path = "/tmp/changing.py"
+    await sandbox.client.write_file(path, LEGACY.encode())
+    async with sandbox.server("python3", path) as upstream:
+        for source in (STATELESS, LEGACY):
+            assert await _text(upstream, "any")
+            await sandbox.client.write_file(path, source.encode())
+            [program] = await sandbox.programs()
+            await sandbox.client.close_terminal(program)
+            async with asyncio.timeout(20):
+                while not await _is_answered(upstream):
+                    await asyncio.sleep(0.05)
+
+
+async def _is_answered(upstream: Any) -> bool:
+    try:
+        return bool(await _text(upstream, "any"))
+    except Unavailable:
+        return False
+
+
 async def test_garbage_between_messages_is_ignored(sandbox: ProgramSandbox) -> None:
     async with sandbox.python(LEGACY) as upstream:
         assert (await result_of(upstream, call_tool("garbage"), INSIDE))["n"] == 1

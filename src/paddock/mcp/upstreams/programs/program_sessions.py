@@ -19,6 +19,7 @@ from paddock.mcp.upstreams.programs.program_channel import ProgramChannel
 from paddock.mcp.upstreams.request_fields import RequestFields, error_code, raw_object
 from paddock.mcp.upstreams.retry_delay import RetryDelay
 from paddock.mcp.upstreams.sessions.notification_fields import NotificationFields
+from paddock.mcp.upstreams.sessions.session_channel import SessionRefused
 from paddock.mcp.upstreams.sessions.session_handshake import discover_revision, initialize_session
 from paddock.mcp.upstreams.sessions.session_pool import SessionEntry, SessionPool
 from paddock.mcp.upstreams.sessions.subscriptions import Subscriptions
@@ -141,6 +142,12 @@ class ProgramSessions(SessionPool):
                 raise McpTimeout(
                     f"the MCP server {self._server.name} did not start within {limit}{shown}; see its timeouts.start"
                 ) from None
+            except SessionRefused:
+                await entry.session.close()
+                if self._era.is_stateless is None:
+                    raise
+                self._era.is_stateless = None  # Another version of the program may be installed now.
+                continue
             except BaseException:
                 await entry.session.close()
                 raise
@@ -189,7 +196,9 @@ class ProgramSessions(SessionPool):
                 return False
             self._era.is_stateless = session.is_stateless = _is_stateless(await discovery)
             if not session.is_stateless:
+                self._era.is_stateless = None
                 await initialize_session(session, declared, context, clock)
+                self._era.is_stateless = False
             return True
         finally:
             discovery.cancel()
