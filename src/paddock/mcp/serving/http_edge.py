@@ -49,7 +49,7 @@ class McpHttpEdge:
         max_sessions: int = MAX_SESSIONS,
         idle_time: float = IDLE_TIME,
     ) -> None:
-        self._resolve = resolve
+        self.resolve = resolve
         self._allows_origin = allows_origin
         self.sessions = ClientSessions(max_sessions, idle_time)
         self._stateless = StatelessRequests(ToolHeaders())
@@ -77,7 +77,7 @@ class McpHttpEdge:
     async def _post(self, request: McpHttpRequest, message: JsonRpcMessage) -> McpHttpReply:
         if _is_stateless(request, message):
             if message.is_request:
-                endpoint = self._resolve(request.path, request.context)
+                endpoint = self.resolve(request.path, request.context)
                 return await self._stateless.answer(request, message, endpoint)
             if message.is_response:
                 raise Refusal(400, INVALID_REQUEST, "a client of this revision sends no responses")
@@ -94,7 +94,7 @@ class McpHttpEdge:
             return await self._sessioned.open_stream(request)
         if is_of_session and request.method == "DELETE":
             return await self._sessioned.delete(request)
-        self._resolve(request.path, request.context)  # An unknown server is reported first.
+        self.resolve(request.path, request.context)  # An unknown server is reported first.
         allowed = METHODS if request.method not in METHODS else ("POST",)
         refusal = Refusal(405, INVALID_REQUEST, f"{request.method} is not used here without {SESSION_HEADER}")
         refusal.headers["allow"] = ", ".join(allowed)

@@ -1,0 +1,1 @@
+"""`paddock mcp`: use and manage MCP servers."""
