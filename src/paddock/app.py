@@ -68,6 +68,7 @@ from paddock.llm.wire.http_client import HttpClient
 from paddock.llm.wire.http_server import HttpServer
 from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.declared_servers import SecretLookup
+from paddock.mcp.gateway.chat_tools import ChatTools
 from paddock.mcp.gateway.factory import McpServices, open_mcp_services
 from paddock.mcp.http_client import McpHttpClient
 from paddock.mcp.serving.http_edge import McpHttpEdge
@@ -267,6 +268,7 @@ class PaddockServer:
                 live=self.live,
                 keys=self.keys,
                 images=self.images,
+                mcp=ChatTools(self.mcp.gateway, self.config.mcp.list_timeout),
             )
             self.sessions = await open_session_service(engine_dependencies, self.model_server, self.gateway, held)
             mcp_edge = McpHttpEdge(self.mcp.gateway.resolve, allows_origin=lambda headers: True)

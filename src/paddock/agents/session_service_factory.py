@@ -31,7 +31,7 @@ async def open_session_service(
     takeover_pause = TakeoverPause(dependencies.live, events, store, files, session_store)
     takeover_pause.open()
     exit_stack.push_async_callback(takeover_pause.close)
-    toolbox = SessionToolbox(config, dependencies.fleet, dependencies.live, events, store, files)
+    toolbox = SessionToolbox(config, dependencies.fleet, dependencies.live, events, store, files, dependencies.mcp)
     exit_stack.push_async_callback(toolbox.close)
     session_model = SessionModelClient(
         store, events, config, dependencies.keys, http_server, files, takeover_pause.pause_if_held, gateway.compute_cost

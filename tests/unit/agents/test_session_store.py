@@ -174,13 +174,21 @@ async def test_query_text_is_never_syntax(store: Store, session_store: SessionSt
 
 
 def undo_network(connection: Any) -> None:
-    """Undo revisions 0019 to 0015."""
-    for table in ("credential_vaults", "network_byte_counts"):
+    """Undo revisions 0020 to 0015."""
+    for table in (
+        "mcp_servers",
+        "mcp_sets",
+        "mcp_tool_versions",
+        "mcp_calls",
+        "credential_vaults",
+        "network_byte_counts",
+    ):
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
     connection.exec_driver_sql("ALTER TABLE pools DROP COLUMN user")
     connection.exec_driver_sql("DROP TABLE IF EXISTS previews")
     connection.exec_driver_sql("DROP TABLE network_connections")
-    for table, column in (("sandboxes", "network"), ("sandboxes", "network_token"), ("sessions", "network")):
+    columns = ("sandboxes", "network"), ("sandboxes", "network_token"), ("sessions", "network"), ("sessions", "mcp")
+    for table, column in columns:
         connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
     connection.exec_driver_sql("ALTER TABLE sandboxes ADD COLUMN network_default TEXT")
 

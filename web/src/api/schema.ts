@@ -129,6 +129,16 @@ export interface components {
          * @enum {string}
          */
         ApprovalState: "pending" | "approved" | "edited" | "rejected" | "answered" | "expired" | "withdrawn";
+        /** ApproveToolsRequest */
+        ApproveToolsRequest: {
+            /** Digests */
+            digests: string[];
+        };
+        /** ApproveToolsResponse */
+        ApproveToolsResponse: {
+            /** Approved */
+            approved: string[];
+        };
         /** ArchiveStatusResponse */
         ArchiveStatusResponse: {
             /** Enabled */
@@ -988,7 +998,7 @@ export interface components {
          * EventType
          * @enum {string}
          */
-        EventType: "sandbox.created" | "sandbox.running" | "sandbox.paused" | "sandbox.resumed" | "sandbox.renewed" | "sandbox.adopted" | "sandbox.stopping" | "sandbox.shared" | "sandbox.ended" | "sandbox.failed" | "snapshot.created" | "snapshot.ready" | "snapshot.failed" | "snapshot.deleted" | "pool.created" | "pool.changed" | "pool.deleted" | "disk.full" | "oom" | "desktop.started" | "desktop.stopped" | "terminal.ready" | "terminal.closed" | "screenshot.update" | "input.taken" | "input.released" | "recording.started" | "recording.stopped" | "file.changed" | "file.moved" | "tool.called" | "network.connection" | "network.changed" | "vault.changed" | "preview.opened" | "preview.closed" | "run.queued" | "run.started" | "run.stage" | "run.sandbox" | "run.text" | "run.thinking" | "run.tool_call" | "run.tool_result" | "run.usage" | "run.output" | "run.error" | "run.model_failed" | "run.checked" | "run.delivered" | "run.missing" | "run.shared" | "run.cancelling" | "run.retrying" | "run.ended" | "session.created" | "session.changed" | "session.state" | "session.deleted" | "session.sandbox" | "session.desktop" | "session.terminal" | "session.screen" | "session.file" | "session.compacted" | "turn.started" | "turn.ended" | "step.started" | "step.ended" | "plan.changed" | "message.received" | "message.started" | "message.delta" | "message.ended" | "thought.started" | "thought.delta" | "thought.ended" | "call.started" | "call.delta" | "call.ready" | "call.running" | "call.output" | "call.result" | "approval.required" | "approval.decided" | "approval.expired" | "usage.changed" | "turn.error";
+        EventType: "sandbox.created" | "sandbox.running" | "sandbox.paused" | "sandbox.resumed" | "sandbox.renewed" | "sandbox.adopted" | "sandbox.stopping" | "sandbox.shared" | "sandbox.ended" | "sandbox.failed" | "snapshot.created" | "snapshot.ready" | "snapshot.failed" | "snapshot.deleted" | "pool.created" | "pool.changed" | "pool.deleted" | "disk.full" | "oom" | "desktop.started" | "desktop.stopped" | "terminal.ready" | "terminal.closed" | "screenshot.update" | "input.taken" | "input.released" | "recording.started" | "recording.stopped" | "file.changed" | "file.moved" | "tool.called" | "network.connection" | "network.changed" | "vault.changed" | "mcp.called" | "mcp.tool_held" | "preview.opened" | "preview.closed" | "run.queued" | "run.started" | "run.stage" | "run.sandbox" | "run.text" | "run.thinking" | "run.tool_call" | "run.tool_result" | "run.usage" | "run.output" | "run.error" | "run.model_failed" | "run.checked" | "run.delivered" | "run.missing" | "run.shared" | "run.cancelling" | "run.retrying" | "run.ended" | "session.created" | "session.changed" | "session.state" | "session.deleted" | "session.sandbox" | "session.desktop" | "session.terminal" | "session.screen" | "session.file" | "session.compacted" | "turn.started" | "turn.ended" | "step.started" | "step.ended" | "plan.changed" | "message.received" | "message.started" | "message.delta" | "message.ended" | "thought.started" | "thought.delta" | "thought.ended" | "call.started" | "call.delta" | "call.ready" | "call.running" | "call.output" | "call.result" | "approval.required" | "approval.decided" | "approval.expired" | "usage.changed" | "turn.error";
         /**
          * ExchangeOutcome
          * @enum {string}
@@ -1238,6 +1248,33 @@ export interface components {
              * @constant
              */
             status: "healthy";
+        };
+        /** HeldToolListResponse */
+        HeldToolListResponse: {
+            /** Items */
+            items: components["schemas"]["HeldToolResponse"][];
+        };
+        /** HeldToolResponse */
+        HeldToolResponse: {
+            /** Tool */
+            tool: string;
+            /** Digest */
+            digest: string;
+            /** Difference */
+            difference: string;
+            /** Offered */
+            offered: {
+                [key: string]: unknown;
+            };
+            /** Approved */
+            approved?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Seenat
+             * Format: date-time
+             */
+            seenAt: string;
         };
         /** HostVolume */
         HostVolume: {
@@ -1634,6 +1671,187 @@ export interface components {
             login: boolean;
             /** Proof */
             proof: string;
+        };
+        /**
+         * McpCallOutcome
+         * @description How a call of the MCP gateway ended.
+         * @enum {string}
+         */
+        McpCallOutcome: "ok" | "tool_error" | "error" | "refused" | "input_required" | "cancelled";
+        /** McpCallRecordListResponse */
+        McpCallRecordListResponse: {
+            /** Items */
+            items: components["schemas"]["McpCallRecordResponse"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** McpCallRecordResponse */
+        McpCallRecordResponse: {
+            /** Id */
+            id: string;
+            /** Server */
+            server: string;
+            /** Method */
+            method: string;
+            /** Target */
+            target: string;
+            outcome: components["schemas"]["McpCallOutcome"];
+            /** Error */
+            error?: string | null;
+            /**
+             * Startedat
+             * Format: date-time
+             */
+            startedAt: string;
+            /** Seconds */
+            seconds: number;
+            /** Caller */
+            caller: string;
+            /** Callername */
+            callerName?: string | null;
+            /** Agent */
+            agent?: string | null;
+            /** Origin */
+            origin: string;
+            /** Run */
+            run?: string | null;
+            /** Session */
+            session?: string | null;
+            /** Sandbox */
+            sandbox?: string | null;
+            /** Requestbytes */
+            requestBytes: number;
+            /** Responsebytes */
+            responseBytes: number;
+            /** Tokens */
+            tokens: number;
+            /** Arguments */
+            arguments?: string | null;
+            /** Result */
+            result?: string | null;
+        };
+        /** McpCallRequest */
+        McpCallRequest: {
+            /** Tool */
+            tool: string;
+            /**
+             * Arguments
+             * @default {}
+             */
+            arguments: {
+                [key: string]: unknown;
+            };
+        };
+        /** McpCallResponse */
+        McpCallResponse: {
+            /** Result */
+            result: {
+                [key: string]: unknown;
+            };
+            /** Seconds */
+            seconds: number;
+        };
+        /** McpServerListResponse */
+        McpServerListResponse: {
+            /** Items */
+            items: components["schemas"]["McpServerResponse"][];
+        };
+        /** McpServerResponse */
+        McpServerResponse: {
+            /** Name */
+            name: string;
+            /** Kind */
+            kind: string;
+            /** Description */
+            description?: string | null;
+            /**
+             * Source
+             * @enum {string}
+             */
+            source: "file" | "tenant" | "sandbox";
+            /** Declaration */
+            declaration: {
+                [key: string]: unknown;
+            };
+            /** Usable */
+            usable: boolean;
+            /** Reason */
+            reason?: string | null;
+            state: components["schemas"]["McpServerStateResponse"];
+            /** Health */
+            health?: components["schemas"]["McpServerStateResponse"][] | null;
+            /** Held */
+            held: number;
+            /** Createdby */
+            createdBy?: string | null;
+            /** Createdat */
+            createdAt?: string | null;
+        };
+        /** McpServerStateResponse */
+        McpServerStateResponse: {
+            status: components["schemas"]["UpstreamStatus"];
+            /** Since */
+            since?: string | null;
+            /** Reason */
+            reason?: string | null;
+        };
+        /** McpSetListResponse */
+        McpSetListResponse: {
+            /** Items */
+            items: components["schemas"]["McpSetResponse"][];
+        };
+        /** McpSetResponse */
+        McpSetResponse: {
+            /** Name */
+            name: string;
+            /** Description */
+            description?: string | null;
+            /**
+             * Source
+             * @enum {string}
+             */
+            source: "file" | "tenant" | "sandbox";
+            /** Declaration */
+            declaration: {
+                [key: string]: unknown;
+            };
+        };
+        /** McpTestResponse */
+        McpTestResponse: {
+            /** Ok */
+            ok: boolean;
+            /** Seconds */
+            seconds: number;
+            /** Error */
+            error?: string | null;
+            /** Server */
+            server?: string | null;
+            /**
+             * Revisions
+             * @default []
+             */
+            revisions: string[];
+            /**
+             * Capabilities
+             * @default []
+             */
+            capabilities: string[];
+            /** Tools */
+            tools?: number | null;
+        };
+        /** McpToolListResponse */
+        McpToolListResponse: {
+            /** Items */
+            items: {
+                [key: string]: unknown;
+            }[];
+            /**
+             * Missing
+             * @default []
+             */
+            missing: {
+                [key: string]: unknown;
+            }[];
         };
         /**
          * MessageHit
@@ -2748,6 +2966,8 @@ export interface components {
             kinds: string[];
             /** Network */
             network?: string[] | null;
+            /** Mcp */
+            mcp?: string[] | null;
             /**
              * @default {
              *       "rules": [],
@@ -2909,6 +3129,13 @@ export interface components {
                 deny?: string | string[];
                 ports?: number | string | unknown[];
             })[] | null;
+            /**
+             * Mcp
+             * @example [
+             *       "tracker"
+             *     ]
+             */
+            mcp?: string[] | null;
             policy?: components["schemas"]["Policy"] | null;
             /** Instructions */
             instructions?: string | null;
@@ -3049,6 +3276,13 @@ export interface components {
                 deny?: string | string[];
                 ports?: number | string | unknown[];
             })[] | null;
+            /**
+             * Mcp
+             * @example [
+             *       "tracker"
+             *     ]
+             */
+            mcp?: string[] | null;
             policy?: components["schemas"]["Policy"] | null;
             /** Instructions */
             instructions?: string | null;
@@ -3340,6 +3574,11 @@ export interface components {
         UpdatePoolRequest: {
             capacitySpec: components["schemas"]["PoolCapacity"];
         };
+        /**
+         * UpstreamStatus
+         * @enum {string}
+         */
+        UpstreamStatus: "idle" | "starting" | "ready" | "failed";
         /** UsagePoint */
         UsagePoint: {
             /**

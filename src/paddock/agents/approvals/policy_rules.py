@@ -20,6 +20,9 @@ _EFFECTS_THAT_ASK = ("command", "write")
 NETWORK_EFFECT = "network"
 """Effect of calls that let a sandbox connect to a host. They need approval unless a rule allows them, also in kinds
 whose calls need none."""
+SERVER_EFFECT = "server"
+"""Effect of tools of MCP servers that do not say that they change nothing. They need approval unless a rule, or the
+permission for everything, allows them."""
 _REASON_ARGUMENT = "reason"
 _ANYTHING = "*"
 _MAX_PATH_LENGTH = 4096
@@ -52,6 +55,7 @@ def evaluate_policy(policy: Policy, subject: PolicySubject) -> PolicyAction:
         return policy.rules[index].action
     needs_approval = subject.kind is not None and subject.effect in _EFFECTS_THAT_ASK and not allows_all
     needs_approval = needs_approval or subject.effect == NETWORK_EFFECT
+    needs_approval = needs_approval or (subject.effect == SERVER_EFFECT and _ANYTHING not in policy.allow_all)
     return PolicyAction.ASK if needs_approval else PolicyAction.ALLOW
 
 

@@ -85,8 +85,11 @@ class ToolSpec(FrozenModel):
     """Kind of sandbox; None for session tools such as `ask_user`."""
     tool: str
     """Name in the sandbox."""
-    effect: Literal["none", "command", "write", "network", "other"] = "other"
-    """Possible changes, for the policy: none, anything (`command`), files (`write`), or other."""
+    effect: Literal["none", "command", "write", "network", "server", "other"] = "other"
+    """Possible changes, for the policy: none, anything (`command`), files (`write`), those of an MCP server (`server`),
+    or other."""
+    server: str | None = None
+    """MCP server of the tool."""
     client: bool = False
     """Whether the session's client runs it: a call waits until the client sends the result."""
 

@@ -15,6 +15,7 @@ from paddock.errors import ConfigError, InvalidInput
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.live.services import LiveServices
+from paddock.mcp.gateway.chat_tools import ChatTools
 from paddock.sandbox.images import ImageStore
 from paddock.store.database import Store
 
@@ -44,6 +45,7 @@ class EngineDependencies:
     live: LiveServices
     keys: ApiKeys
     images: ImageStore
+    mcp: ChatTools | None = None
 
 
 class EngineRegistry:

@@ -28,6 +28,7 @@ class CreateSessionRequest(FrozenModel):
     model: str | None = None
     kinds: tuple[str, ...] | None = Field(default=None, max_length=20)
     network: NetworkRules | None = None
+    mcp: tuple[str, ...] | None = Field(default=None, max_length=100)
     policy: Policy | None = None
     instructions: str | None = Field(default=None, max_length=100_000)
     title: str | None = Field(default=None, max_length=200)
@@ -44,6 +45,7 @@ class UpdateSessionRequest(FrozenModel):
     model: str | None = None
     kinds: tuple[str, ...] | None = Field(default=None, max_length=20)
     network: NetworkRules | None = None
+    mcp: tuple[str, ...] | None = Field(default=None, max_length=100)
     policy: Policy | None = None
     instructions: str | None = Field(default=None, max_length=100_000)
     title: str | None = Field(default=None, max_length=200)

@@ -177,12 +177,15 @@ class SessionService:
             instructions=new.instructions or "",
             kinds=await asyncio.to_thread(resolve_sandbox_kinds, self._config, new.kinds),
             network=new.network,
+            mcp=new.mcp,
             policy=new.policy or Policy(),
             budget=new.budget or self._settings.budget,
             created_at=now,
             changed_at=now,
             **{"created_by": by, **self._owner_fields(tenant, new.visibility)},
         )
+        if session.mcp:
+            self._toolbox.check_mcp_servers(session)
         created = await self._insert_session(session, owner_scoped_request_key(tenant, request_key))
         self._turn_runner.preload_engine(created.engine)
         return created
@@ -236,7 +239,11 @@ class SessionService:
             changes["kinds"] = await asyncio.to_thread(resolve_sandbox_kinds, self._config, patch.kinds)
         if patch.network is not None:
             self._toolbox.check_network(session.tenant, patch.network)
-        event = SessionChanged(**changes, by=by)
+        if patch.mcp:
+            self._toolbox.check_mcp_servers(session.model_copy(update={"mcp": patch.mcp}))
+        event = SessionChanged(**{name: value for name, value in changes.items() if name != "mcp"}, by=by)
+        if "mcp" in patch.model_fields_set:
+            changes["mcp"] = patch.mcp
         if "budget" in patch.model_fields_set:
             changes["budget"] = patch.budget
         if "network" in patch.model_fields_set and patch.network is None:

@@ -12,6 +12,7 @@ from paddock.agents.engines.base import ToolSpec
 from paddock.agents.session_files import SessionFiles
 from paddock.agents.tools.call_output import STREAMING_TOOLS, CallOutputStream
 from paddock.agents.tools.client_tools import client_tool_spec
+from paddock.agents.tools.mcp_tools import SessionMcpTools, session_sandbox_extensions
 from paddock.agents.tools.session_sandboxes import AcquiredSandbox, SessionSandboxes
 from paddock.agents.tools.session_tools import SessionToolRunner, session_tool_specs
 from paddock.agents.tools.system_prompt import build_system_prompt
@@ -23,6 +24,7 @@ from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.live.services import LiveServices
 from paddock.live.tools.tool_caller import InputHeldByPerson
+from paddock.mcp.gateway.chat_tools import ChatTools
 from paddock.model.sandbox import SESSION_KEY, Sandbox
 from paddock.model.screens import SandboxKind, SandboxTool, ToolResult
 from paddock.model.session_events import SessionEvent, SessionFile, SessionScreen
@@ -62,7 +64,14 @@ class SessionToolbox:
     """Route tool calls to the session's sandboxes, which are created on first use."""
 
     def __init__(
-        self, config: Config, fleet: Fleet, live: LiveServices, events: EventLog, store: Store, files: SessionFiles
+        self,
+        config: Config,
+        fleet: Fleet,
+        live: LiveServices,
+        events: EventLog,
+        store: Store,
+        files: SessionFiles,
+        mcp: ChatTools | None = None,
     ) -> None:
         self._config = config
         self._fleet = fleet
@@ -71,6 +80,8 @@ class SessionToolbox:
         self._session_store = SessionStore(store)
         self._sandboxes = SessionSandboxes(config, fleet, events, store)
         self._result_formatter = ToolResultFormatter(files, config.chat.result_size)
+        self._mcp = None if mcp is None else SessionMcpTools(mcp, self._sandboxes, self._result_formatter)
+        self._sandboxes.more_extensions = lambda session: session_sandbox_extensions(mcp, session)
         self._default_tools: dict[str, tuple[SandboxTool, ...]] = {}
         self._spec_cache: dict[
             tuple[str, ...], tuple[list[SandboxKind], list[tuple[SandboxTool, ...]], tuple[ToolSpec, ...]]
@@ -111,7 +122,19 @@ class SessionToolbox:
                 for spec in build_sandbox_tool_specs(kind.name, tools):
                     specs.setdefault(spec.name, spec)
             cached = self._spec_cache[session.kinds] = kinds, kind_tools, tuple(specs.values())
-        return cached[2]
+        server_specs = () if self._mcp is None else await self._list_mcp_tools(session)
+        if not server_specs:
+            return cached[2]
+        taken_names = {spec.name for spec in cached[2]}
+        return (*cached[2], *(spec for spec in server_specs if spec.name not in taken_names))
+
+    async def _list_mcp_tools(self, session: Session) -> tuple[ToolSpec, ...]:
+        assert self._mcp is not None
+        try:
+            return await self._mcp.list_specs(session)
+        except PaddockError as error:  # The sandbox of a program could not be started.
+            log.warning("could not list MCP tools", session=session.id, error=error.message)
+            return ()
 
     async def _current_tools(self, session: Session) -> tuple[ToolSpec, ...]:
         try:
@@ -128,7 +151,11 @@ class SessionToolbox:
         """Run a call; failures are returned as failed results."""
         stopwatch = _CallStopwatch()
         try:
-            if spec.kind is None:
+            if spec.server is not None and self._mcp is not None:
+                async with asyncio.timeout(self._config.chat.call_timeout):
+                    async with CallOutputStream(self._events, session, call) as output:
+                        result = await self._mcp.run_call(session, call, spec, output.write)
+            elif spec.kind is None:
                 async with asyncio.timeout(self._config.chat.call_timeout):
                     result = await self._session_tools.run_tool(session, call, spec.tool)
             else:
@@ -166,6 +193,11 @@ class SessionToolbox:
     async def share_sandboxes(self, session: Session) -> None:
         """Give the session's sandboxes the visibility of the session."""
         await self._fleet.share_owned(session.tenant, {SESSION_KEY: session.id}, session)
+
+    def check_mcp_servers(self, session: Session) -> None:
+        """Raise `InvalidInput` for names that are not those of MCP servers."""
+        if self._mcp is not None:
+            self._mcp.check_names(session, session.mcp or ())
 
     def check_network(self, tenant: str, policy: tuple[str, ...]) -> None:
         """Raise `InvalidInput` or `Unsupported` for a policy of which nothing can be granted."""

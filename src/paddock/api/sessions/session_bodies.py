@@ -41,6 +41,9 @@ class SessionSettingsRequest(RequestBody):
     network: NetworkRules | None = Field(default=None, examples=["packages", ["allow *.example.com:443"]])
     """Network policy of its sandboxes: `none`, a preset (`open`, `web`, `packages`, `git`), a rule, or a list of rules;
     omitted means that of each kind. A change also applies to running sandboxes; `null` restores that of each kind."""
+    mcp: list[Annotated[str, Field(max_length=63)]] | None = Field(default=None, max_length=100, examples=[["tracker"]])
+    """Names of MCP servers whose tools the agent gets; omitted or `null` means all that the owner may use, an empty
+    list none."""
     policy: Policy | None = None
     instructions: str | None = Field(default=None, max_length=100_000)
     budget: int | None = Field(default=None, ge=1, le=2**53)

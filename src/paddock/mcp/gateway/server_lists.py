@@ -108,7 +108,7 @@ class ServerLists:
         self._shared: dict[str, ServerList] = {}
         self._private: OrderedDict[tuple[str, str], ServerList] = OrderedDict()
         self._is_private: dict[str, bool] = {}
-        self._fetches: dict[tuple[str, str], asyncio.Task[ServerList]] = {}
+        self._fetches: dict[tuple[str, str], tuple[asyncio.Task[ServerList], float]] = {}
         self._epoch = 0
         self._listeners: set[Callable[[str], None]] = set()
         self.on_first_fetch: Callable[[CallContext], None] | None = None
@@ -145,8 +145,10 @@ class ServerLists:
         """
         if (fresh := self.fresh(method, context)) is not None:
             return fresh
-        fetch = self._start_fetch(method, context)
-        done, _ = await asyncio.wait([fetch], timeout=wait)
+        fetch, started = self._start_fetch(method, context)
+        # Who asks often must not wait for a server that hangs each time.
+        left = max(0.0, wait - (asyncio.get_running_loop().time() - started))
+        done, _ = await asyncio.wait([fetch], timeout=left)
         if done:
             return fetch.result()
         last = self.known(method, context)
@@ -160,13 +162,14 @@ class ServerLists:
 
     async def close(self) -> None:
         """Cancel fetches under way."""
-        fetches = list(self._fetches.values())
+        fetches = [task for task, _ in self._fetches.values()]
         self._fetches.clear()
         for fetch in fetches:
             fetch.cancel()
         await asyncio.gather(*fetches, return_exceptions=True)
 
-    def _start_fetch(self, method: str, context: CallContext) -> asyncio.Task[ServerList]:
+    def _start_fetch(self, method: str, context: CallContext) -> tuple[asyncio.Task[ServerList], float]:
+        """Return the fetch under way for a list, and when it began."""
         if self.on_first_fetch is not None:
             started, self.on_first_fetch = self.on_first_fetch, None
             started(context)
@@ -174,13 +177,13 @@ class ServerLists:
         shared = self._is_private.get(method) is False
         key = (method, "" if shared else _owner(context))
         if (found := self._fetches.get(key)) is None:
-            found = asyncio.create_task(self._fetch(method, context, self._epoch), name=f"MCP {method}")
-            self._fetches[key] = found
-            found.add_done_callback(lambda done: self._forget_fetch(key, done))
+            task = asyncio.create_task(self._fetch(method, context, self._epoch), name=f"MCP {method}")
+            found = self._fetches[key] = task, asyncio.get_running_loop().time()
+            task.add_done_callback(lambda done: self._forget_fetch(key, done))
         return found
 
     def _forget_fetch(self, key: tuple[str, str], done: asyncio.Task[ServerList]) -> None:
-        if self._fetches.get(key) is done:
+        if key in self._fetches and self._fetches[key][0] is done:
             del self._fetches[key]
 
     async def _fetch(self, method: str, context: CallContext, epoch: int) -> ServerList:

@@ -19,6 +19,7 @@ from paddock.agents.engines.acp.update_recorder import KIND
 from paddock.agents.engines.base import Turn
 from paddock.agents.engines.registry import EngineDependencies
 from paddock.agents.tools.image_builds import ensure_image_built
+from paddock.agents.tools.mcp_tools import session_sandbox_extensions
 from paddock.agents.tools.session_sandboxes import (
     LLM_SESSION_EXTENSION,
     session_sandbox_request_key,
@@ -150,7 +151,10 @@ class AgentProgramSandboxes:
             timeout=self._life,
             metadata={SESSION_KEY: session.id, PROGRAM_METADATA: program.name},
             owner=session.ownership,
-            extensions={LLM_SESSION_EXTENSION: session.id},
+            extensions={
+                LLM_SESSION_EXTENSION: session.id,
+                **session_sandbox_extensions(self._dependencies.mcp, session),
+            },
             volumes=(
                 VolumeRequest(name="workspace", claim=workspace_volume_name(session, KIND), target=WORKSPACE),
                 VolumeRequest(

@@ -32,6 +32,7 @@ from paddock.agents.engines.base import ContinueTurn, Engine, Turn, TurnDone, Tu
 from paddock.agents.engines.registry import EngineDependencies
 from paddock.agents.model.sandbox_spending import check_session_budget
 from paddock.agents.session_files import SessionFiles
+from paddock.agents.tools.mcp_tools import session_server_names
 from paddock.errors import NotFound, PaddockError
 from paddock.model.sandbox import Sandbox
 from paddock.model.sessions import FileContent, Session, SessionMessage
@@ -210,7 +211,8 @@ class _TurnRun:
             await self._daemon.write_file(f"{home}/{path}", text.encode(), mode=600)
         process = self._current_process()
         try:
-            await perform_acp_handshake(process, self._program, state)
+            servers = session_server_names(self._engine.dependencies.mcp, session)
+            await perform_acp_handshake(process, self._program, state, servers)
         except BaseException as error:
             if isinstance(error, PaddockError | asyncio.CancelledError):
                 await asyncio.shield(process.kill())

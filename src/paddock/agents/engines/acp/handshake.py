@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -12,6 +12,7 @@ from paddock.agents.engines.acp.acp_session_state import AcpSessionState
 from paddock.agents.engines.acp.agent_process import AgentProcess, AgentProgramError, AgentProgramMessage
 from paddock.agents.engines.acp.agent_programs import AgentProgram
 from paddock.agents.engines.acp.prompt_loop import METHOD_NOT_FOUND, describe_rpc_error
+from paddock.mcp.declared_servers import mcp_server_url
 from paddock.model.task_fields import WORKSPACE
 
 READY_TIMEOUT = 120.0
@@ -21,14 +22,16 @@ PROTOCOL_VERSION = 1
 CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
 
 
-async def perform_acp_handshake(process: AgentProcess, program: AgentProgram, state: AcpSessionState) -> None:
-    """Start a program and open the session in it. Raises `AgentProgramError`."""
+async def perform_acp_handshake(
+    process: AgentProcess, program: AgentProgram, state: AcpSessionState, mcp_servers: Sequence[str] = ()
+) -> None:
+    """Start a program and open the session in it, with MCP servers by name. Raises `AgentProgramError`."""
     state.requests = state.cursor = 0
     state.forget_prompt()
     await process.start(program.command(state.model or ""), program.env(state.model or ""), WORKSPACE)
     try:
         async with asyncio.timeout(READY_TIMEOUT), aclosing(process.read_messages(0)) as lines:
-            await _Handshake(process, state, lines).run()
+            await _Handshake(process, state, lines, mcp_servers).run()
     except TimeoutError:
         raise AgentProgramError(
             f"{program.name} was not ready within {READY_TIMEOUT:.0f} seconds{process.stderr_note}"
@@ -38,8 +41,13 @@ async def perform_acp_handshake(process: AgentProcess, program: AgentProgram, st
 
 class _Handshake:
     def __init__(
-        self, process: AgentProcess, state: AcpSessionState, lines: AsyncIterator[AgentProgramMessage]
+        self,
+        process: AgentProcess,
+        state: AcpSessionState,
+        lines: AsyncIterator[AgentProgramMessage],
+        mcp_servers: Sequence[str],
     ) -> None:
+        self._mcp_servers = mcp_servers
         self._process = process
         self._state = state
         self._lines = lines
@@ -54,7 +62,13 @@ class _Handshake:
         capabilities = _as_object(initialized.get("agentCapabilities"))
         state.loads = capabilities.get("loadSession") is True
         state.images = _as_object(capabilities.get("promptCapabilities")).get("image") is True
-        session_params = {"cwd": WORKSPACE, "mcpServers": []}
+        # Programs without HTTP could only start servers as programs of their own.
+        has_http = _as_object(capabilities.get("mcpCapabilities")).get("http") is True
+        servers = [
+            {"type": "http", "name": name, "url": mcp_server_url(name), "headers": []}
+            for name in (self._mcp_servers if has_http else ())
+        ]
+        session_params = {"cwd": WORKSPACE, "mcpServers": servers}
         if state.session is not None and state.loads:
             try:
                 await self._request("session/load", {"sessionId": state.session, **session_params})
