@@ -60,16 +60,21 @@ class PlainStream:
             return data
 
     async def write(self, data: bytes) -> None:
-        loop = asyncio.get_running_loop()
         left = memoryview(data)
         while left:
+            left = left[await self.send(left) :]
+
+    async def send(self, data: memoryview) -> int:
+        """Send some bytes and return how many; a cancelled call has sent none."""
+        loop = asyncio.get_running_loop()
+        while True:
             try:
-                sent = self._socket.send(left, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                sent = self._socket.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
             except (BlockingIOError, InterruptedError):
                 await _wait_ready(loop.add_writer, loop.remove_writer, self._socket.fileno())
                 continue
             self._count(sent, 0)
-            left = left[sent:]
+            return sent
 
     async def finish(self) -> None:
         self._socket.shutdown(socket.SHUT_WR)
@@ -94,6 +99,8 @@ class TlsStream:
             self._incoming, self._outgoing, server_side=server_hostname is None, server_hostname=server_hostname
         )
         self._sending = asyncio.Lock()
+        self._unsent = memoryview(b"")
+        """Rest of records of which a part was sent; kept if the task that sends is cancelled."""
         self._incoming.write(first)
 
     async def handshake(self) -> None:
@@ -158,8 +165,9 @@ class TlsStream:
 
     async def _flush(self) -> None:
         async with self._sending:
-            while data := self._outgoing.read():
-                await self._raw.write(data)
+            while self._unsent or self._outgoing.pending:
+                self._unsent = self._unsent or memoryview(self._outgoing.read())
+                self._unsent = self._unsent[await self._raw.send(self._unsent) :]
 
 
 async def _wait_ready(
