@@ -303,10 +303,15 @@ class TestMcp:
         servers = written(rendered, ending)[name]
         assert list(servers) == ["calc", "here"]
         assert "http://127.0.0.1:8422/calc" in servers["calc"].values()
-        command = servers["here"]["command"]
-        words = command if isinstance(command, list) else [command, *servers["here"]["args"]]
-        assert words == LOCAL["command"]
-        assert LOCAL["env"] in servers["here"].values()
+        assert "http://127.0.0.1:8422/here" in servers["here"].values()
+
+    @pytest.mark.parametrize("agent", AGENTS)
+    def test_programs_that_may_need_secrets_are_started_by_the_agent(self, agent: str) -> None:
+        given = task(agent, mcp=[LOCAL], secrets=["TOKEN"])
+        ending, name = MCP_CONFIG_LOCATIONS[agent]
+        here = written(render_launch_plan(PresetLibrary().get(agent), given, model="m"), ending)[name]["here"]
+        words = here["command"] if isinstance(here["command"], list) else [here["command"], *here["args"]]
+        assert words == LOCAL["command"] and LOCAL["env"] in here.values()
 
     @pytest.mark.parametrize("agent", AGENTS)
     def test_mcp_addresses_and_keys_stay_outside_the_sandbox(self, agent: str) -> None:
@@ -321,14 +326,18 @@ class TestMcp:
     def test_mcp_servers_can_be_command_arguments(self) -> None:
         shape = {"remote_words": ["--mcp", "{name}={url}"], "local_words": ["--run", "{command}"]}
         given_task = task("mine", mcp=[REMOTE, {"name": "here", "command": ["a b"]}])
-        words = ("--mcp", "calc=http://127.0.0.1:8422/calc", "--run", "a b")
+        words = ("--mcp", "calc=http://127.0.0.1:8422/calc", "--mcp", "here=http://127.0.0.1:8422/here")
         assert render_launch_plan(preset(command=["x", "{mcp_words}", "y"], mcp=shape), given_task).command == (
             "x",
             *words,
             "y",
         )
         in_shell = render_launch_plan(preset(command="x {mcp_words} y", mcp=shape), given_task).command
-        assert in_shell == "x --mcp calc=http://127.0.0.1:8422/calc --run 'a b' y"
+        assert in_shell == f"x {' '.join(words)} y"
+        # A preset without a way for addresses starts programs itself.
+        local_only = preset(command="x {mcp_words} y", mcp={"local_words": ["--run", "{command}"]})
+        given_task = task("mine", mcp=[{"name": "here", "command": ["a b"]}])
+        assert render_launch_plan(local_only, given_task).command == "x --run 'a b' y"
 
     @pytest.mark.parametrize(
         ("server", "sort"), [(REMOTE, "servers with an address"), (LOCAL, "servers that are programs in the sandbox")]

@@ -153,7 +153,11 @@ def _sandbox_request(dependencies: RunServiceDependencies, run: Run, image: str)
         "budget-tokens": task.llm.tokens,
         "budget-cost": task.llm.cost,
     }
-    servers = mcp_servers_extension(task.mcp)
+    # Programs get the task's variables, as they would from the agent.
+    servers = mcp_servers_extension(
+        server.model_copy(update={"env": {**task.env, **server.env}}) if server.command else server
+        for server in task.mcp
+    )
     if servers:
         servers[AGENT_EXTENSION] = task.agent or SCRIPT_PRESET
     return SandboxRequest(

@@ -106,11 +106,11 @@ class _PlaceholderValues:
         self._mcp_words: list[str] = []
         for server in task.mcp:
             values = _server_values(server, endpoints)
-            remote = not server.command
-            tree = preset.mcp.remote if remote else preset.mcp.local
-            words = preset.mcp.remote_words if remote else preset.mcp.local_words
+            by_address = not server.command or _starts_through_gateway(preset, task)
+            tree = preset.mcp.remote if by_address else preset.mcp.local
+            words = preset.mcp.remote_words if by_address else preset.mcp.local_words
             if tree is None and not words:
-                sort = "servers with an address" if remote else "servers that are programs in the sandbox"
+                sort = "servers that are programs in the sandbox" if server.command else "servers with an address"
                 raise UnsupportedTaskError(("mcp", server.name), f"the agent '{preset.name}' has no way to use {sort}")
             if tree is not None:
                 servers[server.name] = _fill_tree(tree, values)
@@ -167,6 +167,14 @@ class _PlaceholderValues:
         if file.toml is not None:
             return _as_toml(_fill_tree(file.toml, self._values))
         return _as_json(_fill_tree(file.json_, self._values))
+
+
+def _starts_through_gateway(preset: AgentPreset, task: Task) -> bool:
+    """Return whether the gateway starts a task's programs, so that their calls are recorded, and not the agent.
+
+    Secrets of a task are variables of its agent alone, and of the programs that the agent starts.
+    """
+    return not task.secrets and (preset.mcp.remote is not None or bool(preset.mcp.remote_words))
 
 
 def _server_values(server: McpServer, endpoints: SandboxServiceAddresses) -> dict[str, Any]:
