@@ -30,7 +30,7 @@ def send(**message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True
 def text(request, text, **more): send(id=request["id"], result={"content": [{"type": "text", "text": text}], **more})
 def refuse(request, code=-32601): send(id=request["id"], error={"code": code, "message": "no"})
 def initialize(request):
-    capabilities = {"tools": {"listChanged": True}}
+    capabilities = {"tools": {"listChanged": True}, "logging": {}}
     send(id=request["id"], result={"protocolVersion": "2025-11-25", "capabilities": capabilities,
          "serverInfo": {"name": "old", "version": "1"}})
 def discover(request):
@@ -74,6 +74,12 @@ for message in received():
             sys.stdout.buffer.write(b"\\xff\\xfe\\n"); sys.stdout.buffer.flush()
             send(id=10**6, result={}); send(id="x", result={}); send(id=message["id"] , result={"content": [], "n": 1})
             send(id=message["id"], result={"content": [], "n": 2})
+        elif name == "flood":
+            for _ in range(50_000):
+                send(method="notifications/message", params={"level": "error", "data": "x" * 50})
+                send(method="notifications/tools/list_changed")
+                send(id="strange", result={})
+            text(message, "flooded")
         elif name == "env":
             text(message, os.environ.get("LEVEL", ""))
         elif name == "change":

@@ -12,10 +12,12 @@ import pytest
 from aiohttp import web
 
 from paddock.errors import Unavailable
+from paddock.mcp.protocol import CallContext
 from paddock.mcp.upstreams import subscription_renewal
 from tests.integration.mcp.upstreams.legacy_server import LegacyCall, LegacyServer
 from tests.integration.mcp.upstreams.scripted_server import (
     ADA,
+    BOB,
     ScriptedServer,
     ask,
     call_tool,
@@ -93,6 +95,46 @@ async def test_secrets_that_a_server_repeats_are_masked(scripted: ScriptedServer
             await messages_of(upstream, call_tool("a"))
         assert "sesame" not in raised.value.message + upstream.state.reason
         assert scripted.received[-1].headers["Authorization"] == "Bearer sesame-open"
+
+
+async def test_refused_credentials_of_one_caller_do_not_concern_others(scripted: ScriptedServer) -> None:
+    class Credentials:
+        async def headers(self, server: Any, context: CallContext) -> dict[str, str]:
+            return {"Authorization": f"Bearer {context.caller}"}
+
+        async def on_challenge(self, *_: Any) -> bool:
+            return False
+
+    async def answer(request: web.Request, message: Any) -> web.Response:
+        if request.headers["Authorization"] != "Bearer ada":
+            return web.Response(status=401)
+        return json_result(message, discovered() if "discover" in message["method"] else text_result("ok"))
+
+    scripted.discover, scripted.answer = None, answer
+    async with connected(scripted.url, {"credentials": Credentials()}) as upstream:
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="refuses the credentials"):
+                await messages_of(upstream, call_tool("a"), BOB)
+            assert (await result_of(upstream, call_tool("a")))["content"][0]["text"] == "ok"
+            assert upstream.state.status == "ready"
+
+
+async def test_an_unknown_method_does_not_end_a_session(scripted: ScriptedServer) -> None:
+    server = LegacyServer(scripted)
+    server.on_call = _finish
+    inner = scripted.answer
+    assert inner is not None
+
+    async def answer(request: web.Request, message: Any) -> web.StreamResponse:
+        if message and message.get("method") == "tasks/list":
+            return json_error(message, -32601, status=404)
+        return await inner(request, message)
+
+    scripted.answer = answer
+    async with connected(scripted.url) as upstream:
+        await result_of(upstream, call_tool("a"))
+        assert (await result_of(upstream, ask("tasks/list")))["code"] == -32601
+        assert server.opened == 1
 
 
 async def test_a_stateless_subscription_outlives_its_connection(

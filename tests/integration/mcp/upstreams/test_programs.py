@@ -204,6 +204,22 @@ async def test_garbage_between_messages_is_ignored(sandbox: ProgramSandbox) -> N
             await _text(upstream, "hello")
 
 
+async def test_floods_are_ignored_or_cut_off(sandbox: ProgramSandbox) -> None:
+    async with sandbox.python(LEGACY, limits={"response_size": "1Mi"}) as upstream:
+        request = ask("subscriptions/listen", "sub", notifications={"toolsListChanged": True})
+        async with asyncio.timeout(60), aclosing(upstream.exchange(request, INSIDE)) as messages:
+            await anext(messages)
+            assert await _text(upstream, "flood") == "flooded"
+            assert (await anext(messages)).method == "notifications/tools/list_changed"
+            more = asyncio.ensure_future(anext(messages))  # All changes were told as one.
+            assert await _text(upstream, "hello") == "hello"
+            assert not more.done()
+            more.cancel()
+            await asyncio.wait([more])
+        with pytest.raises(TooLarge):
+            await _text(upstream, "flood", _meta={"io.modelcontextprotocol/logLevel": "debug"})
+
+
 async def test_huge_messages_end_the_program(sandbox: ProgramSandbox) -> None:
     async with sandbox.python(LEGACY, limits={"response_size": "1Mi"}) as upstream:
         assert len(await _text(upstream, "big", {"size": 900_000})) == 900_000

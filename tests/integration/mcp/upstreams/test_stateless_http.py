@@ -172,8 +172,9 @@ async def test_answers_that_are_not_mcp_are_refused_with_the_reason(
         with pytest.raises(Unavailable, match="MCP server tools") as raised:
             await messages_of(upstream, ask("prompts/list"))
         assert reason in raised.value.message
-        assert upstream.state.status == "failed"
-        assert reason in upstream.state.reason
+        if response.get("status") != 401:  # Other callers may have valid credentials.
+            assert upstream.state.status == "failed"
+            assert reason in upstream.state.reason
 
 
 async def test_large_answers_are_cut_off(server: ScriptedServer) -> None:

@@ -138,8 +138,9 @@ class HttpChannel(SessionChannel):
         """Raise `SessionExpired`, or nothing if the body may be a JSON-RPC error."""
         if self._session_id is None:
             return
-        body = b"" if answer.status == 404 else await answer.peek_error()
-        if self._is_expired(answer, body):
+        body = await answer.peek_error()
+        is_unknown_method = b"-32601" in body
+        if self._is_expired(answer, body) and not is_unknown_method:
             raise SessionExpired(f"the session with the MCP server {self._server.name} has expired")
 
     def _is_expired(self, answer: HttpAnswer, body: bytes) -> bool:

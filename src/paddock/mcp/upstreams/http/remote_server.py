@@ -80,6 +80,8 @@ class RemoteServer(Upstream):
         except McpTimeout:
             raise  # One slow call says nothing about the server.
         except Unavailable as error:
+            if isinstance(error, HttpRefused) and error.status in (401, 403):
+                raise  # Other callers may have valid credentials.
             self._health.record(UpstreamStatus.FAILED, error.message)
             if isinstance(error, SessionRefused) or (isinstance(error, HttpRefused) and error.status in _WRONG_ERA):
                 await self._forget(connection)  # The server may speak another revision now.
@@ -107,8 +109,9 @@ class RemoteServer(Upstream):
             try:
                 self._connection = await detect_connection(self._peer, self._cache, request_fields(request), context)
             except PaddockError as error:
-                self._health.record(UpstreamStatus.FAILED, error.message)
-                if isinstance(error, Unavailable):
+                is_callers = isinstance(error, HttpRefused) and error.status in (401, 403)
+                self._health.record(UpstreamStatus.IDLE if is_callers else UpstreamStatus.FAILED, error.message)
+                if isinstance(error, Unavailable) and not is_callers:
                     self._retry.failed(time.monotonic(), error)
                 raise
             except asyncio.CancelledError:

@@ -91,6 +91,7 @@ class StatelessHttp:
         mirrored = self._parameters_of(fields) if request.method == "tools/call" else None
         headers = _request_headers(request, fields, mirrored or {})
         name = self._server.name
+        has_ignored = False
         async with (
             self._peer.send("POST", context, headers, encode_message(request), clock) as answer,
             aclosing(answer.messages(is_endless)) as messages,
@@ -103,7 +104,8 @@ class StatelessHttp:
                         message = self._parameters.learn(message)
                     yield message if message.id == request.id else message.with_id(_request_id(request))
                     return
-                else:
+                elif not has_ignored:
+                    has_ignored = True  # A server cannot fill the log.
                     log.info("unexpected message of MCP server ignored", server=name, id=str(message.id)[:100])
         raise Unavailable(f"the MCP server {name} ended its answer (status {answer.status}) without a response")
 

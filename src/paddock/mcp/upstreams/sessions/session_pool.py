@@ -158,6 +158,9 @@ class SessionPool:
                     return entry
                 await self._make_room()
                 entry = await self._open(key, fields, context)
+                if (earlier := self._entries.get(key)) is not None:
+                    await entry.session.close()
+                    return earlier
                 self._entries[key] = entry
                 return entry
         finally:

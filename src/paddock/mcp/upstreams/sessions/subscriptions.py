@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -20,7 +20,7 @@ from paddock.mcp.upstreams.sessions.upstream_session import SHORT_REQUEST_TIME, 
 
 MAX_RESOURCES = 1_000
 MAX_LISTENERS = 64
-MAX_QUEUED = 1_000
+_UPDATED = "notifications/resources/updated"
 _LISTS = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
 log = structlog.get_logger()
 
@@ -32,15 +32,12 @@ class Listener:
         self.methods = methods
         self.resources = resources
         self.error: PaddockError | None = None
-        self._queue: deque[JsonRpcMessage] = deque()
+        self._queue: dict[tuple[str, str | None], JsonRpcMessage] = {}
         self._arrived = asyncio.Event()
 
-    def add(self, message: JsonRpcMessage) -> None:
-        """Queue a notification. A list that changed twice is told once; the oldest are dropped beyond a limit."""
-        if message.params == b"" or message not in self._queue:
-            if len(self._queue) >= MAX_QUEUED:
-                self._queue.popleft()
-            self._queue.append(message)
+    def add(self, message: JsonRpcMessage, uri: str | None) -> None:
+        """Queue a notification; several about the same list or resource become one."""
+        self._queue[(str(message.method), uri)] = message
         self._arrived.set()
 
     def close(self, error: PaddockError) -> None:
@@ -54,7 +51,7 @@ class Listener:
                 raise type(self.error)(self.error.message)
             self._arrived.clear()
             await self._arrived.wait()
-        return self._queue.popleft()
+        return self._queue.pop(next(iter(self._queue)))
 
 
 class Subscriptions:
@@ -67,10 +64,8 @@ class Subscriptions:
 
     def publish(self, message: JsonRpcMessage, fields: NotificationFields) -> None:
         for listener in self._listeners:
-            if message.method in listener.methods or (
-                message.method == "notifications/resources/updated" and fields.uri in listener.resources
-            ):
-                listener.add(message)
+            if message.method in listener.methods or (message.method == _UPDATED and fields.uri in listener.resources):
+                listener.add(message, fields.uri if message.method == _UPDATED else None)
 
     def close(self, error: PaddockError) -> None:
         for listener in self._listeners:

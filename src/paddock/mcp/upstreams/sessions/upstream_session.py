@@ -59,6 +59,8 @@ from paddock.model.mcp import McpServer
 
 MAX_INPUT_ROUNDS = 32
 """How often a server may ask for input during one call."""
+MAX_LOGGED = 5
+"""Ignored messages of a session that are logged."""
 SHORT_REQUEST_TIME = 10.0
 """Seconds for requests that a session makes by itself, such as setting the log level."""
 log = structlog.get_logger()
@@ -90,6 +92,7 @@ class UpstreamSession:
         self._calls: dict[int, PendingCall] = {}
         self._next_id = 1
         self._log_level: str | None = None
+        self._ignored = 0
         self._context = CallContext(tenant="", caller="")
         """Of the request for which the session was opened."""
 
@@ -201,7 +204,7 @@ class UpstreamSession:
             elif message.is_request:
                 self._on_request(message, request_id)
         except InvalidInput as error:
-            log.info("invalid message of MCP server ignored", server=self.server.name, reason=error.message)
+            self._log_ignored("invalid message of MCP server ignored", reason=error.message)
 
     def on_request_failed(self, request_id: int, error: PaddockError) -> None:
         if call := self._calls.get(request_id):
@@ -221,7 +224,7 @@ class UpstreamSession:
         if call is None and message.id is None and request_id is not None and message.error is not UNSET:
             call = self._calls.get(request_id)  # Errors may lack the id.
         if call is None or (request_id is not None and call.id != request_id):
-            log.info("unexpected response of MCP server ignored", server=self.server.name, id=str(message.id)[:100])
+            self._log_ignored("unexpected response of MCP server ignored", id=str(message.id)[:100])
             return
         call.add(message)
 
@@ -268,6 +271,12 @@ class UpstreamSession:
             else:
                 return
         self.tasks.spawn(self._send_quietly(answer, self._context_of(request_id)))
+
+    def _log_ignored(self, text: str, **fields: str) -> None:
+        """Log a message that was ignored; a server cannot fill the log with them."""
+        self._ignored += 1
+        if self._ignored <= MAX_LOGGED:
+            log.info(text, server=self.server.name, **fields)
 
     # Calls.
 
