@@ -255,6 +255,7 @@ class PaddockServer:
                 gateway=self.gateway,
                 events=self.events,
                 connections=connections,
+                mcp=self.mcp,
             )
             # The data directory is locked, so no other process works on unfinished runs.
             self.runs = RunService(run_dependencies, self.store, alone=True)

@@ -157,4 +157,5 @@ class ServerDirectory:
         for name in names:
             if name not in servers:
                 known = ", ".join(sorted(servers)[:20]) or "none"
-                raise InvalidInput(f"mcp: there is no MCP server {name[:80]!r}; available: {known}")
+                message = f"mcp: there is no MCP server {name[:80]!r}; available: {known}"
+                raise InvalidInput(message, params={"server": name[:80], "known": known})

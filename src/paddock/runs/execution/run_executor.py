@@ -32,6 +32,7 @@ from paddock.runs.execution.run_service_dependencies import RunServiceDependenci
 from paddock.runs.presets import LaunchPlan, make_output_reader
 from paddock.runs.results.connection_export import write_attempt_connections
 from paddock.runs.results.conversation_export import write_run_conversation
+from paddock.runs.results.mcp_call_export import write_run_mcp_calls
 from paddock.runs.results.run_results import (
     CollectedResults,
     build_run_result,
@@ -292,6 +293,7 @@ class RunExecutor:
         except (PaddockError, OSError) as error:
             log.error("could not remove sandbox of run; it will expire", run=self.run.id, error=str(error))
         await self._write_connections()
+        await self._write_mcp_calls()
         usage_source = self._dependencies.gateway.run_traffic
         result = build_run_result(self.run, end, results, self._cancelled_after_end(end)).model_copy(
             update={"stages": self._executed_stages(), "traffic": usage_source.traffic_of(self.run.id)}
@@ -311,6 +313,15 @@ class RunExecutor:
             )
         except (PaddockError, OSError, ValueError) as error:
             log.warning("could not store network connections of run", run=self.run.id, error=str(error))
+
+    async def _write_mcp_calls(self) -> None:
+        """Write the run's calls of MCP servers to its folder."""
+        if self._dependencies.mcp is None or not self.run.task.mcp:
+            return
+        try:
+            await write_run_mcp_calls(self._dependencies.mcp, self.run.tenant, self._folder)
+        except (PaddockError, OSError) as error:
+            log.warning("could not store MCP calls of run", run=self.run.id, error=str(error))
 
     async def _finish_run(self, result: RunResult) -> Run:
         now = datetime.now(UTC)

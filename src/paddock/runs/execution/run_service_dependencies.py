@@ -10,6 +10,7 @@ from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.mcp.declared_servers import referenced_secrets
+from paddock.mcp.gateway.factory import McpServices
 from paddock.model.task import Task
 from paddock.network.connection_history import ConnectionHistory
 from paddock.runs.inputs.input_bundle_store import InputBundleStore
@@ -38,6 +39,7 @@ class RunServiceDependencies:
     deliverable_uploader: DeliverableUploader
     folders: Path
     """Parent directory of the run folders."""
+    mcp: McpServices | None = None
 
     @classmethod
     def create(
@@ -49,6 +51,7 @@ class RunServiceDependencies:
         gateway: ModelGateway,
         events: EventLog,
         connections: ConnectionHistory,
+        mcp: McpServices | None = None,
     ) -> RunServiceDependencies:
         """Create from the configuration. Raises `ConfigError` for an unsupported address of `runs.artifacts`."""
         bundles = InputBundleStore(config.data / "bundles")
@@ -62,6 +65,7 @@ class RunServiceDependencies:
             gateway=gateway,
             events=events,
             connections=connections,
+            mcp=mcp,
             presets=PresetLibrary(config.runs.presets, owner="the server"),
             bundles=bundles,
             deliverable_uploader=deliverable_uploader,

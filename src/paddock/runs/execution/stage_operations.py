@@ -14,6 +14,7 @@ from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.llm.gateway.model_routes import ModelNotFound
 from paddock.llm.providers.run_scripts import script_model_name
 from paddock.mcp.declared_servers import AGENT_EXTENSION, mcp_servers_extension, referenced_secrets
+from paddock.mcp.protocol import CallContext
 from paddock.model.runs import Run
 from paddock.model.sandbox import ROOT_USER, RUN_KEY, Sandbox, SandboxState
 from paddock.model.task import WORKSPACE, Task
@@ -57,6 +58,7 @@ async def admit_run(dependencies: RunServiceDependencies, run: Run, on_progress:
     preset = find_agent_preset(dependencies, run.task)
     image = choose_image_name(dependencies, run.task, preset)
     check_task_secrets(dependencies, run.tenant, run.task)
+    check_task_mcp_servers(dependencies, run.tenant, run.task)
     dependencies.fleet.check_network(run.tenant, run.task.network)
     await refresh_models_for_default(dependencies, run.task, preset)
     admitted = AdmittedRun(image, *choose_run_model(dependencies, run, preset))
@@ -94,6 +96,14 @@ def check_task_secrets(dependencies: RunServiceDependencies, tenant: str, task: 
             f"secrets: the server has no {missing[0]}; set runs.secrets.{missing[0]}. There are: {there}",
             params={"secret": missing[0]},
         )
+
+
+def check_task_mcp_servers(dependencies: RunServiceDependencies, tenant: str, task: Task) -> None:
+    """Raise `InvalidInput` for names of MCP servers that do not exist for the tenant."""
+    names = [server.name for server in task.mcp if server.is_reference]
+    if names and dependencies.mcp is not None:
+        context = CallContext(tenant=str(tenant), caller="", origin="run")
+        dependencies.mcp.gateway.directory.check_names(names, context)
 
 
 def choose_run_model(

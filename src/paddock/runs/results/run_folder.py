@@ -47,6 +47,7 @@ class RunFolder:
         self.conversation = self.path / "conversation.jsonl"
         self.events = self.path / "events.jsonl"
         self.network = self.path / "network.jsonl"
+        self.mcp_calls = self.path / "mcp.jsonl"
 
     def create(self) -> None:
         """Create the folder. Idempotent."""

@@ -10,6 +10,7 @@ from paddock.model.task import Task
 from paddock.runs.execution.run_service_dependencies import RunServiceDependencies
 from paddock.runs.execution.stage_operations import (
     SCRIPTED_PROVIDER_KINDS,
+    check_task_mcp_servers,
     check_task_secrets,
     choose_image_name,
     find_agent_preset,
@@ -55,6 +56,11 @@ def find_blocking_issues(dependencies: RunServiceDependencies, tenant: str, task
         code = IssueCode.SECRET_MISSING if "secret" in error.params else IssueCode.SECRETS_FORBIDDEN
         message = error.message.removeprefix("secrets: ")
         yield ReadinessIssue(code=code, field="secrets", message=message, params=error.params)
+    try:
+        check_task_mcp_servers(dependencies, tenant, task)
+    except InvalidInput as error:
+        message = error.message.removeprefix("mcp: ")
+        yield ReadinessIssue(code=IssueCode.MCP_SERVER_NOT_FOUND, field="mcp", message=message, params=error.params)
     try:
         image = choose_image_name(dependencies, task, preset)
         dependencies.images.check(image)
