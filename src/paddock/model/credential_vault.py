@@ -90,7 +90,7 @@ class CredentialVault(FrozenModel):
 
 
 class VaultContent(FrozenModel):
-    """What is stored of a sandbox with the credential vault enabled."""
+    """Stored content of a sandbox's credential vault, with the certificate authority of the sandbox."""
 
     authority_key: str = Field(repr=False)
     """Private key of the sandbox's certificate authority, PEM."""

@@ -152,14 +152,14 @@ class TlsStream:
         try:
             self._tls.unwrap()
         except ssl.SSLError:
-            pass  # The peer's own end has not come, which nobody waits for.
+            pass  # The peer has not sent its own close_notify, which is not awaited.
         await self._flush()
         await self._raw.finish()
 
     async def _receive(self) -> None:
         data = await self._raw.receive()
         if not data:
-            # Without an end of TLS, somebody on the way may have cut the stream off.
+            # Without close_notify, the stream may have been truncated on the way.
             raise ConnectionResetError("the TLS connection was cut off")
         self._incoming.write(data)
 

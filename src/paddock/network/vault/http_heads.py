@@ -82,7 +82,7 @@ def request_headers(
 
 
 def response_headers(response: h11.Response | h11.InformationalResponse, mask: SecretMask, decoded: bool) -> Headers:
-    """Return masked headers; without those of an encoding that was decoded."""
+    """Return masked headers; drop headers of an encoding that was decoded."""
     dropped = _dropped_headers(response.headers)
     if decoded:
         dropped |= {b"content-encoding", b"content-length"}
@@ -102,7 +102,7 @@ def asks_to_close(message: h11.Request | h11.Response) -> bool:
 
 
 def _dropped_headers(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
-    """Return headers for one hop only: the known ones and those that `Connection` names, except framing."""
+    """Return names of hop-by-hop headers: known names and names listed in `Connection`, except framing headers."""
     named = {word for value in header_values(headers, b"connection") for word in _words(value)}
     return (named - {b"content-length", b"transfer-encoding", b"host"}) | _HOP_BY_HOP
 

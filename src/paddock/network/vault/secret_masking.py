@@ -35,7 +35,7 @@ class SecretMask:
 
 
 class StreamMask:
-    """Masks a stream whose pieces may end within a value.
+    """Masks a stream in which a value may be split between pieces.
 
     The end of a piece is held back until more comes or `release` is called, whatever it contains: if only beginnings of
     values were held back, a program that gets its own text echoed could find a value letter by letter.
