@@ -603,6 +603,7 @@ class _UvicornServer(uvicorn.Server):
         self._paddock.events.close()  # Ends open event streams.
         self._paddock.gateway.archive.stop_following()
         self._paddock.live.stop()
+        self._paddock.services.mcp_edge.end_subscriptions()
         self._paddock.log.close()
         await super().shutdown(sockets)
 

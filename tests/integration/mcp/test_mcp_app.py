@@ -226,3 +226,17 @@ def test_killed_gateway_ends_calls_and_repeats_none(upstreams: Servers, tmp_path
         assert calls_seen() == seen + 1  # Nothing of the killed gateway is repeated.
     finally:
         restarted.stop()
+
+
+def test_open_subscriptions_do_not_delay_the_end_of_the_server(upstreams: Servers, tmp_path: Path) -> None:
+    settings = settings_for(upstreams) | {"server": {"shutdown_grace": 60}}
+    server = Server(tmp_path / "data", settings).start()
+    wanted = {"notifications": {"toolsListChanged": True}}
+    with server.client() as client:
+        message = stateless_message("subscriptions/listen", wanted)
+        headers = stateless_headers("subscriptions/listen", wanted)
+        with client.stream("POST", "/mcp/calc", json=message, headers=headers) as response:
+            events = (json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: "))
+            assert next(events)["method"] == "notifications/subscriptions/acknowledged"
+            assert server.stop(timeout=20) == 0
+            assert [event["result"]["resultType"] for event in events] == ["complete"]

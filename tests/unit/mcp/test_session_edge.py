@@ -283,6 +283,18 @@ async def test_subscriptions_end_when_nobody_listens(endpoint: InMemoryMcpEndpoi
     await client.edge.close()
 
 
+async def test_streams_for_changes_end_with_the_server(client: EdgeClient, endpoint: InMemoryMcpEndpoint) -> None:
+    await client.initialize()
+    call = EventReader(await client.request("tools/call", SLEEP))
+    stream = await client.events()
+    await endpoint.wait_for(lambda it: it.subscriptions)
+    client.edge.end_subscriptions()
+    assert await stream.next_event() is None
+    assert (await call.next_event())["method"] == "notifications/progress"  # Calls may finish.
+    await client.edge.close()
+    assert endpoint.under_way == 0
+
+
 async def test_lost_connections_are_resumed(client: EdgeClient, endpoint: InMemoryMcpEndpoint) -> None:
     go_on = asyncio.Event()
 

@@ -370,6 +370,19 @@ async def test_subscriptions_are_streams(client: EdgeClient, endpoint: InMemoryM
     assert await events.next_event() is None
 
 
+async def test_subscriptions_end_with_the_server(client: EdgeClient, endpoint: InMemoryMcpEndpoint) -> None:
+    events = EventReader(await client.ask("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+    await events.next_event()
+    client.edge.end_subscriptions()
+    last = await events.next_event()
+    assert (last["id"], last["result"]["resultType"]) == (1, "complete")
+    assert last["result"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": 1}
+    assert await events.next_event() is None
+    await events.close()
+    assert endpoint.under_way == 0
+    client.edge.end_subscriptions()  # None is left.
+
+
 async def test_line_breaks_between_tokens_stay_in_one_event(client: EdgeClient) -> None:
     pretty = json.dumps(stateless_message("subscriptions/listen", {}, number="a\nb"), indent=1).encode()
     wanted = {"notifications": {"toolsListChanged": True}}

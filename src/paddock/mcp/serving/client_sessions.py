@@ -115,6 +115,12 @@ class ClientSessions:
         if self._sessions.pop(session.id, None) is not None:
             await session.close()
 
+    def end_listeners(self) -> None:
+        """End the streams for changes of all sessions."""
+        for session in self._sessions.values():
+            if session.listener is not None:
+                session.listener.buffer.close()
+
     async def close(self) -> None:
         """End all sessions."""
         if self._sweeping is not None:

@@ -70,6 +70,11 @@ class McpHttpEdge:
         except PaddockError as error:
             return failure_reply(error, message.request_id if message is not None and message.is_request else None)
 
+    def end_subscriptions(self) -> None:
+        """End subscriptions and streams for changes, which would delay the end of a server; calls may finish."""
+        self._stateless.end_subscriptions()
+        self.sessions.end_listeners()
+
     async def close(self) -> None:
         """End all sessions."""
         await self.sessions.close()

@@ -60,6 +60,12 @@ class MessageBuffer:
         self._waiting_size += size
         self._readable.set()
 
+    def end_with(self, message: JsonRpcMessage) -> None:
+        """Add a last message, even while the client lags behind."""
+        self._waiting.append(message)
+        self._waiting_size += message_size(message)
+        self.close()
+
     def close(self) -> None:
         """End the queue after its last message."""
         self._closed = True

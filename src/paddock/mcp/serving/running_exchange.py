@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import structlog
@@ -30,10 +30,21 @@ class RunningExchange:
         self._has_response = False
         self._task = asyncio.create_task(self._run(messages))
 
+    def on_end(self, callback: Callable[[], object]) -> None:
+        """Call this when the exchange has ended or was cancelled."""
+        self._task.add_done_callback(lambda _: callback())
+
     async def next_message(self, timeout: float | None) -> JsonRpcMessage | None:
         """Return the next message, or None after `timeout`. Raises `BufferClosed` after the response."""
         found = await self._buffer.get(self, timeout)
         return None if found is None else found[1]
+
+    def end_with(self, response: JsonRpcMessage) -> None:
+        """Cancel the exchange, and let this be its response; nothing happens if it has one already."""
+        if not self._has_response:
+            self._has_response = True
+            self._buffer.end_with(response)
+            self._task.cancel()
 
     async def close(self) -> None:
         """Cancel the exchange unless it has its response, and wait until it has cleaned up."""

@@ -19,8 +19,16 @@ from paddock.mcp.protocol.messages import (
     MessageId,
     decode_fields,
     decode_value,
+    make_result,
 )
-from paddock.mcp.protocol.revisions import DISCOVER, LISTEN, STATELESS_REVISION
+from paddock.mcp.protocol.revisions import (
+    COMPLETE,
+    DISCOVER,
+    LISTEN,
+    META_SUBSCRIPTION,
+    RESULT_TYPE,
+    STATELESS_REVISION,
+)
 from paddock.mcp.serving.header_checks import check_parameter_headers, check_standard_headers
 from paddock.mcp.serving.http_messages import (
     EVENT_STREAM_HEADERS,
@@ -50,6 +58,7 @@ class StatelessRequests:
 
     def __init__(self, tool_headers: ToolHeaders) -> None:
         self._tool_headers = tool_headers
+        self._subscriptions: dict[RunningExchange, MessageId] = {}
 
     async def answer(self, request: McpHttpRequest, message: JsonRpcMessage, endpoint: McpEndpoint) -> McpHttpReply:
         """Answer one request. Raises `Refusal` and `PaddockError`."""
@@ -64,6 +73,9 @@ class StatelessRequests:
         if message.method == "tools/call":
             await self._check_parameters(request, message.request_id, fields, endpoint)
         exchange = RunningExchange(endpoint.exchange(message, request.context), message.request_id)
+        if message.method == LISTEN:
+            self._subscriptions[exchange] = message.request_id
+            exchange.on_end(lambda: self._subscriptions.pop(exchange, None))
         try:
             first = await exchange.next_message(FIRST_MESSAGE_WAIT)
             if not request.accepts_events():
@@ -76,6 +88,11 @@ class StatelessRequests:
             await exchange.close()
             raise
         return McpHttpReply(200, EVENT_STREAM_HEADERS, stream=_ExchangeStream(first, exchange))
+
+    def end_subscriptions(self) -> None:
+        """End all subscriptions with a response, as a server does that stops."""
+        for exchange, number in list(self._subscriptions.items()):
+            exchange.end_with(make_result(number, {RESULT_TYPE: COMPLETE, "_meta": {META_SUBSCRIPTION: number}}))
 
     def _checked(self, request: McpHttpRequest, message: JsonRpcMessage) -> tuple[JsonRpcMessage, Mapping[str, Raw]]:
         """Return the message as it was checked, without duplicate keys, and the fields of its parameters."""
