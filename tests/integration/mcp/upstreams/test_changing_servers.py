@@ -60,8 +60,6 @@ async def test_a_server_that_gave_up_sessions_is_asked_for_its_revision_again(sc
         scripted.discover, scripted.answer = discovered(), answer
         server.sessions.clear()
         stateless = replace(ADA, caller="eve")
-        with pytest.raises(Unavailable, match="refuses to start a session"):
-            await messages_of(upstream, call_tool("a"), stateless)
         assert (await result_of(upstream, call_tool("a"), stateless))["content"][0]["text"] == "new"
 
 
@@ -72,15 +70,37 @@ async def test_a_server_that_got_sessions_is_asked_for_its_revision_again(script
     scripted.answer = answer
     async with connected(scripted.url) as upstream:
         await result_of(upstream, call_tool("a"))
-        scripted.answer = lambda request, message: _status(400)
-        with pytest.raises(Unavailable, match="status 400"):
-            await messages_of(upstream, call_tool("a"))
         LegacyServer(scripted).on_call = _finish
         assert (await result_of(upstream, call_tool("a")))["content"][0]["text"] == "a"
 
 
-async def _status(status: int, text: str = "") -> web.Response:
-    return web.Response(status=status, text=text)
+async def test_one_refused_request_does_not_end_the_sessions_of_others(scripted: ScriptedServer) -> None:
+    server = LegacyServer(scripted)
+    bob_is_done = asyncio.Event()
+
+    async def on_call(call: LegacyCall) -> None:
+        await bob_is_done.wait()
+        await call.finish("a")
+
+    server.on_call = on_call
+    inner = scripted.answer
+    assert inner is not None
+
+    async def answer(request: web.Request, message: Any) -> web.StreamResponse:
+        if message and message.get("method") == "prompts/list":
+            return web.Response(status=400, text="no")
+        return await inner(request, message)
+
+    scripted.answer = answer
+    async with connected(scripted.url) as upstream:
+        waiting = asyncio.ensure_future(result_of(upstream, call_tool("a")))
+        await server.wait_for("tools/call")
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="status 400: no"):
+                await messages_of(upstream, ask("prompts/list"), BOB)
+        bob_is_done.set()
+        assert (await waiting)["content"][0]["text"] == "a"
+        assert server.opened == 2
 
 
 async def test_secrets_that_a_server_repeats_are_masked(scripted: ScriptedServer) -> None:

@@ -25,7 +25,11 @@ from paddock.mcp.upstreams.sessions.session_channel import SessionRefused
 from paddock.mcp.upstreams.sessions.session_pool import SessionPool
 from paddock.model.mcp import McpServer
 
-_WRONG_ERA = (400, 404, 405)
+_WRONG_ERA_STATUSES = (400, 404, 405)
+_WRONG_ERA_CODES = (UNSUPPORTED_VERSION, -32000, -32001)
+"""Codes with which servers refuse requests of another revision, and sometimes others."""
+PROBE_INTERVAL = 10.0
+"""Seconds between attempts to find out whether a server speaks another revision now."""
 
 
 class HttpConnection(Protocol):
@@ -50,10 +54,54 @@ class RemoteServer(Upstream):
         self._sessions: SessionPool | None = None
         """Sessions of clients of older revisions with a server that speaks both."""
         self._refuses_sessions = False
+        self._probe_at = 0.0
 
     async def exchange(self, request: JsonRpcMessage, context: CallContext) -> AsyncGenerator[JsonRpcMessage, None]:
         if not isinstance(request.id, (int, str)):
             raise InvalidInput("a request needs an id")
+        is_answered = False
+        while True:
+            connection = await self._connection_for(request, context)
+            # Connecting may have fetched what is asked for.
+            slot = self._cache.slot(request, context)
+            if slot is not None and (kept := self._cache.find(slot)) is not None:
+                yield JsonRpcMessage(id=request.id, result=kept)
+                return
+            try:
+                async with aclosing(connection.exchange(request, context)) as messages:
+                    async for message in messages:
+                        if error_code(message) in _WRONG_ERA_CODES and not is_answered:
+                            if await self._has_other_era(connection, request, context):
+                                break
+                        elif message.is_notification:
+                            self._cache.on_notification(message)
+                        elif slot is not None:
+                            self._cache.keep(slot, message)
+                        is_answered = True
+                        yield message
+                    else:
+                        self._health.record(UpstreamStatus.READY)
+                        return
+            except McpTimeout:
+                raise  # One slow call says nothing about the server.
+            except Unavailable as error:
+                if isinstance(error, HttpRefused) and error.status in (401, 403):
+                    raise  # Other callers may have valid credentials.
+                is_refused = isinstance(error, SessionRefused) or (
+                    isinstance(error, HttpRefused) and error.status in _WRONG_ERA_STATUSES
+                )
+                if is_answered or not is_refused or not await self._has_other_era(connection, request, context):
+                    self._health.record(UpstreamStatus.FAILED, error.message)
+                    raise
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._connection is not None:
+            await self._connection.close()
+        if self._sessions is not None:
+            await self._sessions.close()
+
+    async def _connection_for(self, request: JsonRpcMessage, context: CallContext) -> HttpConnection:
         clock = CallClock(self.server, context, 2 * self.server.timeouts.start)
         try:
             async with clock.wait():
@@ -61,39 +109,8 @@ class RemoteServer(Upstream):
         except TimeoutError:
             raise clock.timeout_error() from None
         if context.client_session is not None and isinstance(connection, StatelessHttp):
-            connection = await self._sessions_of_stateless(connection, request, context)
-        # Connecting may have fetched what is asked for.
-        slot = self._cache.slot(request, context)
-        if slot is not None and (kept := self._cache.find(slot)) is not None:
-            yield JsonRpcMessage(id=request.id, result=kept)
-            return
-        try:
-            async with aclosing(connection.exchange(request, context)) as messages:
-                async for message in messages:
-                    if message.is_notification:
-                        self._cache.on_notification(message)
-                    elif slot is not None:
-                        self._cache.keep(slot, message)
-                    if error_code(message) == UNSUPPORTED_VERSION:
-                        await self._forget(connection)
-                    yield message
-        except McpTimeout:
-            raise  # One slow call says nothing about the server.
-        except Unavailable as error:
-            if isinstance(error, HttpRefused) and error.status in (401, 403):
-                raise  # Other callers may have valid credentials.
-            self._health.record(UpstreamStatus.FAILED, error.message)
-            if isinstance(error, SessionRefused) or (isinstance(error, HttpRefused) and error.status in _WRONG_ERA):
-                await self._forget(connection)  # The server may speak another revision now.
-            raise
-        self._health.record(UpstreamStatus.READY)
-
-    async def close(self) -> None:
-        self._is_closed = True
-        if self._connection is not None:
-            await self._forget(self._connection)
-        if self._sessions is not None:
-            await self._sessions.close()
+            return await self._sessions_of_stateless(connection, request, context)
+        return connection
 
     async def _connect(self, request: JsonRpcMessage, context: CallContext) -> HttpConnection:
         """Return the connection; the first caller finds out the server's revision."""
@@ -144,10 +161,28 @@ class RemoteServer(Upstream):
             sessions = self._sessions
         return sessions
 
-    async def _forget(self, connection: HttpConnection) -> None:
-        """Close a connection; the next request finds out the revision again."""
-        if self._connection is connection:
-            self._connection = None
+    async def _has_other_era(self, connection: HttpConnection, request: JsonRpcMessage, context: CallContext) -> bool:
+        """Find out the revision again after a refusal; True if another connection is used from now on.
+
+        The refused request was not carried out. Sessions of other callers are ended only if the server has none any
+        more.
+        """
+        async with self._detecting:
+            if self._connection is not connection:
+                return self._connection is not None and connection is not self._sessions
+            now = time.monotonic()
+            if now < self._probe_at or self._is_closed:
+                return False
+            self._probe_at = now + PROBE_INTERVAL
+            try:
+                found = await detect_connection(self._peer, self._cache, request_fields(request), context)
+            except PaddockError:
+                return False
+            if isinstance(found, type(connection)):
+                await found.close()
+                return False
+            self._connection = found
             self._cache.clear()
             self._refuses_sessions = False
-        await connection.close()
+            await connection.close()
+            return True
