@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,11 @@ from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
 from paddock.cli.mcp.server_commands import ServerArgument, server_path
 from paddock.cli.output.errors import EXIT_FAILED, UsageError
-from paddock.cli.output.formatting import format_age
+from paddock.cli.output.formatting import format_age, parse_time
+from paddock.cli.sandbox.sandbox_lookup import find_sandbox
+
+if TYPE_CHECKING:
+    from paddock.cli.connection.server_client import ServerClient
 
 CALLS_PATH = "/v1/mcp/calls"
 MAX_DESCRIPTION = 70
@@ -67,7 +71,7 @@ async def list_tools(
         raise UsageError("give the name of a server or --set, not both")
     path = f"{server_path(name)}/tools" if name else f"/v1/mcp/sets/{set_name}/tools" if set_name else "/v1/mcp/tools"
     async with cli.open_client() as client:
-        found = await client.get(path, **({"sandbox": sandbox} if sandbox else {}))
+        found = await client.get(path, **await _sandbox_query(client, sandbox))
     if cli.as_json:
         return cli.out.print_json(found)
     rows = [[tool["name"], _parameters(tool), _first_line(tool.get("description"))] for tool in found["items"]]
@@ -105,7 +109,7 @@ async def call_tool(
             "POST",
             f"{server_path(name)}/call",
             json={"tool": tool, "arguments": given},
-            params={"sandbox": sandbox} if sandbox else {},
+            params=await _sandbox_query(client, sandbox),
             timeout=3600,
         )
     result = answer["result"]
@@ -124,7 +128,7 @@ async def try_server(cli: CliContext, name: ServerArgument, sandbox: SandboxOpti
     """Connect to an MCP server, and show what it offers or why it does not work."""
     async with cli.open_client() as client:
         found = await client.request_json(
-            "POST", f"{server_path(name)}/test", params={"sandbox": sandbox} if sandbox else {}, timeout=120
+            "POST", f"{server_path(name)}/test", params=await _sandbox_query(client, sandbox), timeout=120
         )
     if cli.as_json:
         cli.out.print_json(found)
@@ -173,7 +177,7 @@ async def show_calls(
     rows = [
         [
             each["id"],
-            format_age(each["startedAt"]),
+            format_age(parse_time(each["startedAt"])),
             each["server"],
             each["target"],
             each["outcome"],
@@ -184,6 +188,10 @@ async def show_calls(
         for each in found
     ]
     return cli.out.print_table(["ID", "AGE", "SERVER", "TOOL", "OUTCOME", "TIME", "TOKENS", "CALLER"], rows)
+
+
+async def _sandbox_query(client: ServerClient, sandbox: str | None) -> dict[str, str]:
+    return {"sandbox": await find_sandbox(client, sandbox)} if sandbox else {}
 
 
 def _parse_object(text: str) -> dict[str, Any]:

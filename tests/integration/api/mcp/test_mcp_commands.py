@@ -57,6 +57,7 @@ def test_the_life_of_a_server(server: Server, upstream: ChangingServer, tmp_path
     assert answer["result"]["content"][0]["text"] == '{"n": 12345678901234567890}'
     assert "write arguments as NAME=VALUE" in paddock(server, "call", "calc", "add", "wrong", code=2)
     assert "no MCP server 'nowhere'" in paddock(server, "call", "nowhere", "add", code=1)
+    assert "calc" in paddock(server, "logs") and "ready" in paddock(server, "show", "calc")
     records = paddock_json(server, "logs", "calc")
     assert [each["target"] for each in records] == ["add", "add"]
     assert "12345678901234567890" in paddock(server, "logs", "--call", records[0]["id"])
