@@ -9,14 +9,24 @@ import asyncio
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pytest
 import uvicorn
+from mcp import Client
+from mcp.types import (
+    CallToolResult,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
+    TextContent,
+)
 
 from paddock.api.application import create_api_app
 from paddock.app import build_server
@@ -153,3 +163,52 @@ def test_stateless_clients_use_a_server_of_sessions(addresses: Addresses, direct
     # In sessions it does not declare that its lists change, so that two checks are left out.
     assert set(worse(found, expected)) <= {*needs_stateless, "server-stateless"}
     assert found["server-stateless"] == (28, 0)
+
+
+@pytest.mark.anyio
+async def test_a_client_with_a_session_gives_a_stateless_server_its_input(addresses: Addresses) -> None:
+    """Each `input_required` becomes a request to the client, in several rounds, with the server's own state."""
+    async with asking_client(f"{addresses.gateway}/stateless", "legacy") as (client, asked):
+        result = await client.call_tool("test_input_required_result_elicitation", {})
+        assert text_of(result) == "Hello, Ada!" and asked == ["elicitation"]
+        asked.clear()
+        assert "Paris" in text_of(await client.call_tool("test_input_required_result_sampling", {}))
+        assert not (await client.call_tool("test_input_required_result_multi_round", {})).is_error
+        assert asked == ["sampling", "elicitation", "elicitation"]
+
+
+@pytest.mark.anyio
+async def test_a_stateless_client_gives_a_server_of_sessions_its_input(addresses: Addresses) -> None:
+    """Each request of the server becomes an `input_required`, and the repeated call continues the suspended one."""
+    async with asking_client(f"{addresses.gateway}/sessions", "auto") as (client, asked):
+        result = await client.call_tool("test_elicitation", {"message": "Who are you?"})
+        assert "action=accept" in text_of(result) and "Ada" in text_of(result)
+        assert "Paris" in text_of(await client.call_tool("test_sampling", {"prompt": "The capital of France?"}))
+        assert asked == ["elicitation", "sampling"]
+
+
+@asynccontextmanager
+async def asking_client(url: str, mode: Literal["auto", "legacy"]) -> AsyncIterator[tuple[Client, list[str]]]:
+    """Connect the SDK's client, which answers the server's questions; yield it, and what it was asked."""
+    asked: list[str] = []
+
+    async def on_elicitation(context: object, params: ElicitRequestParams) -> ElicitResult:
+        asked.append("elicitation")
+        schema = params.requested_schema if isinstance(params, ElicitRequestFormParams) else {}
+        names = schema.get("properties", {})
+        return ElicitResult(action="accept", content=dict.fromkeys(names, "Ada"))
+
+    async def on_sampling(context: object, params: CreateMessageRequestParams) -> CreateMessageResult:
+        asked.append("sampling")
+        return CreateMessageResult(role="assistant", content=TextContent(type="text", text="Paris"), model="tests")
+
+    async with Client(
+        url, mode=mode, elicitation_callback=on_elicitation, sampling_callback=on_sampling, read_timeout_seconds=30
+    ) as client:
+        yield client, asked
+
+
+def text_of(result: CallToolResult) -> str:
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    return content.text
