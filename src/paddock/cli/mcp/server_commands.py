@@ -11,7 +11,7 @@ import typer
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import EXIT_FAILED, CliError, UsageError
-from paddock.cli.output.formatting import format_age
+from paddock.cli.output.formatting import format_age, parse_time
 
 SERVERS_PATH = "/v1/mcp/servers"
 ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="Name of the server.", show_default=False)]
@@ -148,7 +148,7 @@ async def show_server(cli: CliContext, name: ServerArgument) -> None:
     for change in (server.get("health") or [])[-5:]:
         if change.get("since"):
             reason = f": {change['reason']}" if change.get("reason") else ""
-            facts.append((f"{format_age(change['since'])} ago", f"{change['status']}{reason}"))
+            facts.append((f"{format_age(parse_time(change['since']))} ago", f"{change['status']}{reason}"))
     return cli.out.print_facts(facts)
 
 
