@@ -103,6 +103,22 @@ async def test_one_refused_request_does_not_end_the_sessions_of_others(scripted:
         assert server.opened == 2
 
 
+async def test_a_stateless_server_that_ignores_sessions_costs_clients_with_sessions_one_wait(
+    scripted: ScriptedServer,
+) -> None:
+    async def answer(request: web.Request, message: Any) -> web.Response:
+        if message["method"] == "initialize":
+            await asyncio.Event().wait()
+        return json_result(message, {"tools": []} if message["method"] == "tools/list" else text_result("ok"))
+
+    scripted.answer = answer
+    async with connected(scripted.url, timeouts={"start": 0.5}) as upstream:
+        for number in range(3):
+            context = replace(ADA, client_session=str(number))
+            assert (await result_of(upstream, call_tool("a"), context))["content"][0]["text"] == "ok"
+    assert scripted.methods().count("initialize") == 1
+
+
 async def test_secrets_that_a_server_repeats_are_masked(scripted: ScriptedServer) -> None:
     async def answer(request: web.Request, message: Any) -> web.Response:
         token = request.headers["Authorization"]

@@ -104,6 +104,18 @@ async def test_annotated_parameters_are_mirrored_as_headers(server: ScriptedServ
     assert [tool["name"] for tool in tools["tools"]] == ["query"]  # Invalid annotations hide a tool.
 
 
+async def test_a_tool_that_no_list_names_costs_one_list(server: ScriptedServer) -> None:
+    async def answer(_: web.Request, message: Any) -> web.Response:
+        is_list = message["method"] == "tools/list"
+        return json_error(message, -32603) if is_list else json_result(message, text_result("ok"))
+
+    server.answer = answer
+    async with connected(server.url) as upstream:
+        for _ in range(3):
+            await result_of(upstream, call_tool("hidden"))
+    assert server.methods() == ["tools/list"] + ["tools/call"] * 3
+
+
 async def test_a_call_is_repeated_with_new_headers_when_the_schema_has_changed(server: ScriptedServer) -> None:
     header = "Region"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -28,6 +29,8 @@ from paddock.model.mcp import McpServer
 _WRONG_ERA_STATUSES = (400, 404, 405)
 _WRONG_ERA_CODES = (UNSUPPORTED_VERSION, -32000, -32001)
 """Codes with which servers refuse requests of another revision, and sometimes others."""
+SESSION_RETRY = 60.0
+"""Seconds until a stateless server is asked for a session again, if it did not refuse but fail."""
 PROBE_INTERVAL = 10.0
 """Seconds between attempts to find out whether a server speaks another revision now."""
 
@@ -53,7 +56,7 @@ class RemoteServer(Upstream):
         self._is_closed = False
         self._sessions: SessionPool | None = None
         """Sessions of clients of older revisions with a server that speaks both."""
-        self._refuses_sessions = False
+        self._no_sessions_until = 0.0
         self._probe_at = 0.0
 
     async def exchange(self, request: JsonRpcMessage, context: CallContext) -> AsyncGenerator[JsonRpcMessage, None]:
@@ -142,7 +145,7 @@ class RemoteServer(Upstream):
         self, connection: HttpConnection, request: JsonRpcMessage, context: CallContext
     ) -> HttpConnection:
         """Return sessions for a client that has one itself, if the server speaks both: nothing is translated then."""
-        if self._refuses_sessions:
+        if time.monotonic() < self._no_sessions_until:
             return connection
         sessions = self._sessions or SessionPool(
             self.server, lambda: HttpChannel(self._peer), self._cache.on_notification
@@ -152,7 +155,8 @@ class RemoteServer(Upstream):
         except PaddockError as error:
             if sessions is not self._sessions:
                 await sessions.close()
-                self._refuses_sessions = isinstance(error, (HttpRefused, SessionRefused))
+                is_refused = isinstance(error, (HttpRefused, SessionRefused))
+                self._no_sessions_until = math.inf if is_refused else time.monotonic() + SESSION_RETRY
             return connection
         if self._sessions is None:
             self._sessions = sessions
@@ -183,6 +187,6 @@ class RemoteServer(Upstream):
                 return False
             self._connection = found
             self._cache.clear()
-            self._refuses_sessions = False
+            self._no_sessions_until = 0.0
             await connection.close()
             return True

@@ -45,6 +45,7 @@ class StatelessHttp:
             request = change_meta(request, {META_REVISION: STATELESS_REVISION})
         if request.method == "tools/call" and self._parameters_of(fields) is None:
             await self._list_tools(context)
+            self._parameters.assume_plain(str(fields.name))
         if request.method == LISTEN:
             async with aclosing(renewed_subscription(lambda: self._post(request, fields, context))) as messages:
                 async for message in messages:

@@ -37,6 +37,11 @@ class ToolParameters:
         """Return the mirrored parameters of a tool; None if the tool was in no list yet."""
         return self._tools.get(tool)
 
+    def assume_plain(self, tool: str) -> None:
+        """Take a tool that is in no list for one without mirrored parameters; a server that disagrees says so."""
+        if tool not in self._tools:
+            self._keep(tool, {})
+
     def learn(self, response: JsonRpcMessage) -> JsonRpcMessage:
         """Learn from a response to `tools/list`; return it without tools whose annotations are invalid."""
         result = response.result
