@@ -153,7 +153,7 @@ def fork_server() -> ForkServer:
 
 def main(directory: Path, listener: socket.socket) -> None:
     """Fork requested processes until the client disconnects."""
-    import paddock.app
+    import paddock.app.serving
     import paddock.cli.connection.server_client
     import paddock.cli.main
     from paddock.sandbox.daemon import zipapp_builder

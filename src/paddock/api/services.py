@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paddock.llm.gateway.gateway import ModelGateway
     from paddock.llm.metering.budgets import KeyBudgets
     from paddock.llm.metering.usage_ledger import UsageLedger
-    from paddock.mcp.gateway.factory import McpServices
+    from paddock.mcp.gateway.services import McpServices
     from paddock.mcp.serving.http_edge import McpHttpEdge
     from paddock.network.connection_history import ConnectionHistory
     from paddock.network.sandbox_network_control import SandboxNetworkControl

@@ -12,7 +12,8 @@ from typing import Any
 from paddock.agents.engines.base import ModelReply, ReplyPiece, ToolSpec
 from paddock.agents.model.model_requests import SessionModelClient
 from paddock.agents.session_files import SessionFiles
-from paddock.app import DATABASE_FILE, open_model_gateway
+from paddock.app.components import open_model_gateway
+from paddock.app.server import DATABASE_FILE
 from paddock.auth.api_keys import ApiKeys
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog

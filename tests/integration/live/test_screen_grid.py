@@ -14,7 +14,7 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from paddock.app import build_server
+from paddock.app.server import build_server
 from paddock.config.schema import Config
 from paddock.fleet.fleet_requests import SandboxRequest
 from tests.integration.live.painted_screens import BLUE, GREEN, RED, Colour, is_like, paint

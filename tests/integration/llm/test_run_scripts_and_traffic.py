@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from paddock.app import PaddockServer, build_server
+from paddock.app.server import PaddockServer, build_server
 from paddock.config import load_config
 from paddock.config.schema import Config
 from paddock.fleet.fleet_requests import SandboxRequest

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.app import build_server
+from paddock.app.server import build_server
 from paddock.config.schema import Config
 from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.mcp.declared_servers import mcp_server_url, mcp_servers_extension

@@ -29,7 +29,7 @@ from mcp.types import (
 )
 
 from paddock.api.application import create_api_app
-from paddock.app import build_server
+from paddock.app.server import build_server
 from paddock.config.schema import Config
 from paddock.mcp.serving.http_edge import McpHttpEdge
 from paddock.mcp.serving.session_streams import StreamTimes

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from paddock.app import PaddockServer, build_server
+from paddock.app.server import PaddockServer, build_server
 from paddock.config.schema import Config
 from paddock.model.events import EventRecord, EventType
 from paddock.model.runs import Run, RunResult, RunStage

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from paddock.app import PaddockServer
+from paddock.app.server import PaddockServer
 from paddock.model.events import EventType
 from paddock.model.runs import EndedBy, RunState
 from paddock.runs.output.pattern_search import MAX_LINE_CHARACTERS, PatternSearch

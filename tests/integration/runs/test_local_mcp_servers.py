@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.app import PaddockServer
+from paddock.app.server import PaddockServer
 from paddock.model.runs import RunState
 
 from .run_service_support import TENANT, assert_nothing_left, open_server, task, wait_until_ended

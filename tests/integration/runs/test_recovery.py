@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paddock.app import PaddockServer
+from paddock.app.server import PaddockServer
 from paddock.model.events import EventType
 from paddock.model.runs import RunStage, RunState
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from paddock.app import PaddockServer
+from paddock.app.server import PaddockServer
 from paddock.errors import Conflict, InvalidInput, NotFound, RunNotFound
 from paddock.model.events import EventType
 from paddock.model.runs import EndedBy, RunReasonCode, RunStage, RunState

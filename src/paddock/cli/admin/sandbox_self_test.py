@@ -77,7 +77,7 @@ async def measure_sandbox_without_server(config: Config) -> Timings:
 
 @asynccontextmanager
 async def _temporary_backend(config: Config) -> AsyncIterator[tuple[SandboxBackend, Path]]:
-    from paddock.app import create_sandbox_backend
+    from paddock.app.components import create_sandbox_backend
 
     directory = Path(tempfile.mkdtemp(prefix=".trial-", dir=config.data))
     try:

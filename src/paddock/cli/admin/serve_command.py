@@ -68,7 +68,7 @@ def serve(
         listening = config.mcp.grpc.model_copy(update={"listen": DEFAULT_GRPC_ADDRESS})
         mcp = config.mcp.model_copy(update={"grpc": listening})
         config = config.model_copy(update={"mcp": mcp})
-    from paddock import app
+    from paddock.app.serving import serve as serve_until_signal
     from paddock.errors import AlreadyRunning
 
     missing = [] if cli.as_json else _missing_requirements(config)
@@ -96,7 +96,7 @@ def serve(
     if not with_stdin:
         stop_kept_server(config.data)
     try:
-        app.serve(config, on_ready=ready, on_start=started)
+        serve_until_signal(config, on_ready=ready, on_start=started)
     except AlreadyRunning:
         from paddock.cli.connection.server_finder import find_parent_command
 
@@ -127,7 +127,7 @@ def _ready_banner(config: Config, url: str) -> str:
 
 
 def _desktop_text(config: Config) -> str:
-    from paddock.app import create_image_store
+    from paddock.app.components import create_image_store
     from paddock.errors import PaddockError
     from paddock.fleet.kinds import SandboxKinds
 

@@ -104,7 +104,8 @@ async def serve_recording(
 
     `outgoing` applies to models that are asked for missing answers.
     """
-    from paddock.app import listener_url, open_listener, open_model_gateway
+    from paddock.app.components import open_model_gateway
+    from paddock.app.listeners import listener_url, open_listener
     from paddock.auth.api_keys import ApiKeys
     from paddock.config.schema import LogConfig
     from paddock.errors import Unavailable

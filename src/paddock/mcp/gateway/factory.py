@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
 from paddock.config.mcp import McpConfig
 from paddock.events.event_log import EventLog
@@ -12,6 +11,7 @@ from paddock.mcp.gateway.call_records import CallRecorder
 from paddock.mcp.gateway.declarations import ServerDirectory
 from paddock.mcp.gateway.gateway import McpGateway
 from paddock.mcp.gateway.management import McpServerManagement
+from paddock.mcp.gateway.services import McpServices
 from paddock.mcp.gateway.tool_versions import ToolVersionBook
 from paddock.mcp.upstreams.base import UpstreamDependencies
 from paddock.mcp.upstreams.factory import open_upstream
@@ -23,15 +23,6 @@ from paddock.store.mcp_server_store import McpServerStore
 
 MakeMask = Callable[[Iterable[str]], Callable[[str], str]]
 """Returns a function that masks some secrets in texts."""
-
-
-@dataclass(frozen=True, slots=True)
-class McpServices:
-    """The gateway, and what manages it."""
-
-    gateway: McpGateway
-    management: McpServerManagement
-    calls: McpCallStore
 
 
 async def open_mcp_services(

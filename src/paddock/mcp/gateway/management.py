@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from paddock.errors import Conflict, Forbidden, InvalidInput, NotFound
-from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.declared_servers import SecretLookup, check_mcp_server, referenced_secrets
 from paddock.mcp.gateway.declarations import DeclaredServer, DeclaredSet
 from paddock.mcp.gateway.gateway import McpGateway
@@ -15,6 +15,10 @@ from paddock.mcp.protocol import CallContext
 from paddock.model.mcp import McpKind, McpServer, McpSet
 from paddock.model.mcp_records import StoredMcpServer, StoredMcpSet
 from paddock.store.mcp_server_store import McpServerStore
+
+if TYPE_CHECKING:
+    # Commands without a server import this module, and the policy's base class takes a while to import.
+    from paddock.mcp.address_policy import McpAddressPolicy
 
 HIDDEN_VALUE = "***"
 """Stands for a header's or variable's value that is not shown; a change that has it keeps the stored value."""

@@ -10,7 +10,7 @@ from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.mcp.declared_servers import referenced_secrets
-from paddock.mcp.gateway.factory import McpServices
+from paddock.mcp.gateway.services import McpServices
 from paddock.model.task import Task
 from paddock.network.connection_history import ConnectionHistory
 from paddock.runs.inputs.input_bundle_store import InputBundleStore

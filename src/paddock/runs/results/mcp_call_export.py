@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 
-from paddock.mcp.gateway.factory import McpServices
+from paddock.mcp.gateway.services import McpServices
 from paddock.runs.results.run_folder import RunFolder
 
 _LEFT_OUT = {"tenant", "run", "session"}

@@ -14,7 +14,7 @@ from paddock.agents.engines.acp.agent_programs import AGENT_PROGRAMS, AgentProgr
 from paddock.agents.engines.acp.engine import AcpEngine
 from paddock.agents.engines.base import Turn, TurnInput, TurnOutcome
 from paddock.agents.engines.registry import EngineDependencies
-from paddock.app import open_model_gateway
+from paddock.app.components import open_model_gateway
 from paddock.auth.api_keys import ApiKeys
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog

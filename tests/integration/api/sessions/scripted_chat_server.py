@@ -23,7 +23,7 @@ from paddock.agents.sessions.session_service import SentMessage, SessionService
 from paddock.api.application import create_api_app
 from paddock.api.http.uvicorn_protocols import LimitedHttpProtocol, LimitedWebSocketProtocol
 from paddock.api.services import ApiServices
-from paddock.app import PaddockServer, build_server
+from paddock.app.server import PaddockServer, build_server
 from paddock.auth.logins import BrowserLogins
 from paddock.config.schema import Config
 from paddock.errors import Conflict, InvalidInput, NotFound, SessionNotFound
