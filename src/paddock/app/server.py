@@ -164,6 +164,7 @@ class PaddockServer:
                 self.events,
                 self._mcp_dependencies(proxies, held),
                 held,
+                export=None if self.gateway.span_exporter is None else self.gateway.span_exporter.record_mcp_call,
                 make_mask=lambda secrets: SecretMasker(secrets).mask_text,
                 secrets=[each.get_secret_value() for each in self.config.runs.secrets.values()],
                 may_use_secrets=lambda tenant: not {tenant, "*"}.isdisjoint(self.config.runs.secrets_for),

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from paddock.llm.formats.neutral import TokenUsage
 from paddock.llm.gateway.header_filter import read_trace_parent
 from paddock.llm.metering.span_export import SpanExporter, make_span_exporter
 from paddock.llm.wire.base import HttpRequest
+from paddock.model.mcp_records import McpCallOutcome, McpCallRecord
 from tests.integration.llm.conftest import provider
 from tests.integration.llm.provider_samples import STREAM, WHOLE
 from tests.support.fake_provider import FakeProvider, PlannedResponse
@@ -475,3 +477,36 @@ async def test_local_collectors_need_no_proxy(collector: Collector, monkeypatch:
     tracer.record(an_exchange())
     await asyncio.to_thread(tracer.close)
     assert len(collector.spans) == 1
+
+
+def test_mcp_calls_are_spans_of_their_run(collector: Collector) -> None:
+    call = McpCallRecord(
+        id="mcp_1",
+        tenant="t",
+        caller="key-1",
+        origin="sandbox",
+        server="tracker",
+        method="tools/call",
+        target="search",
+        run="run-1",
+        started_at=datetime.fromtimestamp(1_700_000_000, UTC),
+        duration=0.5,
+        outcome=McpCallOutcome.TOOL_ERROR,
+        arguments='{"q": "x"}',
+        result="{}",
+        request_size=10,
+        response_size=2,
+        tokens=1,
+    )
+    for content in (False, True):
+        with tracing(TracingConfig(endpoint=collector.url + "/v1/traces", content=content)) as tracer:
+            tracer.record(an_exchange())
+            tracer.record_mcp_call(call)
+    plain, full = [span for span in collector.spans if span["name"] == "tools/call search"]
+    assert plain["trace"] == next(span["trace"] for span in collector.spans if span["name"] != plain["name"])
+    assert plain["end"] - plain["start"] == pytest.approx(0.5)
+    attributes = plain["attributes"]
+    assert attributes["mcp.method.name"] == "tools/call" and attributes["gen_ai.tool.name"] == "search"
+    assert attributes["error.type"] == "tool_error" and attributes["paddock.mcp.server"] == "tracker"
+    assert "gen_ai.tool.call.arguments" not in attributes
+    assert full["attributes"]["gen_ai.tool.call.arguments"] == '{"q": "x"}'

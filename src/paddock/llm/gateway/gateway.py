@@ -117,7 +117,7 @@ class ModelGateway:
         self._authenticator = authenticator
         self.budgets = budgets
         self._prices = prices
-        self._span_exporter = span_exporter
+        self._span_exporter = self.span_exporter = span_exporter
         self.workers = workers or OffloadWorkerPool()
         self._requester = UpstreamRequester(routes, limits, self.workers)
         self.latencies = ModelLatencyHistograms()

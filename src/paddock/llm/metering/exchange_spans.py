@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from paddock.llm.exchange import Exchange, ExchangeOutcome, ModelCaller
+from paddock.llm.exchange import Exchange, ExchangeOutcome
 from paddock.llm.formats.answer_events import answer_from_stream_events
 from paddock.llm.formats.neutral import (
     FinishReason,
@@ -135,15 +135,16 @@ def make_exchange_span(exchange: Exchange, *, content: bool, langfuse: bool) -> 
     end = exchange.at + exchange.total
     error = _valid_value(exchange.error)
     provider = exchange.provider or ""
-    trace, parent = _trace_id(exchange.caller), exchange.trace_parent
+    caller = exchange.caller
+    trace, parent = caller_trace_id(caller.tenant, caller.run, caller.session), exchange.trace_parent
     return ExchangeSpan(name, provider, exchange.at, end, exchange.outcome, error, attributes, parent, trace)
 
 
-def _trace_id(caller: ModelCaller) -> int | None:
+def caller_trace_id(tenant: str, run: str | None, session: str | None) -> int | None:
     """Return one trace id for all requests of a run, or else of a session."""
-    for kind, identifier in (("run", caller.run), ("session", caller.session)):
+    for kind, identifier in (("run", run), ("session", session)):
         if identifier:
-            name = "\0".join((caller.tenant, kind, identifier)).encode(errors="replace")
+            name = "\0".join((tenant, kind, identifier)).encode(errors="replace")
             return int.from_bytes(hashlib.sha256(name).digest()[:16], "big")
     return None
 

@@ -23,7 +23,9 @@ from paddock.config.outgoing_proxy import OutgoingProxies, ProxyAddress
 from paddock.errors import ConfigError
 from paddock.llm.exchange import Exchange, ExchangeOutcome
 from paddock.llm.metering.exchange_spans import Attributes, ExchangeSpan, make_exchange_span
+from paddock.llm.metering.mcp_call_spans import make_mcp_call_span
 from paddock.llm.wire.upstream_address import make_tls_context
+from paddock.model.mcp_records import McpCallRecord
 
 LANGFUSE_PATH = "/api/public/otel/v1/traces"
 _MAX_QUEUED = 1000
@@ -64,7 +66,7 @@ class SpanExporter:
         self._langfuse = settings.langfuse_url is not None
         self._servers = {name: server for name, config in providers.items() if (server := _server_attributes(config))}
         self._provider, self._start = _make_sdk(targets, delay, 256 if settings.content else 2048, proxies)
-        self._waiting: queue.Queue[Exchange | None] = queue.Queue()
+        self._waiting: queue.Queue[Exchange | McpCallRecord | None] = queue.Queue()
         self._queued_bytes = 0
         self._sent_bytes = 0
         """Queued and processed bytes; each counter is changed by one thread only."""
@@ -73,7 +75,11 @@ class SpanExporter:
         self._thread = threading.Thread(target=self._run, name="tracing", daemon=True)
         self._thread.start()
 
-    def record(self, exchange: Exchange) -> None:
+    def record_mcp_call(self, call: McpCallRecord) -> None:
+        """Queue a finished MCP call. Never blocks; drops the call if the queue is full."""
+        self.record(call)
+
+    def record(self, exchange: Exchange | McpCallRecord) -> None:
         """Queue a finished exchange. Never blocks; drops the exchange if the queue is full."""
         size = _exchange_size(exchange)
         if self._waiting.qsize() >= _MAX_QUEUED or self._queued_bytes - self._sent_bytes + size > _MAX_QUEUED_BYTES:
@@ -99,7 +105,10 @@ class SpanExporter:
     def _run(self) -> None:
         while (exchange := self._waiting.get()) is not None:
             try:
-                self._send(make_exchange_span(exchange, content=self._content, langfuse=self._langfuse))
+                if isinstance(exchange, McpCallRecord):
+                    self._send(make_mcp_call_span(exchange, content=self._content))
+                else:
+                    self._send(make_exchange_span(exchange, content=self._content, langfuse=self._langfuse))
             except Exception as error:  # an unusual exchange must not stop the export of the next ones
                 log.debug("could not create span", exchange=exchange.id, error=str(error))
             self._sent_bytes += _exchange_size(exchange)
@@ -109,7 +118,9 @@ class SpanExporter:
         self._start(span, attributes)
 
 
-def _exchange_size(exchange: Exchange) -> int:
+def _exchange_size(exchange: Exchange | McpCallRecord) -> int:
+    if isinstance(exchange, McpCallRecord):
+        return len(exchange.arguments) + len(exchange.result)
     return len(exchange.request) + sum([len(piece) for _, piece in exchange.response])
 
 
