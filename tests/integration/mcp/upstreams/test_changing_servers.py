@@ -112,7 +112,7 @@ async def test_a_stateless_server_that_ignores_sessions_costs_clients_with_sessi
         return json_result(message, {"tools": []} if message["method"] == "tools/list" else text_result("ok"))
 
     scripted.answer = answer
-    async with connected(scripted.url, timeouts={"start": 0.5}) as upstream:
+    async with connected(scripted.url, timeouts={"start": 2}) as upstream:
         for number in range(3):
             context = replace(ADA, client_session=str(number))
             assert (await result_of(upstream, call_tool("a"), context))["content"][0]["text"] == "ok"
@@ -245,5 +245,5 @@ async def test_a_server_that_never_answers_the_probe_is_asked_for_a_session(scri
         return await inner(request, message)
 
     scripted.answer = answer
-    async with connected(scripted.url, timeouts={"start": 1}) as upstream:
+    async with connected(scripted.url, timeouts={"start": 2}) as upstream:
         assert (await result_of(upstream, call_tool("a")))["content"][0]["text"] == "a"
