@@ -96,7 +96,7 @@ class McpAccess(McpSection):
     tenants: TextList = Field(default=(), examples=[["research"]])
     """Tenants. Servers that a tenant adds belong to that tenant alone."""
     users: TextList = Field(default=(), examples=[["ada"]])
-    """Users, or names of API keys."""
+    """Users, or names of API keys. Each tenant names its own, so list the tenants too if others have keys."""
     agents: TextList = Field(default=(), examples=[["langgraph", "claude-code"]])
     """Engines and presets, such as `langgraph` and `claude-code`."""
 

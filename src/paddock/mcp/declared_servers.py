@@ -97,8 +97,10 @@ def check_mcp_server(server: McpServer, lookup: SecretLookup | None = None) -> N
 
 
 def referenced_secrets(servers: Iterable[McpServer]) -> set[str]:
-    """Return names of the secrets that the servers' headers reference."""
-    values = [value for server in servers for value in server.headers.values()]
+    """Return names of the secrets that the servers' headers and sign-ins reference."""
+    found = list(servers)
+    values = [value for server in found for value in server.headers.values()]
+    values += [server.oauth.client_secret for server in found if server.oauth and server.oauth.client_secret]
     return {match[1] for value in values for match in _REFERENCE.finditer(value) if match[1]}
 
 

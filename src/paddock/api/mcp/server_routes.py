@@ -45,7 +45,7 @@ from paddock.mcp.protocol.revisions import (
     RESULT_TYPE,
     STATELESS_REVISION,
 )
-from paddock.model.keys import Principal
+from paddock.model.keys import Principal, Scope
 from paddock.model.mcp import McpServer, McpSet
 
 MAX_PAGES = 200
@@ -61,6 +61,7 @@ def create_router(services: ApiServices) -> APIRouter:
     async def context_of(principal: Principal, sandbox: str | None = None) -> CallContext:
         context = principal_context(principal, "console" if principal.login else "http")
         if sandbox is not None:
+            principal.require(Scope.SANDBOXES_WRITE)  # Programs are started in it.
             await services.fleet.get(principal.tenant, sandbox)
             context = replace(context, sandbox=sandbox)
         return context

@@ -8,7 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,6 +37,11 @@ MAX_WAITING = 20_000
 MAX_WAITING_BYTES = 64 * 2**20
 MAX_EVENTS_PER_SECOND = 50
 """Events of one sandbox or run."""
+MAX_FULL_RECORDS = 5000
+"""Records of one sandbox with arguments and results; a hostile program could fill the disk otherwise."""
+MAX_RECORDS = 100_000
+"""Records of one sandbox; further calls are only counted."""
+MAX_COUNTED_SANDBOXES = 10_000
 MASK_MARGIN = 4096
 """Bytes kept beyond the cut until secrets are masked: a secret may begin before the cut and end after it."""
 MAX_TARGET = 500
@@ -109,6 +114,7 @@ class CallRecorder:
         self._has_records = asyncio.Event()
         self._writing = asyncio.Lock()
         self._failing = False
+        self._of_sandbox: Counter[str] = Counter()
         self._second = 0
         self._events_in_second: Counter[str] = Counter()
         self._tasks: list[asyncio.Task[None]] = []
@@ -137,6 +143,12 @@ class CallRecorder:
         self.seconds[label] = self.seconds.get(label, 0.0) + pending.duration
         if self._store is None:
             return
+        if pending.context.sandbox is not None:
+            count = self._count_of_sandbox(pending.context.sandbox)
+            if count > MAX_RECORDS:
+                return
+            if count > MAX_FULL_RECORDS:
+                pending = replace(pending, arguments=b"", result=b"")
         while self._waiting and (
             len(self._waiting) >= MAX_WAITING or self._waiting_bytes + _size(pending) > MAX_WAITING_BYTES
         ):
@@ -145,6 +157,12 @@ class CallRecorder:
         self._waiting.append((pending, f"mcp_{secrets.token_hex(12)}"))
         self._waiting_bytes += _size(pending)
         self._has_records.set()
+
+    def _count_of_sandbox(self, sandbox_id: str) -> int:
+        if len(self._of_sandbox) > MAX_COUNTED_SANDBOXES:
+            self._of_sandbox.clear()  # Most have ended; the others get a little more.
+        self._of_sandbox[sandbox_id] += 1
+        return self._of_sandbox[sandbox_id]
 
     async def flush(self) -> None:
         """Write all records taken so far; they stay waiting if the database fails."""

@@ -149,7 +149,7 @@ class McpServerManagement:
         named = referenced_secrets([server])
         if named and not self._may_use_secrets(tenant):
             raise InvalidInput(
-                f"mcp.{server.name}.headers: tenant {tenant} may name no secrets; runs.secrets_for says whose may"
+                f"mcp.{server.name}: tenant {tenant} may name no secrets; runs.secrets_for says whose may"
             )
         if server.access.tenants and tenant not in server.access.tenants:
             raise InvalidInput(f"access.tenants: the server belongs to tenant {tenant}; leave the list out")
@@ -208,19 +208,25 @@ def _shown_url(url: str) -> str:
 def _with_hidden_values(server: McpServer, earlier: McpServer) -> McpServer:
     """Return a changed declaration in which hidden values are those of the earlier one."""
     updates: dict[str, object] = {}
+    is_same = server.url in (earlier.url, _shown_url(earlier.url or "")) if server.url else not earlier.url
+    is_same = is_same and server.command == earlier.command and server.transport == earlier.transport
+
+    def check_same(field: str) -> None:
+        if not is_same:
+            # Somebody who may not see a secret could otherwise send it to a server of their own.
+            raise InvalidInput(f"{field}: write the hidden values again, because the address or command changes")
+
     for field in ("headers", "env"):
         former: Mapping[str, str] = getattr(earlier, field)
         values: Mapping[str, str] = getattr(server, field)
         if HIDDEN_VALUE in values.values():
-            is_same = server.url in (earlier.url, _shown_url(earlier.url or "")) if server.url else not earlier.url
-            if not is_same or server.command != earlier.command:
-                # Somebody who may not see a secret could otherwise send it to a server of their own.
-                raise InvalidInput(f"{field}: write the hidden values again, because the address or command changes")
+            check_same(field)
             updates[field] = {
                 name: former.get(name, value) if value == HIDDEN_VALUE else value for name, value in values.items()
             }
     if server.url is not None and earlier.url is not None and server.url == _shown_url(earlier.url):
         updates["url"] = earlier.url
     if server.oauth is not None and server.oauth.client_secret == HIDDEN_VALUE and earlier.oauth is not None:
+        check_same("oauth.client_secret")
         updates["oauth"] = server.oauth.model_copy(update={"client_secret": earlier.oauth.client_secret})
     return server.model_copy(update=updates)

@@ -115,9 +115,15 @@ def test_other_tenants_have_servers_of_their_own(
         assert names(other.get("/v1/mcp/servers/own/tools")) == []
         elsewhere = {"url": "https://evil.example/mcp", "headers": {"X-Key": "***"}}
         assert other.put("/v1/mcp/servers/own", json=elsewhere).status_code == 400
+        sign_in = {"url": upstream.url, "headers": {"X-Key": "***"}, "oauth": {"client_secret": "plain-secret-1"}}
+        assert "plain-secret-1" not in other.put("/v1/mcp/servers/own", json=sign_in).text
+        elsewhere = {"url": "https://evil.example/mcp", "oauth": {"client_secret": "***"}}
+        assert other.put("/v1/mcp/servers/own", json=elsewhere).status_code == 400
+        other.put("/v1/mcp/servers/own", json=kept).raise_for_status()
         for problem, reason in (
             ({"name": "a", "url": "http://169.254.169.254/mcp"}, "169.254.169.254"),
             ({"name": "a", "url": upstream.url, "headers": {"A": "${TOKEN}"}}, "may name no secrets"),
+            ({"name": "a", "url": upstream.url, "oauth": {"client_secret": "${TOKEN}"}}, "may name no secrets"),
             ({"name": "a"}, "needs either 'url' or 'command'"),
             ({"name": "a", "url": upstream.url, "unknown": 1}, "unknown"),
             ({"name": "a", "kind": "internet", "url": "http://example.com/"}, "https address"),
@@ -132,12 +138,16 @@ def test_other_tenants_have_servers_of_their_own(
         assert other.get("/v1/mcp/servers/own").status_code == 404
 
 
-def test_programs_need_a_sandbox(client: httpx.Client) -> None:
+def test_programs_need_a_sandbox(server: Server, client: httpx.Client) -> None:
     made = client.post("/v1/mcp/servers", json={"name": "files", "command": ["files", "/workspace"]})
     assert made.status_code == 201 and made.json()["kind"] == "local"
     refused = client.get("/v1/mcp/servers/files/tools")
     assert refused.status_code == 409 and "runs in a sandbox" in refused.text
     assert client.get("/v1/mcp/servers/files/tools", params={"sandbox": "nowhere"}).status_code == 404
+    secret = client.post("/v1/keys", json={"name": "reader", "scopes": ["mcp:use"]}).json()["secret"]
+    with server.client(secret) as reader:
+        # Whoever starts programs in a sandbox needs the scope for that.
+        assert reader.get("/v1/mcp/servers/files/tools", params={"sandbox": "any"}).status_code == 403
     assert client.delete("/v1/mcp/servers/files").status_code == 204
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from paddock.errors import Forbidden, Unavailable
 from paddock.events.event_log import EventLog
+from paddock.mcp.gateway import call_records
 from paddock.model.mcp import McpServer
 from paddock.model.mcp_records import McpCallOutcome, McpCallRecord
 from paddock.model.owners import TenantView
@@ -153,3 +154,17 @@ async def test_callers_see_their_own_calls_unless_they_see_the_tenant(tmp_path: 
         newest, oldest = await calls.list_calls("default", McpCallFilters())
         assert await calls.list_calls("default", McpCallFilters(), before=newest.id) == [oldest]
         assert await calls.list_of_run("default", "r1") == [oldest, newest]
+
+
+async def test_a_sandbox_cannot_fill_the_disk_with_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_records, "MAX_FULL_RECORDS", 2)
+    monkeypatch.setattr(call_records, "MAX_RECORDS", 4)
+    async with await Store.open(tmp_path / "paddock.db") as store:
+        calls = McpCallStore(store)
+        async with open_gateway("wiki", store=calls) as harness:
+            for n in range(8):
+                await harness.call("wiki", "search", replace(CALLER, sandbox="s1", origin="chat"), n=n)
+            await harness.call("wiki", "search", replace(CALLER, sandbox="s2", origin="chat"), n=9)
+            found = await recorded(harness, calls)
+        assert [each.arguments for each in found] == ['{"n":0}', '{"n":1}', "", "", '{"n":9}']
+        assert harness.recorder.outcomes["wiki", McpCallOutcome.OK] == 9
