@@ -55,7 +55,7 @@ class SessionMcpTools:
 
 
 def session_server_names(tools: ChatTools | None, session: Session) -> list[str]:
-    """Return the names of the MCP servers that programs in a session's sandboxes may use."""
+    """Return the names of the MCP servers that an agent program in the session's sandbox may use."""
     if tools is None or session.mcp == ():
         return []
     # Programs of servers are usable there too.
@@ -63,7 +63,7 @@ def session_server_names(tools: ChatTools | None, session: Session) -> list[str]
 
 
 def session_sandbox_extensions(tools: ChatTools | None, session: Session) -> dict[str, str]:
-    """Return the extensions that give programs in a session's sandbox its MCP servers; empty without servers."""
+    """Return the extensions that give an agent program in a sandbox its MCP servers; empty without servers."""
     if not session_server_names(tools, session):
         return {}
     agent = {AGENT_EXTENSION: session.agent}

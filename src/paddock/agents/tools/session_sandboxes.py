@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -74,8 +74,6 @@ class SessionSandboxes:
         self._fleet = fleet
         self._events = events
         self._session_store = SessionStore(store)
-        self.more_extensions: Callable[[Session], dict[str, str]] = lambda session: {}
-        """Returns further extensions of a session's new sandboxes."""
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._creations: dict[tuple[str, str], asyncio.Task[AcquiredSandbox]] = {}
         self._builds: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -294,7 +292,8 @@ class SessionSandboxes:
                     timeout=self._sandbox_life(),
                     metadata={SESSION_KEY: session.id},
                     owner=session.ownership,
-                    extensions={LLM_SESSION_EXTENSION: session.id, **self.more_extensions(session)},
+                    # Its programs get no MCP servers: they could call tools past the approvals of the session.
+                    extensions={LLM_SESSION_EXTENSION: session.id},
                     network=session.network,
                     volumes=(
                         VolumeRequest(name="workspace", claim=workspace_volume_name(session, kind), target=WORKSPACE),

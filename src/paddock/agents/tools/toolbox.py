@@ -12,7 +12,7 @@ from paddock.agents.engines.base import ToolSpec
 from paddock.agents.session_files import SessionFiles
 from paddock.agents.tools.call_output import STREAMING_TOOLS, CallOutputStream
 from paddock.agents.tools.client_tools import client_tool_spec
-from paddock.agents.tools.mcp_tools import SessionMcpTools, session_sandbox_extensions
+from paddock.agents.tools.mcp_tools import SessionMcpTools
 from paddock.agents.tools.session_sandboxes import AcquiredSandbox, SessionSandboxes
 from paddock.agents.tools.session_tools import SessionToolRunner, session_tool_specs
 from paddock.agents.tools.system_prompt import build_system_prompt
@@ -81,7 +81,6 @@ class SessionToolbox:
         self._sandboxes = SessionSandboxes(config, fleet, events, store)
         self._result_formatter = ToolResultFormatter(files, config.chat.result_size)
         self._mcp = None if mcp is None else SessionMcpTools(mcp, self._sandboxes, self._result_formatter)
-        self._sandboxes.more_extensions = lambda session: session_sandbox_extensions(mcp, session)
         self._default_tools: dict[str, tuple[SandboxTool, ...]] = {}
         self._spec_cache: dict[
             tuple[str, ...], tuple[list[SandboxKind], list[tuple[SandboxTool, ...]], tuple[ToolSpec, ...]]

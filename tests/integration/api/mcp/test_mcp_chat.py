@@ -101,5 +101,10 @@ def test_programs_run_in_the_sandbox_of_the_chat(client: httpx.Client) -> None:
     chat.send_message("Where?")
     assert chat.wait_for_turn_end() == "done"
     assert text_of(chat.results_by_tool()["near_where"]).startswith("in /")
-    assert chat.load_session()["sandboxes"]["code"]
+    sandbox = chat.load_session()["sandboxes"]["code"]
+    # Its programs cannot call tools past the approvals of the chat.
+    ask = "import urllib.request as u; u.urlopen('http://127.0.0.1:8422/near', b'{}', timeout=10)"
+    body = {"command": f'python3 -c "{ask}"'}
+    refused = client.post(f"/v1/sandboxes/{sandbox}/tools/run_shell_command", json=body)
+    assert "URLError" in refused.text or "RemoteDisconnected" in refused.text or "ConnectionReset" in refused.text
     client.delete(chat.path)
