@@ -7,7 +7,7 @@ SHELL := /bin/bash
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
-PEERS := .venv-peers .venv-litellm .venv-fastmcp .venv-contextforge
+PEERS := .venv-peers .venv-mcp-sqlite .venv-litellm .venv-fastmcp .venv-contextforge
 # Tests mostly wait, so use more workers than cores.
 WORKERS ?= $(shell [ $$(nproc) -gt 2 ] && echo 4 || echo 3)
 

@@ -141,7 +141,7 @@ def create_api_app(services: ApiServices) -> ASGIApp:
         create_routes_app(routers),
         proxy,
         models,
-        McpApp(services.mcp_edge, admission, origins, memory),
+        McpApp(services.mcp_edge, admission, origins, memory, services.fleet),
         admission,
         services.logins,
         BodyLimits(routers, settings.max_body, memory),

@@ -58,7 +58,7 @@ def test_unread_stream_stops_its_call() -> None:
     async def serve(port: int, stop: asyncio.Event) -> None:
         memory = TenantMemoryBudgets(MemoryBudget(2**30))
         edge = edge_of(endpoint)
-        app = McpApp(edge, AnyKey(), AllowedOrigins(Config().server), memory)  # type: ignore[arg-type]
+        app = McpApp(edge, AnyKey(), AllowedOrigins(Config().server), memory, None)  # type: ignore[arg-type]
         options = uvicorn.Config(
             app.serve, interface="asgi3", port=port, log_config=None, ws="none", lifespan="off", proxy_headers=False
         )

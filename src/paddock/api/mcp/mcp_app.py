@@ -1,20 +1,26 @@
 """MCP clients on the main port: `/mcp/NAME` is a server, `/mcp` all servers, and `/mcp/sets/NAME` a set.
 
+Servers that are programs need a sandbox, which `?sandbox=ID` names.
+
 A raw ASGI app, because it is a hot path. Keys are those of the API; errors are JSON-RPC errors.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
 
 from paddock.api.http.allowed_origins import AllowedOrigins
 from paddock.api.http.authentication import RequestAuthenticator
 from paddock.api.http.disconnect_watch import DisconnectWatch
-from paddock.errors import Forbidden, PaddockError, TooLarge, Unavailable
+from paddock.errors import Forbidden, InvalidInput, PaddockError, TooLarge, Unavailable
+from paddock.fleet.fleet import Fleet
 from paddock.llm.wire.memory_budget import MemoryReservation, TenantMemoryBudgets
 from paddock.mcp.gateway.contexts import principal_context
+from paddock.mcp.protocol import CallContext
 from paddock.mcp.serving.http_edge import MAX_REQUEST_SIZE, McpHttpEdge
 from paddock.mcp.serving.http_messages import McpHttpReply, McpHttpRequest, ReplyStream, failure_reply
 from paddock.model.keys import Principal
@@ -29,9 +35,15 @@ class McpApp:
     """Passes requests of MCP clients to the edge of the gateway."""
 
     def __init__(
-        self, edge: McpHttpEdge, admission: RequestAuthenticator, origins: AllowedOrigins, memory: TenantMemoryBudgets
+        self,
+        edge: McpHttpEdge,
+        admission: RequestAuthenticator,
+        origins: AllowedOrigins,
+        memory: TenantMemoryBudgets,
+        fleet: Fleet,
     ) -> None:
         self._edge = edge
+        self._fleet = fleet
         self._admission = admission
         self._origins = origins
         self._memory = memory
@@ -89,7 +101,22 @@ class McpApp:
             raise _too_large()
         body = await self._read_body(principal, receive, held)
         path = scope["path"].removeprefix(MCP_PATH).removeprefix("/").removesuffix("/")
-        return McpHttpRequest(scope["method"], headers, body, path, principal_context(principal))
+        context = await self._context(principal, scope["query_string"])
+        return McpHttpRequest(scope["method"], headers, body, path, context)
+
+    async def _context(self, principal: Principal, query: bytes) -> CallContext:
+        context = principal_context(principal)
+        if not query:
+            return context
+        try:
+            named = parse_qs(query.decode("latin-1"), keep_blank_values=True, max_num_fields=100).get("sandbox", [])
+        except ValueError:
+            raise InvalidInput("the address has too many parameters") from None
+        if not named:
+            return context
+        if len(named) > 1:
+            raise InvalidInput("sandbox: name one sandbox")
+        return replace(context, sandbox=(await self._fleet.get(principal.tenant, named[0])).id)
 
     async def _read_body(self, principal: Principal, receive: Receive, held: list[MemoryReservation]) -> bytes:
         message = await receive()

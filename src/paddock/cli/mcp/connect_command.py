@@ -14,7 +14,9 @@ import typer
 
 from paddock.cli.framework.command_registration import command_group, register_command
 from paddock.cli.framework.context import CliContext
+from paddock.cli.mcp.tool_commands import SandboxOption
 from paddock.cli.output.errors import UsageError
+from paddock.cli.sandbox.sandbox_lookup import find_sandbox
 
 MAX_LINE = 16 * 2**20
 MAX_WAITING_LINES = 64
@@ -30,6 +32,7 @@ def register_commands(app: typer.Typer) -> typer.Typer:
         examples="""
             paddock mcp connect calc
             paddock mcp connect --set research
+            paddock mcp connect files --sandbox demo
             claude mcp add calc -- paddock mcp connect calc
         """,
     )(connect_server)
@@ -44,6 +47,7 @@ async def connect_server(
     set_name: Annotated[
         str | None, typer.Option("--set", metavar="NAME", help="Use a set of tools instead of a server.")
     ] = None,
+    sandbox: SandboxOption = None,
 ) -> None:
     """Speak MCP on standard input and output, for clients that start servers as programs.
 
@@ -57,6 +61,9 @@ async def connect_server(
         raise UsageError("give the name of a server or --set, not both")
     target = cli.server_target()
     path = f"/sets/{quote(set_name, safe='')}" if set_name else f"/{quote(name, safe='')}" if name else ""
+    if sandbox:
+        async with cli.open_client() as client:
+            path += f"?sandbox={quote(await find_sandbox(client, sandbox), safe='')}"
     headers = {"Authorization": f"Bearer {target.key}"} if target.key else {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
     task = asyncio.current_task()

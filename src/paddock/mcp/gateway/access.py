@@ -29,7 +29,7 @@ def server_refusal(declared: DeclaredServer, context: CallContext) -> str | None
     if (reason := access_refusal(declared.server.access, context)) is not None:
         return reason
     if declared.is_local and context.sandbox is None:
-        return "it runs in a sandbox, so it needs a caller in a sandbox, a run or a chat"
+        return "it runs in a sandbox: name one by ?sandbox=ID, or call it from a sandbox, a run or a chat"
     return None
 
 

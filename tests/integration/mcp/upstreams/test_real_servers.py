@@ -3,54 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
-from pathlib import Path
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
+from tests.integration.mcp.published_servers import everything_server
 from tests.integration.mcp.upstreams.scripted_server import ADA, ask, call_tool, connected, messages_of, result_of
 
 pytestmark = pytest.mark.anyio
-CLIS = Path(__file__).parents[4] / ".make/clis"
 CLIENT: dict[str, Any] = {
     "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
 }
 
 
-@contextmanager
-def _everything(transport: str, log: Path) -> Iterator[int]:
-    """Run the server with a transport on a free port."""
-    program = CLIS / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
-    assert program.exists(), "run make setup-test"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with log.open("wb") as output:
-        command = [str(CLIS / "bin/node"), str(program), transport]
-        process = subprocess.Popen(command, env=os.environ | {"PORT": str(port)}, stdout=output, stderr=output)
-        try:
-            deadline = time.monotonic() + 30
-            while not re.search(r"listening|running on", log.read_text(), re.IGNORECASE):
-                assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-                time.sleep(0.05)
-            yield port
-        finally:
-            process.terminate()
-            process.wait(10)
-
-
 @pytest.fixture(scope="module", params=["streamableHttp", "sse"])
 def declared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    with _everything(request.param, tmp_path_factory.mktemp("everything") / "log") as port:
-        path, transport = ("mcp", "http") if request.param == "streamableHttp" else ("sse", "sse")
-        yield {"url": f"http://127.0.0.1:{port}/{path}", "transport": transport}
+    with everything_server(request.param, tmp_path_factory.mktemp("everything") / "log") as url:
+        yield {"url": url, "transport": "http" if request.param == "streamableHttp" else "sse"}
 
 
 async def test_tools_prompts_and_resources(declared: dict[str, Any]) -> None:
