@@ -265,3 +265,18 @@ def test_always_for_a_tool_never_allows_denied_calls(
         is_denied_by_policy(policy, shell(candidate)) == is_denied_by_policy(extended, shell(candidate))
         or evaluate_policy(policy, shell(candidate)) is ASK
     )
+
+
+@pytest.mark.parametrize(
+    ("policy", "action"),
+    [
+        (Policy(), PolicyAction.ASK),
+        (Policy(allow_all=("code",)), PolicyAction.ASK),
+        (Policy(allow_all=("*",)), PolicyAction.ALLOW),
+        (Policy(rules=(PolicyRule(action=PolicyAction.ALLOW, tool="tracker_*"),)), PolicyAction.ALLOW),
+        (Policy(rules=(PolicyRule(action=PolicyAction.DENY, tool="tracker_*"),)), PolicyAction.DENY),
+    ],
+)
+def test_tools_of_mcp_servers_need_approval_unless_everything_is_allowed(policy: Policy, action: PolicyAction) -> None:
+    assert evaluate_policy(policy, PolicySubject("tracker_add", "add", None, "server", {})) is action
+    assert evaluate_policy(Policy(), PolicySubject("tracker_look", "look", None, "none", {})) is PolicyAction.ALLOW
