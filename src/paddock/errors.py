@@ -141,6 +141,18 @@ class McpTimeout(Unavailable):
     code = "MCP_TIMEOUT"
 
 
+class McpSignInNeeded(Conflict):
+    """A user must sign in at the MCP server first."""
+
+    code = "MCP_SIGN_IN_NEEDED"
+
+
+class McpSignInFailed(Conflict):
+    """The sign-in at the MCP server failed."""
+
+    code = "MCP_SIGN_IN_FAILED"
+
+
 class DiskFull(PaddockError):
     """The sandbox has written more than its disk limit."""
 

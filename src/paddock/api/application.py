@@ -41,7 +41,7 @@ from paddock.api.live import (
 )
 from paddock.api.llm import exchanges, models, usage, usage_series
 from paddock.api.llm.model_proxy import ModelProxy
-from paddock.api.mcp import call_routes, server_routes
+from paddock.api.mcp import call_routes, server_routes, sign_in_routes
 from paddock.api.mcp.mcp_app import McpApp
 from paddock.api.runs import run_routes, task_routes
 from paddock.api.sandboxes import (
@@ -103,6 +103,7 @@ ROUTE_MODULES = (
     demo_session_route,
     agui_run,
     server_routes,
+    sign_in_routes,
     call_routes,
     event_routes,
     image_build_routes,

@@ -31,6 +31,8 @@ from paddock.telemetry.event_loop_monitor import EventLoopMonitor
 
 PUBLIC_ROUTES = frozenset({"/health", "/healthz", "/readyz", "/version", "/docs", "/openapi.json"})
 PUBLIC_PATHS = PUBLIC_ROUTES | {f"/v1{path}" for path in ("/health", "/healthz", "/readyz", "/version", "/login")}
+PUBLIC_PATHS |= {"/v1/mcp/oauth/callback", "/v1/mcp/oauth/client.json"}
+"""Routes that need no key. Browsers and authorization servers come to the last two."""
 
 POLICY_VIOLATION = 1008
 

@@ -29,6 +29,7 @@ from paddock.app.components import (
 from paddock.auth.api_keys import ApiKeys
 from paddock.auth.logins import BrowserLogins
 from paddock.auth.preview_links import PreviewLinkSigner
+from paddock.auth.sealing import SecretSealer
 from paddock.config.outgoing_proxy import OutgoingProxies, check_ca_bundle
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
@@ -158,6 +159,7 @@ class PaddockServer:
             sandboxes = SandboxModelAccess(settings, self.keys, self.model_server, self.gateway.catalog, memory)
             held.push_async_callback(sandboxes.close)
             self.mcp_addresses = McpAddressPolicy(self.config.mcp.allow, self.config.sandboxes.port_range)
+            sealer = await asyncio.to_thread(SecretSealer.open, self.config.data / VAULT_KEY_FILE)
             self.mcp = await open_mcp_services(
                 self.config.mcp,
                 self.store,
@@ -166,6 +168,7 @@ class PaddockServer:
                 held,
                 export=None if self.gateway.span_exporter is None else self.gateway.span_exporter.record_mcp_call,
                 make_mask=lambda secrets: SecretMasker(secrets).mask_text,
+                sealer=sealer,
                 secrets=[each.get_secret_value() for each in self.config.runs.secrets.values()],
                 may_use_secrets=lambda tenant: not {tenant, "*"}.isdisjoint(self.config.runs.secrets_for),
             )
@@ -180,8 +183,7 @@ class PaddockServer:
                 connection_store, self.events, keep=self.config.network.keep_connections
             )
             held.push_async_callback(recorder.close)
-            sealer = await asyncio.to_thread(VaultSealer.open, self.config.data / VAULT_KEY_FILE)
-            vaults = await CredentialVaults.load(CredentialVaultStore(self.store), sealer)
+            vaults = await CredentialVaults.load(CredentialVaultStore(self.store), VaultSealer(sealer))
             self.networks = SandboxNetworks(
                 self.config.network,
                 recorder.record,

@@ -112,6 +112,22 @@ class McpOAuth(McpSection):
     """Id of a client that was registered by hand."""
     client_secret: PrintableText | None = Field(default=None, examples=["${TRACKER_CLIENT_SECRET}"])
     """Its secret: a reference to a secret by name."""
+    grant: Literal["authorization_code", "client_credentials"] = Field(
+        default="authorization_code", examples=["client_credentials"]
+    )
+    """`client_credentials` signs in as the client itself, without a user; it needs a `client_id` with its secret or
+    private key."""
+    private_key: PrintableText | None = Field(default=None, examples=["${TRACKER_KEY}"])
+    """Private key in PEM that replaces the client's secret (`private_key_jwt`): a reference to a secret by name."""
+    issuer: PrintableText | None = Field(default=None, examples=["https://login.example.org"])
+    """The only authorization server to which the client's id and secret are sent. Default: the one that the MCP server
+    names first."""
+
+    @model_validator(mode="after")
+    def _has_client(self) -> Self:
+        if self.grant == "client_credentials" and not (self.client_id and (self.client_secret or self.private_key)):
+            raise ValueError("grant: client_credentials needs 'client_id', and 'client_secret' or 'private_key'")
+        return self
 
 
 class McpServer(McpSection):

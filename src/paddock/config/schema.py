@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -33,6 +34,10 @@ class ServerConfig(ConfigSection):
     """Port to listen on; 0 picks a free port."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names accepted in the `Host` header in addition to loopback names. Protects against DNS rebinding."""
+    public_url: str | None = None
+    """Address under which browsers reach this server, such as `https://paddock.example.com`. Sign-ins at MCP servers
+    come back to it. `null` takes the address of the request that begins the sign-in. Its host must be in
+    `server.allowed_hosts` too."""
     cors_origins: tuple[str, ...] = ()
     """Origins allowed to call the API from a browser (CORS)."""
     preview_host: str | None = None
@@ -43,6 +48,14 @@ class ServerConfig(ConfigSection):
     """Maximum size of a JSON request body; most routes accept at most 1 MiB. Proxied requests are not limited."""
     shutdown_grace: Seconds = 3
     """How long open requests may continue after the server is asked to stop."""
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_web_address(cls, url: str | None) -> str | None:
+        parts = urlsplit(url or "")
+        if url is not None and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query):
+            raise ValueError("is not an address; write for example https://paddock.example.com")
+        return None if url is None else url.rstrip("/")
 
     @field_validator("preview_host")
     @classmethod

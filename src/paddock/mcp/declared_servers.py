@@ -23,6 +23,7 @@ MCP_PROXY_PORT = 8422
 MCP_PROXY_ADDRESS = f"http://127.0.0.1:{MCP_PROXY_PORT}"
 SecretLookup: TypeAlias = Callable[[str], str | None]
 """Returns a secret by name, or None."""
+LOOPBACK_NAMES = ("127.0.0.1", "::1", "localhost")
 _SERVERS = TypeAdapter(tuple[TaskMcpServer, ...])
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?")
@@ -94,30 +95,46 @@ def check_mcp_server(server: McpServer, lookup: SecretLookup | None = None) -> N
             raise InvalidInput(f"mcp.{server.name}.headers: {header[:100]!r} cannot be set as a header")
         if lookup is not None:
             fill_header_secrets(server.name, header, value, lookup)
+    if lookup is not None:
+        for value in oauth_values(server):
+            fill_secrets(f"mcp.{server.name}.oauth", value, lookup)
 
 
 def referenced_secrets(servers: Iterable[McpServer]) -> set[str]:
     """Return names of the secrets that the servers' headers and sign-ins reference."""
     found = list(servers)
     values = [value for server in found for value in server.headers.values()]
-    values += [server.oauth.client_secret for server in found if server.oauth and server.oauth.client_secret]
+    values += [value for server in found for value in oauth_values(server)]
     return {match[1] for value in values for match in _REFERENCE.finditer(value) if match[1]}
+
+
+def oauth_values(server: McpServer) -> list[str]:
+    """Return the values of a server's OAuth client in which secrets are replaced."""
+    oauth = server.oauth
+    if oauth is None:
+        return []
+    return [value for value in (oauth.client_id, oauth.client_secret, oauth.private_key) if value is not None]
 
 
 def fill_header_secrets(server: str, header: str, value: str, lookup: SecretLookup) -> str:
     """Replace secret references in a header value. Raises `InvalidInput`, without secrets in its message."""
+    filled = fill_secrets(f"mcp.{server}.headers.{header}", value, lookup)
+    if re.search(r"[^\t\x20-\x7e]", filled):
+        raise InvalidInput(f"mcp.{server}.headers.{header}: a header is one line of ASCII text")
+    return filled.strip()
+
+
+def fill_secrets(field: str, value: str, lookup: SecretLookup) -> str:
+    """Replace secret references in a value. Raises `InvalidInput`, without secrets in its message."""
 
     def replace(match: re.Match[str]) -> str:
         if match[0] == "$${":
             return "${"
         if match[1] is None:
-            raise InvalidInput(f"mcp.{server}.headers.{header}: write ${{NAME}}, or $${{ for a plain ${{")
+            raise InvalidInput(f"{field}: write ${{NAME}}, or $${{ for a plain ${{")
         found = lookup(match[1])
         if found is None:
-            raise InvalidInput(f"mcp.{server}.headers.{header}: there is no secret {match[1]}; set runs.secrets")
+            raise InvalidInput(f"{field}: there is no secret {match[1]}; set runs.secrets")
         return found
 
-    filled = _REFERENCE.sub(replace, value)
-    if re.search(r"[^\t\x20-\x7e]", filled):
-        raise InvalidInput(f"mcp.{server}.headers.{header}: a header is one line of ASCII text")
-    return filled.strip()
+    return _REFERENCE.sub(replace, value)

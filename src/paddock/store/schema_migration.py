@@ -12,7 +12,7 @@ from paddock.errors import ConfigError, Unavailable
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0020"
+HEAD = "0021"
 """The newest revision, as a constant so that an up-to-date database opens without loading alembic."""
 
 

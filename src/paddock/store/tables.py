@@ -421,6 +421,28 @@ previews = Table(
 )
 """Addresses under which browsers reach ports of sandboxes."""
 
+mcp_oauth_tokens = Table(
+    "mcp_oauth_tokens",
+    metadata,
+    Column("tenant", String(63), primary_key=True),
+    Column("subject", String(110), primary_key=True),
+    Column("server", String(63), primary_key=True),
+    Column("url", Text, primary_key=True),
+    Column("issuer", Text, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+)
+"""Tokens for MCP servers, encrypted with a key that is not in the database."""
+
+mcp_oauth_clients = Table(
+    "mcp_oauth_clients",
+    metadata,
+    Column("tenant", String(63), primary_key=True),
+    Column("issuer", Text, primary_key=True),
+    Column("redirect_uri", Text, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+)
+"""Registrations at authorization servers of MCP servers, encrypted."""
+
 credential_vaults = Table(
     "credential_vaults",
     metadata,

@@ -174,8 +174,10 @@ async def test_query_text_is_never_syntax(store: Store, session_store: SessionSt
 
 
 def undo_network(connection: Any) -> None:
-    """Undo revisions 0020 to 0015."""
+    """Undo revisions 0021 to 0015."""
     for table in (
+        "mcp_oauth_tokens",
+        "mcp_oauth_clients",
         "mcp_servers",
         "mcp_sets",
         "mcp_tool_versions",

@@ -49,6 +49,7 @@ STREAMED_BODY_LIMIT = BodyLimit(_UNLIMITED, _UNLIMITED)
 """Uploads that are streamed to disk and limited by the route itself."""
 _ROUTE_LIMITS: Mapping[tuple[str, str], BodyLimit] = {
     ("POST", LOGIN_PATH): SMALL_BODY_LIMIT,
+    ("POST", "/v1/mcp/oauth/callback"): SMALL_BODY_LIMIT,
     ("POST", "/v1/agui"): SERVER_MAX_BODY_LIMIT,
     ("POST", "/v1/runs"): SERVER_MAX_BODY_LIMIT,
     ("POST", "/v1/tasks/validate"): SERVER_MAX_BODY_LIMIT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
@@ -14,7 +14,12 @@ from paddock.mcp.gateway.services import McpServices
 from paddock.mcp.gateway.tool_versions import HeldTool
 from paddock.mcp.protocol import CallContext
 from paddock.mcp.upstreams.base import Upstream, UpstreamStatus
+from paddock.model.mcp import McpOAuth, McpServer
+from paddock.model.mcp_oauth import McpToken
 from paddock.model.mcp_records import McpCallOutcome, McpCallRecord
+
+if TYPE_CHECKING:
+    from paddock.mcp.oauth.sign_ins import SignInAttempt
 
 
 class McpServerStateResponse(ResponseBody):
@@ -127,6 +132,71 @@ class McpTestResponse(ResponseBody):
     """Revisions of the protocol that the gateway offers for it."""
     capabilities: list[str] = []
     tools: int | None = None
+
+
+class StartedMcpSignInResponse(ResponseBody):
+    id: str
+    """Identifies this sign-in in its state."""
+    url: str
+    """Page of the authorization server, for the user's browser."""
+    issuer: str
+    """The authorization server."""
+    scopes: list[str]
+    """Scopes that are asked for."""
+    expires_at: AwareDatetime
+
+
+class McpSignInAttemptResponse(ResponseBody):
+    id: str
+    state: Literal["pending", "done", "failed"]
+    error: str | None = None
+
+
+class McpSignInResponse(ResponseBody):
+    needed: bool
+    """Whether callers of the server sign in by OAuth at all."""
+    per: Literal["user", "tenant", "client"]
+    """Whose sign-in it is; of a `client`, nobody has to sign in."""
+    signed_in: bool
+    account: str | None = None
+    """Name of the account at the authorization server, if it gave one."""
+    issuer: str | None = None
+    """The authorization server."""
+    scopes: list[str] = []
+    """Granted scopes."""
+    signed_in_at: AwareDatetime | None = None
+    expires_at: AwareDatetime | None = None
+    """When the sign-in ends; not given if it is renewed by itself."""
+    last: McpSignInAttemptResponse | None = None
+    """The last sign-in that was begun."""
+
+    @classmethod
+    def from_state(
+        cls, server: McpServer, token: McpToken | None, attempt: SignInAttempt | None, *, needed: bool
+    ) -> McpSignInResponse:
+        oauth = server.oauth or McpOAuth()
+        last = None
+        if attempt is not None:
+            last = McpSignInAttemptResponse(id=attempt.id, state=attempt.state, error=attempt.error)
+        per: Literal["user", "tenant", "client"] = "client" if oauth.grant == "client_credentials" else oauth.per
+        if token is None:
+            return cls(needed=needed, per=per, signed_in=False, last=last)
+        return cls(
+            needed=needed,
+            per=per,
+            signed_in=True,
+            account=token.account,
+            issuer=token.endpoints.issuer,
+            scopes=list(token.scopes),
+            signed_in_at=token.signed_in_at,
+            expires_at=None if token.refresh_token is not None else token.expires_at,
+            last=last,
+        )
+
+
+class McpSignOutResponse(ResponseBody):
+    revoked: bool
+    """Whether the authorization server has revoked the tokens; they are deleted here in any case."""
 
 
 class HeldToolResponse(ResponseBody):

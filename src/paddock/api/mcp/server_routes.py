@@ -122,7 +122,9 @@ def create_router(services: ApiServices) -> APIRouter:
     @router.delete("/servers/{name}", status_code=204, responses=openapi_errors(404, 409))
     async def delete_mcp_server(name: str, principal: McpWriter) -> None:
         """Remove a server of the tenant. Calls under way continue for a short time."""
-        await management.remove_server(await context_of(principal), name)
+        context = await context_of(principal)
+        removed = await management.remove_server(context, name)
+        await mcp.sign_ins.forget_server(context.tenant, removed.server)
 
     @router.get("/servers/{name}/tools", responses=openapi_errors(404, 409))
     async def list_mcp_server_tools(name: str, principal: McpUser, sandbox: SandboxQuery = None) -> McpToolListResponse:

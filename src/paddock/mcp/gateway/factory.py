@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
+from paddock.auth.sealing import SecretSealer
 from paddock.config.mcp import McpConfig
 from paddock.events.event_log import EventLog
 from paddock.mcp.gateway.call_records import CallRecorder
@@ -13,12 +15,15 @@ from paddock.mcp.gateway.gateway import McpGateway
 from paddock.mcp.gateway.management import McpServerManagement
 from paddock.mcp.gateway.services import McpServices
 from paddock.mcp.gateway.tool_versions import ToolVersionBook
+from paddock.mcp.oauth.oauth_http import OAuthClients
+from paddock.mcp.oauth.sign_ins import McpSignIns
 from paddock.mcp.upstreams.base import UpstreamDependencies
 from paddock.mcp.upstreams.factory import open_upstream
 from paddock.model.mcp import McpServer
 from paddock.model.mcp_records import McpCallRecord
 from paddock.store.database import Store
 from paddock.store.mcp_call_store import McpCallStore
+from paddock.store.mcp_oauth_store import McpOAuthStore
 from paddock.store.mcp_server_store import McpServerStore
 
 MakeMask = Callable[[Iterable[str]], Callable[[str], str]]
@@ -33,6 +38,7 @@ async def open_mcp_services(
     held: AsyncExitStack,
     *,
     make_mask: MakeMask,
+    sealer: SecretSealer,
     secrets: Iterable[str] = (),
     may_use_secrets: Callable[[str], bool] = lambda tenant: True,
     export: Callable[[McpCallRecord], None] | None = None,
@@ -40,6 +46,10 @@ async def open_mcp_services(
     """Open the gateway; it is closed with `held`. `secrets` are masked in records."""
     server_store, calls = McpServerStore(store), McpCallStore(store)
     known_secrets = tuple(secrets)
+    oauth_clients = OAuthClients(dependencies.client, dependencies.internet_client)
+    sign_ins = await McpSignIns.open(McpOAuthStore(store), sealer, oauth_clients, dependencies.secrets)
+    held.push_async_callback(sign_ins.close)
+    dependencies = replace(dependencies, credentials=sign_ins.credentials)
     recorder = CallRecorder(calls, events, record_size=settings.record_size, keep=settings.keep_calls, export=export)
     versions = ToolVersionBook(server_store, events, approve_new=settings.approve_new_tools)
     await versions.load()
@@ -63,7 +73,7 @@ async def open_mcp_services(
     recorder.mask = mask
     recorder.open()
     held.push_async_callback(gateway.close)
-    return McpServices(gateway, management, calls)
+    return McpServices(gateway, management, calls, sign_ins)
 
 
 class _DirectoryMask:
@@ -89,8 +99,9 @@ def secret_values(server: McpServer) -> set[str]:
     values = {value for value in server.headers.values() if "${" not in value}
     found = {value.partition(" ")[2] or value for value in values} | values
     found |= {value for name, value in server.env.items() if _names_secret(name) and "${" not in value}
-    if server.oauth is not None and server.oauth.client_secret and "${" not in server.oauth.client_secret:
-        found.add(server.oauth.client_secret)
+    if server.oauth is not None:
+        clients = (server.oauth.client_secret, server.oauth.private_key)
+        found |= {value for value in clients if value and "${" not in value}
     return {value for value in found if len(value) >= 8}
 
 

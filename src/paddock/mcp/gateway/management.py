@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from paddock.errors import Conflict, Forbidden, InvalidInput, NotFound
-from paddock.mcp.declared_servers import SecretLookup, check_mcp_server, referenced_secrets
+from paddock.mcp.declared_servers import LOOPBACK_NAMES, SecretLookup, check_mcp_server, referenced_secrets
 from paddock.mcp.gateway.declarations import DeclaredServer, DeclaredSet
 from paddock.mcp.gateway.gateway import McpGateway
 from paddock.mcp.protocol import CallContext
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HIDDEN_VALUE = "***"
 """Stands for a header's or variable's value that is not shown; a change that has it keeps the stored value."""
+_CLIENT_SECRETS = ("client_secret", "private_key")
 MAX_SERVERS = 500
 """Servers, and sets, of one tenant."""
 
@@ -89,8 +90,8 @@ class McpServerManagement:
         self._stored[tenant, name] = stored
         return self._directory.put(tenant, server)
 
-    async def remove_server(self, context: CallContext, name: str) -> None:
-        """Remove a server of a tenant. Raises `Conflict` and `NotFound`."""
+    async def remove_server(self, context: CallContext, name: str) -> DeclaredServer:
+        """Remove and return a server of a tenant. Raises `Conflict` and `NotFound`."""
         self._refuse_server_of_file(name)
         declared = self._directory.find(name, context)
         if declared.source != "tenant":
@@ -107,6 +108,7 @@ class McpServerManagement:
         self._directory.remove(context.tenant, name)
         self._gateway.forget_server(declared)
         self._gateway.versions.forget(declared)
+        return declared
 
     async def put_set(
         self, context: CallContext, chosen: McpSet, created_by: str | None, *, replace: bool
@@ -157,7 +159,7 @@ class McpServerManagement:
             return
         check_mcp_server(server, self._secrets)
         parts = urlsplit(server.url)
-        if server.kind is McpKind.INTERNET and parts.scheme != "https":
+        if server.kind is McpKind.INTERNET and parts.scheme != "https" and parts.hostname not in LOOPBACK_NAMES:
             raise InvalidInput(f"mcp.{server.name}: a server of the kind internet has an https address")
         try:
             self._address_policy.check_address(
@@ -195,8 +197,11 @@ def shown_declaration(server: McpServer) -> dict[str, object]:
             document[field] = {name: value if "${" in value else HIDDEN_VALUE for name, value in values.items()}
     if server.url is not None:
         document["url"] = _shown_url(server.url)
-    if server.oauth is not None and server.oauth.client_secret and "${" not in server.oauth.client_secret:
-        document["oauth"] = {**server.oauth.model_dump(exclude_defaults=True), "client_secret": HIDDEN_VALUE}
+    if server.oauth is not None:
+        shown = server.oauth.model_dump(mode="json", exclude_defaults=True)
+        document["oauth"] = shown | {
+            name: HIDDEN_VALUE for name in _CLIENT_SECRETS if name in shown and "${" not in shown[name]
+        }
     return document
 
 
@@ -226,7 +231,11 @@ def _with_hidden_values(server: McpServer, earlier: McpServer) -> McpServer:
             }
     if server.url is not None and earlier.url is not None and server.url == _shown_url(earlier.url):
         updates["url"] = earlier.url
-    if server.oauth is not None and server.oauth.client_secret == HIDDEN_VALUE and earlier.oauth is not None:
-        check_same("oauth.client_secret")
-        updates["oauth"] = server.oauth.model_copy(update={"client_secret": earlier.oauth.client_secret})
+    if server.oauth is not None and earlier.oauth is not None:
+        hidden = [name for name in _CLIENT_SECRETS if getattr(server.oauth, name) == HIDDEN_VALUE]
+        for name in hidden:
+            check_same(f"oauth.{name}")
+            if server.oauth.issuer != earlier.oauth.issuer:
+                raise InvalidInput(f"oauth.{name}: write the hidden value again, because the issuer changes")
+        updates["oauth"] = server.oauth.model_copy(update={name: getattr(earlier.oauth, name) for name in hidden})
     return server.model_copy(update=updates)

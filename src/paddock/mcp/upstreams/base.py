@@ -12,13 +12,12 @@ from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
 from paddock.errors import Forbidden, Unavailable
-from paddock.mcp.declared_servers import SecretLookup
+from paddock.mcp.declared_servers import LOOPBACK_NAMES, SecretLookup
 from paddock.mcp.http_client import McpHttpClient
 from paddock.mcp.protocol import CallContext, JsonRpcMessage
 from paddock.model.mcp import McpKind, McpServer
 
 MAX_HEALTH_CHANGES = 50
-LOOPBACK_NAMES = ("127.0.0.1", "::1", "localhost")
 
 
 class UpstreamStatus(StrEnum):
@@ -132,11 +131,12 @@ class UpstreamDependencies:
 
     def client_for(self, server: McpServer) -> McpHttpClient:
         """Return the client for a server's kind. Raises `Unavailable`, and `Forbidden` for an address without TLS."""
-        if server.sort is not McpKind.INTERNET:
+        is_loopback = urlsplit(server.url or "").hostname in LOOPBACK_NAMES
+        if server.sort is not McpKind.INTERNET or is_loopback:
             return self.client
         if self.internet_client is None:
             raise Unavailable(f"the MCP server {server.name} is on the internet, which is not reachable from here")
-        if not (server.url or "").startswith("https:") and urlsplit(server.url or "").hostname not in LOOPBACK_NAMES:
+        if not (server.url or "").startswith("https:"):
             raise Forbidden(f"the MCP server {server.name} is on the internet; its address must begin with https")
         return self.internet_client
 

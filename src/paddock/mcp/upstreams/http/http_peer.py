@@ -78,7 +78,7 @@ class HttpPeer:
             if response.status not in (401, 403) or attempt == MAX_CHALLENGES:
                 return answer
             try:
-                challenge = response.headers.get("WWW-Authenticate")
+                challenge = ", ".join(response.headers.getall("WWW-Authenticate", ())) or None
                 is_repeated = await credentials.on_challenge(self.server, context, response.status, challenge)
             except BaseException:
                 answer.close()

@@ -1,0 +1,80 @@
+"""Named queries about sign-ins at MCP servers. Secrets are encrypted before they come here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, delete, insert, select
+
+from paddock.model.mcp_oauth import SealedMcpToken, SealedOAuthClient
+from paddock.store.database import Store
+from paddock.store.row_mapping import model_to_row, row_to_model
+from paddock.store.tables import mcp_oauth_clients, mcp_oauth_tokens
+
+
+class McpOAuthStore:
+    """Tokens, and registrations at authorization servers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def list_tokens(self) -> Sequence[SealedMcpToken]:
+        def work(connection: Connection) -> Sequence[SealedMcpToken]:
+            rows = connection.execute(select(mcp_oauth_tokens)).mappings()
+            return [row_to_model(SealedMcpToken, row) for row in rows]
+
+        return await self._store.read(work)
+
+    async def list_clients(self) -> Sequence[SealedOAuthClient]:
+        def work(connection: Connection) -> Sequence[SealedOAuthClient]:
+            rows = connection.execute(select(mcp_oauth_clients)).mappings()
+            return [row_to_model(SealedOAuthClient, row) for row in rows]
+
+        return await self._store.read(work)
+
+    async def put_token(self, token: SealedMcpToken) -> None:
+        """Store a token in place of an earlier one, of whatever issuer."""
+        table = mcp_oauth_tokens
+        same = (
+            table.c.tenant == token.tenant,
+            table.c.subject == token.subject,
+            table.c.server == token.server,
+            table.c.url == token.url,
+        )
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(table).where(*same))
+            connection.execute(insert(table), model_to_row(token))
+
+        await self._store.write(work)
+
+    async def delete_token(self, tenant: str, subject: str, server: str, url: str) -> None:
+        """Delete a token. Idempotent."""
+        table = mcp_oauth_tokens
+        statement = delete(table).where(
+            table.c.tenant == tenant, table.c.subject == subject, table.c.server == server, table.c.url == url
+        )
+        await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+    async def put_client(self, client: SealedOAuthClient) -> None:
+        """Store a registration in place of an earlier one."""
+        table = mcp_oauth_clients
+        same = (
+            table.c.tenant == client.tenant,
+            table.c.issuer == client.issuer,
+            table.c.redirect_uri == client.redirect_uri,
+        )
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(table).where(*same))
+            connection.execute(insert(table), model_to_row(client))
+
+        await self._store.write(work)
+
+    async def delete_client(self, tenant: str, issuer: str, redirect_uri: str) -> None:
+        """Delete a registration. Idempotent."""
+        table = mcp_oauth_clients
+        statement = delete(table).where(
+            table.c.tenant == tenant, table.c.issuer == issuer, table.c.redirect_uri == redirect_uri
+        )
+        await self._store.write(lambda connection: connection.execute(statement).rowcount)
