@@ -165,6 +165,8 @@ def _choose_user(field: Literal["root"] | None, extension: str | None) -> Litera
 def _chooses_vault(field: CredentialProxy | None, extension: str) -> bool:
     if extension not in ("", "enabled"):
         raise InvalidInput(f"extensions.{VAULT_EXTENSION}: can only be enabled; leave it out for no credential vault")
+    if extension and field is not None and not field.enabled:
+        raise InvalidInput(f"credentialProxy and extensions.{VAULT_EXTENSION} differ; give one of them")
     return extension == "enabled" or (field is not None and field.enabled)
 
 
