@@ -108,6 +108,30 @@ answer = to.getresponse()
 print(answer.getheader("content-type"), answer.read1(1000), flush=True)
 """
 
+SSE_CLIENT = """
+import http.client, json
+stream = http.client.HTTPConnection("127.0.0.1", 8422, timeout=20)
+stream.request("GET", "/calc/sse", headers={"Accept": "text/event-stream"})
+answer = stream.getresponse()
+def data():
+    while not (line := answer.readline()).startswith(b"data: "):
+        assert line, "the stream has ended"
+    return line[6:].strip().decode()
+address = data()
+def post(method, params, number, to=None):
+    body = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+    sender = http.client.HTTPConnection("127.0.0.1", 8422, timeout=20)
+    sender.request("POST", to or address, body, {"Content-Type": "application/json"})
+    return sender.getresponse().status
+hello = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "s", "version": "1"}}
+statuses = [post("initialize", hello, 1)]
+found = [json.loads(data())["result"]["serverInfo"]["name"]]
+statuses.append(post("tools/call", {"name": "add", "arguments": {"a": 2, "b": 40}}, 2))
+found.append(json.loads(data())["result"]["content"][0]["text"])
+statuses.append(post("ping", {}, 3, "/calc/messages?session_id=" + "x" * 43))
+print(json.dumps([address.partition("=")[0], statuses, found]))
+"""
+
 
 @dataclass
 class Running:
@@ -214,6 +238,13 @@ async def test_sandboxed_program_uses_tools_of_declared_server(data: Path, serve
         assert (await machine.run(sandbox, "printenv", "PADDOCK_MCP_URL")).strip() == "http://127.0.0.1:8422"
     # The server gets its own host name, not the sandbox's name for it.
     assert {each["host"] for each in servers.headers()} == {f"127.0.0.1:{servers.port}"}
+
+
+async def test_sandboxed_program_uses_the_transport_with_two_addresses(data: Path, servers: Servers) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.sandbox(calc(servers))
+        output = json.loads(await machine.run(sandbox, "python3", "-c", SSE_CLIENT))
+        assert output == ["/calc/messages?session_id", [202, 202, 404], ["calculator", "42"]]
 
 
 async def test_restarted_server_serves_existing_sandboxes(data: Path, servers: Servers) -> None:

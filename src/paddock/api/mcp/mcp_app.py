@@ -102,7 +102,15 @@ class McpApp:
         body = await self._read_body(principal, receive, held)
         path = scope["path"].removeprefix(MCP_PATH).removeprefix("/").removesuffix("/")
         context = await self._context(principal, scope["query_string"])
-        return McpHttpRequest(scope["method"], headers, body, path, context)
+        return McpHttpRequest(
+            scope["method"],
+            headers,
+            body,
+            path,
+            context,
+            query=scope["query_string"].decode("latin-1"),
+            mount=scope.get("root_path", "") + MCP_PATH,
+        )
 
     async def _context(self, principal: Principal, query: bytes) -> CallContext:
         context = principal_context(principal)

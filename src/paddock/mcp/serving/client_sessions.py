@@ -16,6 +16,7 @@ from paddock.mcp.protocol.endpoint import CallContext
 from paddock.mcp.protocol.messages import JsonRpcMessage, MessageId
 
 if TYPE_CHECKING:
+    from paddock.mcp.serving.event_streams import EventStream
     from paddock.mcp.serving.session_calls import SessionCall
     from paddock.mcp.serving.session_listener import SessionListener
 
@@ -48,6 +49,8 @@ class ClientSession:
     client_answers: dict[MessageId, asyncio.Future[JsonRpcMessage]] = field(default_factory=dict)
     """Requests to the client that it has not answered."""
     listener: SessionListener | None = None
+    event_stream: EventStream | None = None
+    """The only stream of a client of the HTTP+SSE transport; the session ends with it."""
     id: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     used_at: float = field(default_factory=time.monotonic)
     _numbers: int = 0
@@ -61,6 +64,7 @@ class ClientSession:
 
     @property
     def is_in_use(self) -> bool:
+        # An event stream has a listener once the client has sent `initialize`.
         return bool(self.calls) or (self.listener is not None and self.listener.is_read)
 
     async def close(self) -> None:
@@ -71,6 +75,8 @@ class ClientSession:
         self.streams.clear()
         if self.listener is not None:
             await self.listener.close()
+        if self.event_stream is not None:
+            await self.event_stream.end()
         for answer in self.client_answers.values():
             answer.cancel()
 
@@ -120,6 +126,8 @@ class ClientSessions:
         for session in self._sessions.values():
             if session.listener is not None:
                 session.listener.buffer.close()
+            if session.event_stream is not None:
+                session.event_stream.end_after_calls()
 
     async def close(self) -> None:
         """End all sessions."""

@@ -16,6 +16,7 @@ from paddock.mcp.protocol.headers import REVISION_HEADER, SESSION_HEADER
 from paddock.mcp.protocol.messages import INVALID_REQUEST, PARSE_ERROR, JsonRpcMessage, decode_message
 from paddock.mcp.protocol.revisions import LEGACY_REVISIONS, META_REVISION, STATELESS_REVISION
 from paddock.mcp.serving.client_sessions import IDLE_TIME, MAX_SESSIONS, ClientSessions
+from paddock.mcp.serving.event_streams import STREAM_SUFFIX, EventStreamRequests, event_stream_path
 from paddock.mcp.serving.header_checks import unsupported_revision
 from paddock.mcp.serving.http_messages import JSON_TYPE, McpHttpReply, McpHttpRequest, Refusal, failure_reply
 from paddock.mcp.serving.session_requests import Resolver, SessionRequests
@@ -53,7 +54,9 @@ class McpHttpEdge:
         self._allows_origin = allows_origin
         self.sessions = ClientSessions(max_sessions, idle_time)
         self._stateless = StatelessRequests(ToolHeaders())
-        self._sessioned = SessionRequests(resolve, self.sessions, times or StreamTimes())
+        times = times or StreamTimes()
+        self._sessioned = SessionRequests(resolve, self.sessions, times)
+        self._event_streams = EventStreamRequests(resolve, self.sessions, self._sessioned, times)
 
     async def handle(self, request: McpHttpRequest) -> McpHttpReply:
         """Answer one request; errors are replies."""
@@ -61,6 +64,13 @@ class McpHttpEdge:
         try:
             if not self._allows_origin(request.headers):
                 raise Refusal(403, INVALID_REQUEST, "Web pages may not call MCP servers here.")
+            if (found := event_stream_path(request.path)) is not None:
+                server, suffix = found
+                if suffix == STREAM_SUFFIX:
+                    return await self._event_streams.open(request, server)
+                session = self._event_streams.find(request, server)
+                message = self._message(request)
+                return await self._event_streams.accept(session, request, server, message)
             if request.method == "POST":
                 message = self._message(request)
                 return await self._post(request, message)

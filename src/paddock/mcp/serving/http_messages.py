@@ -79,6 +79,9 @@ class McpHttpRequest:
     path: str
     """`NAME`, `sets/NAME`, or empty for all servers."""
     context: CallContext
+    query: str = ""
+    mount: str = ""
+    """Path of the edge on its server, without a slash at its end."""
 
     def accepts_events(self) -> bool:
         accept = self.headers.get("accept")

@@ -70,9 +70,10 @@ class SandboxMcpServer(UplinkHttpServer):
         for name, value in request.headers.items():
             key = name.lower()
             headers[key] = f"{headers[key]}, {value}" if key in headers else value
-        path = request.raw_path.partition("#")[0].partition("?")[0].removeprefix("/").removesuffix("/")
+        target, _, query = request.raw_path.partition("#")[0].partition("?")
+        path = target.removeprefix("/").removesuffix("/")
         body = await _read_body(request)
-        return await self._edge.handle(McpHttpRequest(request.method, headers, body, path, self._context))
+        return await self._edge.handle(McpHttpRequest(request.method, headers, body, path, self._context, query=query))
 
 
 async def _read_body(request: web.BaseRequest) -> bytes:

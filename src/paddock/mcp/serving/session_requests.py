@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from paddock.errors import InvalidInput
+from msgspec import Raw
+
+from paddock.errors import InvalidInput, PaddockError
 from paddock.mcp.protocol.endpoint import CallContext, McpEndpoint
 from paddock.mcp.protocol.headers import REVISION_HEADER, SESSION_HEADER
 from paddock.mcp.protocol.messages import (
@@ -42,6 +44,9 @@ from paddock.mcp.serving.session_streams import SessionEvents, SessionStream, St
 MAX_CALLS = 128
 """Requests of a session under way."""
 MAX_SUBSCRIBED_URIS = 1000
+MAX_URI_LENGTH = 4096
+MAX_DECLARED_SIZE = 64 * 2**10
+"""Bytes of what a client declares about itself, which its session keeps."""
 SUBSCRIBE_TIMEOUT = 5.0
 Resolver: TypeAlias = Callable[[str, CallContext], McpEndpoint]
 """Returns the endpoint at a path for a caller. Raises `NotFound` and `Forbidden`."""
@@ -57,21 +62,19 @@ class SessionRequests:
 
     async def initialize(self, request: McpHttpRequest, message: JsonRpcMessage) -> McpHttpReply:
         """Open a session. Raises `Refusal` and `PaddockError`."""
-        try:
-            fields = decode_fields(message.params)
-            capabilities = fields.get("capabilities", encode_value({}))
-            decode_fields(capabilities)
-            revision = negotiate_revision(decode_value(fields["protocolVersion"]))
-        except (InvalidInput, KeyError):
-            text = "initialize needs protocolVersion and capabilities"
-            raise Refusal(400, INVALID_PARAMS, text, message_id=message.request_id) from None
-        session = ClientSession(
-            owner=owner_of(request.context),
-            path=request.path,
-            revision=revision,
-            capabilities=capabilities,
-            client_info=fields.get("clientInfo"),
-        )
+        session = new_session(request, message)
+        response, failure = await self.discover(session, request, message)
+        if failure is not None:
+            return json_reply(response, status_for_failure(failure))
+        if response.error:
+            return json_reply(response)
+        await self._sessions.add(session)
+        return json_reply(response, 200, {SESSION_HEADER.lower(): session.id})
+
+    async def discover(
+        self, session: ClientSession, request: McpHttpRequest, message: JsonRpcMessage
+    ) -> tuple[JsonRpcMessage, PaddockError | None]:
+        """Return the response of `initialize`, and the failure if there is one."""
         context = replace(request.context, client_session=session.id)
         meta = stateless_meta(session.capabilities, session.client_info, None)
         discovery = make_request(message.request_id, DISCOVER, {"_meta": meta})
@@ -83,31 +86,26 @@ class SessionRequests:
                 pass
         finally:
             await exchange.close()
-        if exchange.failure is not None:
-            return json_reply(response, status_for_failure(exchange.failure))
-        if response.error:
-            return json_reply(response)
-        result = initialize_result(response, revision)
+        if exchange.failure is not None or response.error:
+            return response, exchange.failure
+        result = initialize_result(response, session.revision)
         declared = decode_value(encode_value(result["capabilities"]))
         session.server_capabilities = declared if isinstance(declared, dict) else {}
-        await self._sessions.add(session)
-        return json_reply(make_result(message.request_id, result), 200, {SESSION_HEADER.lower(): session.id})
+        return make_result(message.request_id, result), None
 
     async def answer(self, request: McpHttpRequest, message: JsonRpcMessage) -> McpHttpReply:
         """Answer a message of a session. Raises `Refusal` and `PaddockError`."""
         session = self._session(request, message)
         if message.is_response:
-            answer = session.client_answers.get(message.id) if isinstance(message.id, (int, str)) else None
-            if answer is not None and not answer.done():
-                answer.set_result(message)
+            take_answer(session, message)
             return McpHttpReply(202)
         if message.is_notification:
-            await self._handle_notification(session, message)
+            await handle_notification(session, message)
             return McpHttpReply(202)
         if message.request_id in session.calls:
             text = f"the id {message.request_id!r:.100} is of a request under way; use each id once"
             raise Refusal(400, INVALID_REQUEST, text, message_id=message.request_id)
-        if (own := await self._own_answer(session, message)) is not None:
+        if (own := await own_answer(session, message)) is not None:
             return json_reply(own, 200)
         if len(session.calls) >= MAX_CALLS:
             return json_reply(
@@ -121,7 +119,7 @@ class SessionRequests:
         if not request.accepts_events():
             raise Refusal(406, INVALID_REQUEST, "GET needs Accept: text/event-stream")
         last_event = request.headers.get("last-event-id")
-        stream = self._listener(request, session) if last_event is None else self._resumed(session, last_event)
+        stream = self.listener(request, session) if last_event is None else self._resumed(session, last_event)
         if isinstance(stream, SessionListener):
             stream.start()
         headers = {**EVENT_STREAM_HEADERS, SESSION_HEADER.lower(): session.id}
@@ -149,58 +147,6 @@ class SessionRequests:
             raise Refusal(404, LEGACY_REQUEST_TIMEOUT, text, message_id=message_id)
         return session
 
-    async def _handle_notification(self, session: ClientSession, message: JsonRpcMessage) -> None:
-        if message.method != "notifications/cancelled":
-            return  # Others say nothing that servers of the stateless form could use.
-        try:
-            fields = decode_fields(message.params)
-            cancelled = decode_value(fields["requestId"]) if "requestId" in fields else None
-        except InvalidInput:
-            return
-        if isinstance(cancelled, (int, str)) and (call := session.calls.get(cancelled)) is not None:
-            await call.cancel()
-
-    async def _own_answer(self, session: ClientSession, message: JsonRpcMessage) -> JsonRpcMessage | None:
-        """Answer a request that only concerns the session; None if the MCP server must answer it."""
-        match message.method:
-            case "ping":
-                return make_result(message.request_id, {})
-            case "initialize":
-                return make_error(message.request_id, INVALID_REQUEST, "the session is initialized already")
-            case "logging/setLevel":
-                if "logging" not in session.server_capabilities:
-                    return make_error(message.request_id, METHOD_NOT_FOUND, "the server has no log messages")
-                level = message.params_object().get("level")
-                if level not in LOG_LEVELS:
-                    return make_error(
-                        message.request_id, INVALID_PARAMS, f"level must be one of {', '.join(LOG_LEVELS)}"
-                    )
-                session.log_level = level
-                return make_result(message.request_id, {})
-            case "resources/subscribe" | "resources/unsubscribe":
-                return await self._subscribe(session, message)
-        return None
-
-    async def _subscribe(self, session: ClientSession, message: JsonRpcMessage) -> JsonRpcMessage:
-        resources = session.server_capabilities.get("resources")
-        if not isinstance(resources, dict) or not resources.get("subscribe"):
-            return make_error(message.request_id, METHOD_NOT_FOUND, "the server has no subscriptions to resources")
-        uri = message.params_object().get("uri")
-        if not isinstance(uri, str):
-            return make_error(message.request_id, INVALID_PARAMS, "uri must be a text")
-        before = len(session.subscribed_uris)
-        if message.method == "resources/unsubscribe":
-            session.subscribed_uris.discard(uri)
-        elif before >= MAX_SUBSCRIBED_URIS:
-            return make_error(
-                message.request_id, INVALID_PARAMS, f"a session can subscribe to {MAX_SUBSCRIBED_URIS} resources"
-            )
-        else:
-            session.subscribed_uris.add(uri)
-        if len(session.subscribed_uris) != before and session.listener is not None:
-            await session.listener.restart(SUBSCRIBE_TIMEOUT)
-        return make_result(message.request_id, {})
-
     async def _forward(self, request: McpHttpRequest, session: ClientSession, message: JsonRpcMessage) -> McpHttpReply:
         endpoint = self._resolve(request.path, replace(request.context, client_session=session.id))
         can_stream = request.accepts_events()
@@ -223,7 +169,8 @@ class SessionRequests:
             call.buffer.rewind(0)
         return McpHttpReply(200, EVENT_STREAM_HEADERS, stream=SessionEvents(call, session.revision))
 
-    def _listener(self, request: McpHttpRequest, session: ClientSession) -> SessionListener:
+    def listener(self, request: McpHttpRequest, session: ClientSession) -> SessionListener:
+        """Return the stream of a session for changes."""
         if session.listener is None:
             path, context = request.path, replace(request.context, client_session=session.id)
             session.listener = SessionListener(session, lambda: self._resolve(path, context), context, self._times)
@@ -237,3 +184,89 @@ class SessionRequests:
         if stream is None or position is None or not stream.buffer.rewind(position[1]):
             raise Refusal(400, INVALID_REQUEST, "the events after this Last-Event-ID are no longer kept")
         return stream
+
+
+def new_session(request: McpHttpRequest, message: JsonRpcMessage) -> ClientSession:
+    """Return a session as `initialize` asks for it. Raises `Refusal`."""
+    try:
+        fields = decode_fields(message.params)
+        capabilities = fields.get("capabilities", encode_value({}))
+        decode_fields(capabilities)
+        revision = negotiate_revision(decode_value(fields["protocolVersion"]))
+    except (InvalidInput, KeyError):
+        text = "initialize needs protocolVersion and capabilities"
+        raise Refusal(400, INVALID_PARAMS, text, message_id=message.request_id) from None
+    client_info = fields.get("clientInfo")
+    if len(bytes(capabilities)) + len(bytes(client_info or b"")) > MAX_DECLARED_SIZE:
+        text = f"capabilities and clientInfo may have {MAX_DECLARED_SIZE} bytes"
+        raise Refusal(413, INVALID_PARAMS, text, message_id=message.request_id)
+    return ClientSession(
+        owner=owner_of(request.context),
+        path=request.path,
+        revision=revision,
+        # Copies, because these would keep the whole body in memory for as long as the session lasts.
+        capabilities=Raw(bytes(capabilities)),
+        client_info=None if client_info is None else Raw(bytes(client_info)),
+    )
+
+
+def take_answer(session: ClientSession, message: JsonRpcMessage) -> None:
+    """Pass a client's response to the call that waits for it."""
+    answer = session.client_answers.get(message.id) if isinstance(message.id, (int, str)) else None
+    if answer is not None and not answer.done():
+        answer.set_result(message)
+
+
+async def handle_notification(session: ClientSession, message: JsonRpcMessage) -> None:
+    """Cancel a request of the session; other notifications have no effect."""
+    if message.method != "notifications/cancelled":
+        return  # Others say nothing that servers of the stateless form could use.
+    try:
+        fields = decode_fields(message.params)
+        cancelled = decode_value(fields["requestId"]) if "requestId" in fields else None
+    except InvalidInput:
+        return
+    if isinstance(cancelled, (int, str)) and (call := session.calls.get(cancelled)) is not None:
+        await call.cancel()
+
+
+async def own_answer(session: ClientSession, message: JsonRpcMessage) -> JsonRpcMessage | None:
+    """Answer a request that only concerns the session; None if the MCP server must answer it."""
+    match message.method:
+        case "ping":
+            return make_result(message.request_id, {})
+        case "initialize":
+            return make_error(message.request_id, INVALID_REQUEST, "the session is initialized already")
+        case "logging/setLevel":
+            if "logging" not in session.server_capabilities:
+                return make_error(message.request_id, METHOD_NOT_FOUND, "the server has no log messages")
+            level = message.params_object().get("level")
+            if level not in LOG_LEVELS:
+                return make_error(message.request_id, INVALID_PARAMS, f"level must be one of {', '.join(LOG_LEVELS)}")
+            session.log_level = level
+            return make_result(message.request_id, {})
+        case "resources/subscribe" | "resources/unsubscribe":
+            return await _subscribe(session, message)
+    return None
+
+
+async def _subscribe(session: ClientSession, message: JsonRpcMessage) -> JsonRpcMessage:
+    resources = session.server_capabilities.get("resources")
+    if not isinstance(resources, dict) or not resources.get("subscribe"):
+        return make_error(message.request_id, METHOD_NOT_FOUND, "the server has no subscriptions to resources")
+    uri = message.params_object().get("uri")
+    if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
+        text = f"uri must be a text of at most {MAX_URI_LENGTH} characters"
+        return make_error(message.request_id, INVALID_PARAMS, text)
+    before = len(session.subscribed_uris)
+    if message.method == "resources/unsubscribe":
+        session.subscribed_uris.discard(uri)
+    elif before >= MAX_SUBSCRIBED_URIS:
+        return make_error(
+            message.request_id, INVALID_PARAMS, f"a session can subscribe to {MAX_SUBSCRIBED_URIS} resources"
+        )
+    else:
+        session.subscribed_uris.add(uri)
+    if len(session.subscribed_uris) != before and session.listener is not None:
+        await session.listener.restart(SUBSCRIBE_TIMEOUT)
+    return make_result(message.request_id, {})
