@@ -26,7 +26,7 @@ from paddock.api.dispatcher import RequestDispatcher
 from paddock.api.http import error_responses, openapi_document
 from paddock.api.http.allowed_origins import AllowedOrigins
 from paddock.api.http.authentication import RequestAuthenticator
-from paddock.api.http.body_limits import BodyLimits
+from paddock.api.http.body_limits import BodyLimiter
 from paddock.api.http.outer_middleware import OuterMiddleware
 from paddock.api.live import (
     desktop_start_stop,
@@ -145,7 +145,7 @@ def create_api_app(services: ApiServices) -> ASGIApp:
         McpApp(services.mcp_edge, admission, origins, memory, services.fleet),
         admission,
         services.logins,
-        BodyLimits(routers, settings.max_body, memory),
+        BodyLimiter(routers, settings.max_body, memory),
         console=WebConsole(preview_host=settings.preview_host),
         sockets=create_websocket_app(services),
         tickets=services.live.tickets,

@@ -19,7 +19,7 @@ from paddock.api.http.authorization import (
     read_query_ticket,
     read_request_api_key,
 )
-from paddock.api.http.body_limits import LOGIN_PATH, BodyLimits
+from paddock.api.http.body_limits import LOGIN_PATH, BodyLimiter
 from paddock.api.http.error_responses import refuse_websocket, send_error_response, status_for_error
 from paddock.api.llm.model_proxy import ModelProxy
 from paddock.api.mcp.mcp_app import McpApp
@@ -48,7 +48,7 @@ class RequestDispatcher:
         mcp: McpApp,
         admission: RequestAuthenticator,
         logins: BrowserLogins,
-        bodies: BodyLimits,
+        bodies: BodyLimiter,
         *,
         console: WebConsole,
         sockets: ASGIApp,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from paddock.config.schema import Config
     from paddock.events.event_log import EventLog
     from paddock.fleet.fleet import Fleet
-    from paddock.fleet.previews import SandboxPreviews
+    from paddock.fleet.port_previews import PortPreviews
     from paddock.live.services import LiveServices
     from paddock.llm.archive.archive import ExchangeArchive
     from paddock.llm.gateway.gateway import ModelGateway
@@ -51,7 +51,7 @@ class ApiServices:
     networks: SandboxNetworkControl
     connections: ConnectionHistory
     vaults: CredentialVaults
-    previews: SandboxPreviews
+    previews: PortPreviews
     preview_links: PreviewLinkSigner
     counts: ObjectCounts
     series: UsageSeriesStore

@@ -34,7 +34,7 @@ from paddock.config.outgoing_proxy import OutgoingProxies, check_ca_bundle
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
-from paddock.fleet.previews import SandboxPreviews
+from paddock.fleet.port_previews import PortPreviews
 from paddock.fleet.reconciler import Reconciler
 from paddock.live.android_devices import AndroidDevices
 from paddock.live.services import LiveServices
@@ -198,7 +198,7 @@ class PaddockServer:
             if settings.listen is not None:
                 self.refuse_own_port(int(settings.listen.rpartition(":")[2]))
             connections = ConnectionHistory(connection_store, self.networks, recorder.flush)
-            previews = await SandboxPreviews.open(PreviewStore(self.store), self.events)
+            previews = await PortPreviews.open(PreviewStore(self.store), self.events)
             held.push_async_callback(previews.close)
             preview_links = await asyncio.to_thread(PreviewLinkSigner.open, self.config.data / PREVIEW_KEY_FILE)
             self.fleet = Fleet(

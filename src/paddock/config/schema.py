@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from paddock.config.chat import ChatConfig
-from paddock.config.live import LiveConfig
+from paddock.config.live_view import LiveViewConfig
 from paddock.config.llm import LlmConfig
 from paddock.config.mcp import McpConfig
 from paddock.config.network import NetworkConfig
@@ -254,7 +254,7 @@ class Config(ConfigSection):
     mcp: McpConfig = McpConfig()
     network: NetworkConfig = NetworkConfig()
     outgoing: OutgoingConfig = OutgoingConfig()
-    live: LiveConfig = LiveConfig()
+    live: LiveViewConfig = LiveViewConfig()
     chat: ChatConfig = ChatConfig()
     sharing: SharingConfig = SharingConfig()
     log: LogConfig = LogConfig()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from paddock.config.live import LiveConfig
+from paddock.config.live_view import LiveViewConfig
 from paddock.errors import Forbidden, InvalidInput
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.uplink_sockets import publish_uplink_socket
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 class AndroidDevices:
     """Lifecycle hook: connect each sandbox to the Android device it requested."""
 
-    def __init__(self, config: LiveConfig) -> None:
+    def __init__(self, config: LiveViewConfig) -> None:
         self._devices = config.devices
         self._allowed_tenants = frozenset(config.devices_for)
         self._served: dict[str, _AdbRelay] = {}

@@ -30,7 +30,7 @@ from yarl import URL
 from paddock.config.outgoing_proxy import OutgoingProxies, ProxyAddress
 from paddock.errors import Unavailable
 from paddock.mcp.address_policy import McpAddressPolicy
-from paddock.network.proxy_tunnel import PROXY_AUTHENTICATION_REQUIRED, ProxyError, proxy_refusal
+from paddock.network.outgoing_proxy_tunnel import PROXY_AUTHENTICATION_REQUIRED, ProxyError, proxy_refusal
 
 CONNECT_TIMEOUT = 10.0
 READ_TIMEOUT = 3600.0

@@ -17,8 +17,8 @@ from paddock.config.outgoing_proxy import OutgoingProxies
 from paddock.model.network import ConnectionRecord, ConnectionRefusal
 from paddock.network.addresses import IPAddress
 from paddock.network.decision import ConnectionTarget, Decision, NetworkPolicyStack
+from paddock.network.outgoing_proxy_tunnel import open_proxy_tunnel
 from paddock.network.passed_connection import PassedConnection
-from paddock.network.proxy_tunnel import open_proxy_tunnel
 from paddock.network.refusal_reply import refuse_connection
 from paddock.network.socket_pump import SocketPump, close_socket, read_available, wait_readable
 from paddock.network.tls_server_name import read_client_hello

@@ -20,7 +20,7 @@ from paddock.errors import Forbidden, Unavailable
 from paddock.mcp import http_client
 from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.http_client import McpHttpClient
-from paddock.network.proxy_tunnel import ProxyError
+from paddock.network.outgoing_proxy_tunnel import ProxyError
 from tests.support.http_proxy import HttpProxy
 
 pytestmark = pytest.mark.anyio

@@ -44,7 +44,7 @@ from paddock.mcp.rpc.wire import WINDOW
 from paddock.mcp.upstreams.base import Upstream, UpstreamDependencies
 from paddock.mcp.upstreams.factory import open_upstream
 from paddock.model.mcp import McpServer
-from paddock.testing.mcp_endpoints import InMemoryMcpEndpoint
+from paddock.testing.in_memory_mcp_endpoint import InMemoryMcpEndpoint
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[3]

@@ -18,7 +18,7 @@ from paddock.mcp.serving.http_edge import McpHttpEdge
 from paddock.mcp.serving.http_messages import McpHttpReply, McpHttpRequest
 from paddock.mcp.serving.session_requests import MAX_DECLARED_SIZE, MAX_URI_LENGTH
 from paddock.mcp.serving.session_streams import StreamTimes
-from paddock.testing.mcp_endpoints import InMemoryMcpEndpoint
+from paddock.testing.in_memory_mcp_endpoint import InMemoryMcpEndpoint
 from tests.support.mcp_edge_client import BOTH, ME, EdgeClient, EventReader, document, edge_of
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 from paddock.errors import Unavailable
 from paddock.mcp.protocol.endpoint import CallContext
 from paddock.mcp.protocol.messages import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcMessage, make_request
-from paddock.testing.mcp_endpoints import InMemoryMcpEndpoint
+from paddock.testing.in_memory_mcp_endpoint import InMemoryMcpEndpoint
 
 pytestmark = pytest.mark.anyio
 ME = CallContext(tenant="me", caller="key-1")

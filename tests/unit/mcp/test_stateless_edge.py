@@ -14,7 +14,7 @@ from paddock.mcp.protocol.endpoint import CallContext, McpEndpoint
 from paddock.mcp.serving import stateless_requests
 from paddock.mcp.serving.http_edge import McpHttpEdge
 from paddock.mcp.serving.message_buffer import MAX_WAITING_MESSAGES
-from paddock.testing.mcp_endpoints import InMemoryMcpEndpoint, JsonRpcFailure, ToolRun
+from paddock.testing.in_memory_mcp_endpoint import InMemoryMcpEndpoint, JsonRpcFailure, ToolRun
 from tests.support.mcp_edge_client import (
     META,
     MODERN,

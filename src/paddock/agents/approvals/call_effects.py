@@ -74,10 +74,10 @@ def analyze_shell_command(command: ShellCommand, directory: str | None, findings
     program = shell_program_name(command)
     words = [word for word in command.words[1:] if not word.startswith("-")]
     options = {word for word in command.words[1:] if word.startswith("-")}
-    paths = [resolve_script_path(directory, word) for word in words]
+    paths = [resolve_named_path(directory, word) for word in words]
     written_paths = [each for each in command.writes if each not in ("/dev/null", "/dev/stdout", "/dev/stderr")]
     if written_paths:
-        findings.add_writes(*(resolve_script_path(directory, each) for each in written_paths))
+        findings.add_writes(*(resolve_named_path(directory, each) for each in written_paths))
     if program not in _READERS and program not in _WRITERS and not has_inline_script(command):
         findings.add_hosts(" ".join(command.words))
     if program in _DELETERS:
@@ -106,7 +106,7 @@ def analyze_shell_command(command: ShellCommand, directory: str | None, findings
 
 def _below(base: str | None, directory: str) -> str:
     """Return the pattern of what is in a directory; the command may select only a part of it."""
-    return posixpath.join(resolve_script_path(base, directory), "**")
+    return posixpath.join(resolve_named_path(base, directory), "**")
 
 
 def _find_directories(command: ShellCommand) -> list[str]:
@@ -154,7 +154,7 @@ def _analyze_python_call(node: ast.Call, directory: str | None, findings: CallFi
         mode = _constant_text(node.args[1]) if len(node.args) > 1 else ""
         mode = next((_constant_text(each.value) for each in node.keywords if each.arg == "mode"), mode)
         if set(mode) & set("wax+"):
-            findings.add_writes(resolve_script_path(directory, first_argument) if first_argument else "")
+            findings.add_writes(resolve_named_path(directory, first_argument) if first_argument else "")
         return
     receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
     if (
@@ -164,16 +164,16 @@ def _analyze_python_call(node: ast.Call, directory: str | None, findings: CallFi
     ):
         first_argument = _constant_text(receiver.args[0])
     if function_name in _PYTHON_WRITES and isinstance(node.func, ast.Attribute) and first_argument:
-        findings.add_writes(resolve_script_path(directory, first_argument))
+        findings.add_writes(resolve_named_path(directory, first_argument))
     elif function_name in _PYTHON_DELETES and isinstance(node.func, ast.Attribute) and first_argument:
-        findings.add_deletes(resolve_script_path(directory, first_argument))
+        findings.add_deletes(resolve_named_path(directory, first_argument))
 
 
 def _constant_text(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def resolve_script_path(directory: str | None, path: str) -> str:
+def resolve_named_path(directory: str | None, path: str) -> str:
     """Resolve a path against the working directory; paths that the shell expands stay unchanged."""
     if not path or path.startswith(("/", "~", "$")) or directory is None:
         return path

@@ -20,7 +20,7 @@ from paddock.agents.approvals.call_effects import (
     command_summary_rank,
     has_inline_script,
     interpreter_language,
-    resolve_script_path,
+    resolve_named_path,
     shell_program_name,
 )
 from paddock.agents.approvals.shell_script import ShellCommand, parse_shell_script
@@ -112,7 +112,7 @@ def _describe_command(arguments: Mapping[str, Any], findings: CallFindings, para
     for command in script.commands:
         if command.program == "cd" and len(command.words) <= 2:
             current_directory = (
-                resolve_script_path(current_directory, command.words[1]) if len(command.words) == 2 else None
+                resolve_named_path(current_directory, command.words[1]) if len(command.words) == 2 else None
             )
             continue
         analyze_shell_command(command, current_directory, findings)
@@ -134,7 +134,7 @@ def _describe_command(arguments: Mapping[str, Any], findings: CallFindings, para
         return "run_script"
     file = next((word for word in first.words[1:] if not word.startswith("-")), "")
     if language and file and "-m" not in first.words:
-        params["path"] = one_line_visible_text(resolve_script_path(directories[id(first)], file))
+        params["path"] = one_line_visible_text(resolve_named_path(directories[id(first)], file))
         return "run_file"
     return "run_program"
 
@@ -179,8 +179,8 @@ def _describe_move(arguments: Mapping[str, Any], findings: CallFindings, params:
     source = arguments.get("source", arguments.get("from_path", ""))
     target = arguments.get("destination", arguments.get("to_path", ""))
     params["path"], params["to"] = (
-        one_line_visible_text(resolve_script_path(WORKSPACE, str(source))),
-        one_line_visible_text(resolve_script_path(WORKSPACE, str(target))),
+        one_line_visible_text(resolve_named_path(WORKSPACE, str(source))),
+        one_line_visible_text(resolve_named_path(WORKSPACE, str(target))),
     )
     findings.effects.add("writes")
     if arguments.get("overwrite") is True:
@@ -310,4 +310,4 @@ def _english_sentence(summary: CallSummary) -> str:
 
 def _path_argument(arguments: Mapping[str, Any]) -> str:
     path = next((arguments[each] for each in _PATHS if isinstance(arguments.get(each), str)), "")
-    return resolve_script_path(WORKSPACE, str(path)) if path else ""
+    return resolve_named_path(WORKSPACE, str(path)) if path else ""

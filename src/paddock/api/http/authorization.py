@@ -82,7 +82,7 @@ def _require_scope(needed: Scope) -> Callable[[Request], Awaitable[Principal]]:
     async def check(request: Request) -> Principal:
         return require_principal(request.scope, needed)
 
-    check.needed = needed  # type: ignore[attr-defined]  # `BodyLimits` reads it before the body.
+    check.needed = needed  # type: ignore[attr-defined]  # `BodyLimiter` reads it before the body.
     return check
 
 

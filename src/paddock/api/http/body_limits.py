@@ -29,7 +29,7 @@ _UNLIMITED = 2**62
 
 
 @dataclass(frozen=True)
-class BodyLimit:
+class RouteBodyLimit:
     """Largest size of a body, and the number of values in it."""
 
     size: int
@@ -38,16 +38,16 @@ class BodyLimit:
     """Whether the route answers in a format of its own, so that larger bodies are refused while it reads them."""
 
 
-SMALL_BODY_LIMIT = BodyLimit(4 * 2**10, 100)
-DEFAULT_BODY_LIMIT = BodyLimit(2**20, 10_000)
-LONG_LIST_LIMIT = BodyLimit(4 * 2**20, 50_000)
-SERVER_MAX_BODY_LIMIT = BodyLimit(_UNLIMITED, 50_000)
+SMALL_BODY_LIMIT = RouteBodyLimit(4 * 2**10, 100)
+DEFAULT_BODY_LIMIT = RouteBodyLimit(2**20, 10_000)
+LONG_LIST_LIMIT = RouteBodyLimit(4 * 2**20, 50_000)
+SERVER_MAX_BODY_LIMIT = RouteBodyLimit(_UNLIMITED, 50_000)
 """Size limited by `server.max_body` only: messages with files, task files and tool arguments."""
-TOOL_ARGUMENTS_LIMIT = BodyLimit(16 * 2**20, 50_000)
-MCP_MESSAGE_LIMIT = BodyLimit(16 * 2**20, 50_000, reported_by_route=True)
-STREAMED_BODY_LIMIT = BodyLimit(_UNLIMITED, _UNLIMITED)
+TOOL_ARGUMENTS_LIMIT = RouteBodyLimit(16 * 2**20, 50_000)
+MCP_MESSAGE_LIMIT = RouteBodyLimit(16 * 2**20, 50_000, reported_by_route=True)
+STREAMED_BODY_LIMIT = RouteBodyLimit(_UNLIMITED, _UNLIMITED)
 """Uploads that are streamed to disk and limited by the route itself."""
-_ROUTE_LIMITS: Mapping[tuple[str, str], BodyLimit] = {
+_ROUTE_LIMITS: Mapping[tuple[str, str], RouteBodyLimit] = {
     ("POST", LOGIN_PATH): SMALL_BODY_LIMIT,
     ("POST", "/v1/mcp/oauth/callback"): SMALL_BODY_LIMIT,
     ("POST", "/v1/agui"): SERVER_MAX_BODY_LIMIT,
@@ -74,10 +74,10 @@ class _RouteLimit:
     pattern: re.Pattern[str]
     methods: frozenset[str]
     needed: tuple[KeyScope, ...]
-    limit: BodyLimit
+    limit: RouteBodyLimit
 
 
-class BodyLimits:
+class BodyLimiter:
     """The body limit and required scopes of each route, checked before the body is read."""
 
     def __init__(self, routers: Iterable[APIRouter], max_body: int, memory: TenantMemoryBudgets) -> None:
@@ -116,7 +116,7 @@ class BodyLimits:
                 memory.release()
             schedule_garbage_collection(body.size)
 
-    def _find_limit(self, scope: Scope) -> BodyLimit:
+    def _find_limit(self, scope: Scope) -> RouteBodyLimit:
         method, path = scope["method"], scope["path"]
         if method in _WITHOUT_BODY:
             return DEFAULT_BODY_LIMIT
@@ -137,7 +137,7 @@ class _LimitedBody:
     """A body that is counted as it arrives: it may come without a length."""
 
     def __init__(
-        self, limits: BodyLimits, receive: Receive, limit: BodyLimit, memory: MemoryReservation | None
+        self, limits: BodyLimiter, receive: Receive, limit: RouteBodyLimit, memory: MemoryReservation | None
     ) -> None:
         self.size = 0
         self._limits = limits

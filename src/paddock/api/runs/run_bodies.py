@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import AwareDatetime, Field, model_validator
 
 from paddock.api.http.body_models import RequestBody, ResponseBody
-from paddock.api.http.pagination import Pagination
+from paddock.api.http.numbered_pages import Pagination
 from paddock.api.http.visibility_change import VisibilityField
 from paddock.model.owners import Visibility
 from paddock.model.runs import EndedBy, Run, RunResult, RunStage, RunState

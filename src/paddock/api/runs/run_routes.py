@@ -28,7 +28,7 @@ from paddock.api.http.event_log_responses import (
     respond_with_events,
 )
 from paddock.api.http.long_json_route import LongJsonRoute
-from paddock.api.http.pagination import PageNumber, PageSize, Pagination
+from paddock.api.http.numbered_pages import PageNumber, PageSize, Pagination
 from paddock.api.http.server_sent_events import MAX_RESUME_POSITION, STREAM_HEADERS, parse_resume_position
 from paddock.api.http.visibility_change import ShareRequest
 from paddock.api.runs.run_bodies import (

@@ -26,7 +26,7 @@ from paddock.api.sandboxes.preview_headers import HostPreviewHeaders, PathPrevie
 from paddock.config.schema import ServerConfig
 from paddock.errors import Conflict, Forbidden, NotFound, PaddockError, Unauthorized, Unavailable
 from paddock.fleet.fleet import Fleet
-from paddock.fleet.previews import SandboxPreviews
+from paddock.fleet.port_previews import PortPreviews
 from paddock.model.previews import SandboxPreview
 from paddock.model.sandbox import SandboxState
 
@@ -45,7 +45,7 @@ class PreviewProxy:
     """Middleware that answers requests to previews, and passes all others on."""
 
     def __init__(
-        self, app: ASGIApp, fleet: Fleet, previews: SandboxPreviews, addresses: PreviewAddresses, config: ServerConfig
+        self, app: ASGIApp, fleet: Fleet, previews: PortPreviews, addresses: PreviewAddresses, config: ServerConfig
     ) -> None:
         self._app = app
         self._fleet = fleet

@@ -15,7 +15,7 @@ from paddock.api.sandboxes.preview_addresses import PreviewAddresses
 from paddock.api.services import ApiServices
 from paddock.errors import Conflict
 from paddock.fleet.fleet import ONGOING_STATES
-from paddock.fleet.previews import MAX_LIFETIME, RESERVED_PORTS
+from paddock.fleet.port_previews import MAX_LIFETIME, RESERVED_PORTS
 from paddock.model.previews import SandboxPreview
 
 DEFAULT_LIFETIME = timedelta(hours=1)

@@ -14,7 +14,7 @@ from paddock.api.http.allowed_hosts import host_name_without_port, is_loopback_a
 from paddock.api.http.authorization import SandboxReader, SandboxWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody, UtcDateTime
 from paddock.api.http.error_responses import openapi_errors
-from paddock.api.http.pagination import PageNumber, PageSize, Pagination
+from paddock.api.http.numbered_pages import PageNumber, PageSize, Pagination
 from paddock.api.http.visibility_change import ShareRequest
 from paddock.api.sandboxes.create_request import (
     PADDOCK_PREFIX,

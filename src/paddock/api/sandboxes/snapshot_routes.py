@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field
 from paddock.api.http.authorization import SandboxReader, SandboxWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody
 from paddock.api.http.error_responses import openapi_errors
-from paddock.api.http.pagination import PageNumber, PageSize, Pagination
+from paddock.api.http.numbered_pages import PageNumber, PageSize, Pagination
 from paddock.api.services import ApiServices
 from paddock.model.sandbox import SandboxSnapshot, SnapshotState
 

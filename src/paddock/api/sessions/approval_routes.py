@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from paddock.api.http.authorization import SessionReader
 from paddock.api.http.error_responses import openapi_errors
-from paddock.api.http.pagination import PageSize
+from paddock.api.http.numbered_pages import PageSize
 from paddock.api.services import ApiServices
 from paddock.api.sessions.session_bodies import (
     ApprovalListResponse,

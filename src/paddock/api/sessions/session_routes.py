@@ -23,7 +23,7 @@ from paddock.api.http.event_log_responses import (
     respond_with_events,
 )
 from paddock.api.http.long_json_route import LongJsonRoute
-from paddock.api.http.pagination import PageSize
+from paddock.api.http.numbered_pages import PageSize
 from paddock.api.http.server_sent_events import STREAM_HEADERS, parse_resume_position
 from paddock.api.services import ApiServices
 from paddock.api.sessions.session_bodies import (

@@ -12,8 +12,8 @@ from paddock.config.network_targets import parse_allowed_target
 from paddock.config.outgoing_proxy import OutgoingProxies
 from paddock.errors import ConfigError
 from paddock.network.name_lookups import NameLookups
+from paddock.network.outgoing_proxy_tunnel import open_proxy_tunnel
 from paddock.network.package_indexes import read_package_indexes
-from paddock.network.proxy_tunnel import open_proxy_tunnel
 from paddock.sandbox.base import HostCheck
 
 CHECK_SECONDS = 3.0

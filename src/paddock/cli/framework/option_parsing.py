@@ -139,7 +139,7 @@ def parse_resource_limits(**limits: str | None) -> dict[str, str]:
     return found
 
 
-def parse_sandbox_user(text: str) -> str:
+def require_root_user(text: str) -> str:
     if text != "root":
         raise UsageError(f"--user {text!r}: only root can be chosen; leave it out for the image's user")
     return text

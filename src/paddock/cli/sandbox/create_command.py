@@ -122,7 +122,7 @@ async def create_sandbox(
     if network:
         request["network"] = option_parsing.join_rules(network)
     if user is not None:
-        request["user"] = option_parsing.parse_sandbox_user(user)
+        request["user"] = option_parsing.require_root_user(user)
     if vault:
         request["credentialProxy"] = {"enabled": True}
     if device is not None:

@@ -92,7 +92,7 @@ def execute_command(
         document["cwd"] = cwd
     if timeout:
         document["timeout"] = max(1, round(option_parsing.parse_duration_option(timeout, "--timeout") * 1000))
-    document |= _parse_user(user)
+    document |= _parse_command_user(user)
     try:
         return asyncio.run(_run_command(cli, sandbox, document, detach, attached, no_stdin))
     except BrokenPipeError:
@@ -204,7 +204,7 @@ def _for_each_signal(numbers: tuple[signal.Signals, ...], work: Callable[[signal
         work(number)
 
 
-def _parse_user(user: str | None) -> dict[str, int | str]:
+def _parse_command_user(user: str | None) -> dict[str, int | str]:
     if user is None:
         return {}
     uid, colon, gid = user.partition(":")

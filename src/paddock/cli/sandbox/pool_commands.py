@@ -55,7 +55,7 @@ async def create_pool(
     if kind is not None:
         body["kind"] = kind
     if user is not None:
-        body["user"] = option_parsing.parse_sandbox_user(user)
+        body["user"] = option_parsing.require_root_user(user)
     if image is not None or limits:
         container = {"resources": {"limits": limits}} | ({} if image is None else {"image": image})
         body["template"] = {"spec": {"containers": [container]}}

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from paddock.config.live import LiveConfig
+from paddock.config.live_view import LiveViewConfig
 from paddock.errors import PaddockError, QuotaExceeded, SandboxNotFound
 from paddock.fleet.fleet import Fleet
 from paddock.live.desktop.rfb_filter import ClipboardPolicy, RfbClientFilter
@@ -36,7 +36,7 @@ class DesktopViewers:
     """Serves desktop viewers and disconnects them at shutdown."""
 
     def __init__(
-        self, fleet: Fleet, leases: InputLeases, config: LiveConfig, timeouts: RfbRelayTimeouts | None = None
+        self, fleet: Fleet, leases: InputLeases, config: LiveViewConfig, timeouts: RfbRelayTimeouts | None = None
     ) -> None:
         self._fleet = fleet
         self._leases = leases

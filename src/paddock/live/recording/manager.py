@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from paddock.config.live import LiveConfig
+from paddock.config.live_view import LiveViewConfig
 from paddock.errors import (
     Conflict,
     HostFull,
@@ -68,7 +68,7 @@ class RecordingManager:
     Recordings outlive their sandboxes. Raises `NotFound` for unknown recordings and those of other tenants.
     """
 
-    def __init__(self, fleet: Fleet, root: Path, config: LiveConfig) -> None:
+    def __init__(self, fleet: Fleet, root: Path, config: LiveViewConfig) -> None:
         self._fleet = fleet
         self._root = root
         self._files = RecordingFiles(root)

@@ -14,7 +14,7 @@ from paddock.llm.wire.http_client_connection import HttpClientConnection, Proxie
 from paddock.llm.wire.http_client_response import HttpClientResponse
 from paddock.llm.wire.http_heads import CONNECTION_REQUEST_HEADERS, encode_http_head
 from paddock.llm.wire.upstream_address import UpstreamAddress, make_tls_context
-from paddock.network.proxy_tunnel import ProxyError, connect_to_proxy, open_proxy_tunnel
+from paddock.network.outgoing_proxy_tunnel import ProxyError, connect_to_proxy, open_proxy_tunnel
 
 __all__ = ["HttpClient", "HttpClientResponse", "UpstreamAddress"]
 

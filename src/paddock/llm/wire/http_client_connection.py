@@ -18,7 +18,7 @@ from paddock.llm.wire.base import (
 )
 from paddock.llm.wire.http_client_response import HttpClientResponse, response_too_long_error
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, headers_size
-from paddock.network.proxy_tunnel import PROXY_AUTHENTICATION_REQUIRED, ProxyError, proxy_refusal
+from paddock.network.outgoing_proxy_tunnel import PROXY_AUTHENTICATION_REQUIRED, ProxyError, proxy_refusal
 
 BODY_SLICE = 256 * 1024
 """Bytes of a body that are written at once: encrypting all of a large one would block other requests."""

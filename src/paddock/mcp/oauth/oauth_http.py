@@ -18,7 +18,7 @@ from paddock.errors import Forbidden, McpSignInFailed, PaddockError, Unavailable
 from paddock.mcp.declared_servers import LOOPBACK_NAMES
 from paddock.mcp.http_client import McpHttpClient
 from paddock.model.mcp import McpKind, McpServer
-from paddock.network.proxy_tunnel import ProxyError
+from paddock.network.outgoing_proxy_tunnel import ProxyError
 
 MAX_DOCUMENT = 256 * 1024
 MAX_ADDRESS = 2048

@@ -62,7 +62,7 @@ CAPABILITY_VERSION_3 = 0x20080522
 HIGHEST_CAPABILITY = 63
 
 
-class FilterProgram(ctypes.Structure):
+class SeccompProgramStruct(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
@@ -213,7 +213,7 @@ def become_namespace_root(namespace: int, filters: list[bytes], nested_namespace
 
 def load_system_call_filter(program: bytes) -> None:
     """Load a filter with `CAP_SYS_ADMIN` instead of `no_new_privs`."""
-    structure = FilterProgram(len(program) // FILTER_INSTRUCTION_SIZE, program)
+    structure = SeccompProgramStruct(len(program) // FILTER_INSTRUCTION_SIZE, program)
     result = libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(structure), 0, 0)
     check_syscall_result(result, "load the system call filter")
 

@@ -14,7 +14,7 @@ RESIZE_TIMEOUT = 3.0
 _EXTENDED_DESKTOP_SIZE = -308
 
 
-def resize_display(width: int, height: int) -> bool:
+def resize_sandbox_display(width: int, height: int) -> bool:
     """Request a display size; False if the server is unreachable or refuses."""
     path = os.environ.get("PADDOCK_DISPLAY_SOCKET", "")
     if not path:

@@ -10,7 +10,7 @@ from ..browser.browser_thread import BrowserThread
 from ..browser.browser_tools import downloads_directory
 from ..browser.navigation_tools import add_url_scheme, open_address
 from ..tool_result import ToolCallResult, ToolError
-from .display_resize import resize_display
+from .display_resize import resize_sandbox_display
 from .page_scripts import EDITABLE_SCRIPT, ELEMENTS_SCRIPT, MENU_SCRIPT, POSITION_SCRIPT, SCALE_SCRIPT
 from .phone import MAX_ELEMENTS, MAX_LABEL, Phone
 
@@ -250,7 +250,7 @@ class WebPhone(Phone):
     def rotate(self, orientation: str) -> ToolCallResult:
         self._is_landscape = orientation == "landscape"
         width, height = self.screen_size()
-        resize_display(width, height)
+        resize_sandbox_display(width, height)
 
         async def work(call: BrowserCall) -> str:
             for tab in list(call.session.tabs):

@@ -17,7 +17,7 @@ from paddock.mcp.upstreams.base import UpstreamDependencies
 from paddock.mcp.upstreams.call_clock import CallClock
 from paddock.mcp.upstreams.http.http_answer import HttpAnswer
 from paddock.model.mcp import McpServer
-from paddock.network.proxy_tunnel import ProxyError
+from paddock.network.outgoing_proxy_tunnel import ProxyError
 
 USER_AGENT = "Paddock"
 MAX_SINGLE_WRITE = 512 * 1024

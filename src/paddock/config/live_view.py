@@ -12,7 +12,7 @@ from paddock.config.section import ConfigSection
 from paddock.config.units import Bytes, Seconds
 
 
-class LiveConfig(ConfigSection):
+class LiveViewConfig(ConfigSection):
     """Live view and control of sandboxes, recordings and sandbox tools."""
 
     clipboard: Literal["both", "in", "out", "none"] = "both"

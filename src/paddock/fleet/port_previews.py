@@ -28,7 +28,7 @@ _RETRY_SECONDS = 30.0
 log = structlog.get_logger()
 
 
-class SandboxPreviews:
+class PortPreviews:
     """Opens, finds and closes previews. As a lifecycle hook of the fleet, it closes the previews of ended sandboxes.
 
     All previews are in memory, since each request of a visitor looks one up.
@@ -50,7 +50,7 @@ class SandboxPreviews:
         self._expiring: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, store: PreviewStore, events: EventLog) -> SandboxPreviews:
+    async def open(cls, store: PreviewStore, events: EventLog) -> PortPreviews:
         """Load the stored previews and close them as they expire."""
         previews = cls(store, events)
         for preview in await store.list_all():
