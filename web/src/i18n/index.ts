@@ -10,7 +10,7 @@ export type Language = keyof typeof LANGUAGES;
 
 type Texts = Record<string, unknown>;
 const english = import.meta.glob<Texts>(
-  ["./en/*.json", "!./en/{archive,health,network,portPreview,runs,sandboxPanel,sandboxes,settings,usage}.json"],
+  ["./en/*.json", "!./en/{archive,health,mcp,network,portPreview,runs,sandboxPanel,sandboxes,settings,usage}.json"],
   {
     eager: true,
     import: "default",
@@ -18,7 +18,7 @@ const english = import.meta.glob<Texts>(
 );
 /** Texts of pages that are loaded lazily. */
 const laterEnglish = import.meta.glob<Texts>(
-  "./en/{archive,health,network,portPreview,runs,sandboxPanel,sandboxes,settings,usage}.json",
+  "./en/{archive,health,mcp,network,portPreview,runs,sandboxPanel,sandboxes,settings,usage}.json",
   {
     import: "default",
   },

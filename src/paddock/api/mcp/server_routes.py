@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import ValidationError
+from starlette.responses import Response, StreamingResponse
 
 from paddock.api.http.authorization import McpUser, McpWriter
-from paddock.api.http.error_responses import openapi_errors
+from paddock.api.http.error_responses import openapi_errors, sanitize_message
+from paddock.api.http.event_log_responses import AcceptHeader
+from paddock.api.http.server_sent_events import HEARTBEAT_COMMENT, STREAM_HEADERS, STREAM_OPENED, with_heartbeats
 from paddock.api.mcp.server_bodies import (
     ApproveToolsRequest,
     ApproveToolsResponse,
@@ -42,6 +46,7 @@ from paddock.mcp.protocol.revisions import (
     META_CLIENT_INFO,
     META_REVISION,
     META_SERVER_INFO,
+    PROGRESS_TOKEN,
     RESULT_TYPE,
     STATELESS_REVISION,
 )
@@ -51,6 +56,14 @@ from paddock.model.mcp import McpServer, McpSet
 MAX_PAGES = 200
 TEST_SECONDS = 60.0
 SandboxQuery = Annotated[str | None, Query(max_length=63, description="A sandbox; programs need one, and run in it.")]
+
+_CALL_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": McpCallResponse,
+        "description": "JSON, or for `Accept: text/event-stream` the events `progress`, and `result` or `error`.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
 
 
 def create_router(services: ApiServices) -> APIRouter:
@@ -136,17 +149,24 @@ def create_router(services: ApiServices) -> APIRouter:
         """List the tools of all servers that the key may use, with the name of the server in front."""
         return await list_all_tools("", await context_of(principal, sandbox))
 
-    @router.post("/servers/{name}/call", responses=openapi_errors(404, 409))
+    @router.post("/servers/{name}/call", responses={**openapi_errors(404, 409), **_CALL_RESPONSES}, response_model=None)
     async def call_mcp_tool(
-        name: str, body: McpCallRequest, principal: McpUser, sandbox: SandboxQuery = None
-    ) -> McpCallResponse:
-        """Call a tool, and return its result as in the protocol."""
+        name: str, body: McpCallRequest, principal: McpUser, sandbox: SandboxQuery = None, accept: AcceptHeader = ""
+    ) -> Response:
+        """Call a tool, and return its result as in the protocol.
+
+        With `Accept: text/event-stream` the answer is a stream of `progress` and then `result` or `error`; closing it
+        cancels the call.
+        """
         context = await context_of(principal, sandbox)
+        endpoint = gateway.resolve(name, context)
+        params = {"name": body.tool, "arguments": body.arguments}
+        if "text/event-stream" in accept:
+            events = _stream_call(endpoint, params, context, name)
+            return StreamingResponse(events, 200, STREAM_HEADERS, "text/event-stream")
         started = asyncio.get_running_loop().time()
-        result = await ask(name, "tools/call", {"name": body.tool, "arguments": body.arguments}, context)
-        if result.get(RESULT_TYPE) == INPUT_REQUIRED:
-            raise Conflict("The tool needs input from a person; call it from an MCP client that supports elicitation.")
-        return McpCallResponse(result=result, seconds=round(asyncio.get_running_loop().time() - started, 4))
+        result = _call_result(await _response(endpoint, "tools/call", params, context), name, started)
+        return Response(result.model_dump_json(by_alias=True), media_type="application/json")
 
     @router.post("/servers/{name}/test", responses=openapi_errors(404))
     async def test_mcp_server(name: str, principal: McpUser, sandbox: SandboxQuery = None) -> McpTestResponse:
@@ -249,18 +269,71 @@ def _parse(kind: type[Any], body: dict[str, Any]) -> Any:
 
 
 async def _response(endpoint: Any, method: str, params: Mapping[str, Any], context: CallContext) -> JsonRpcMessage:
+    async with aclosing(_exchange(endpoint, method, params, context)) as messages:
+        async for message in messages:
+            if message.is_response:
+                return message
+    raise Unavailable("the MCP server ended without a response")
+
+
+async def _exchange(
+    endpoint: Any, method: str, params: Mapping[str, Any], context: CallContext, progress_token: str | None = None
+) -> AsyncGenerator[JsonRpcMessage]:
     meta = {
         META_REVISION: STATELESS_REVISION,
         META_CLIENT_INFO: {"name": "paddock-api", "version": "1"},
         META_CLIENT_CAPABILITIES: {},
     }
+    if progress_token is not None:
+        meta[PROGRESS_TOKEN] = progress_token
     request = make_request(1, method, {**params, "_meta": meta})
     async with aclosing(endpoint.exchange(request, context)) as messages:
         async for message in messages:
-            if message.is_response:
-                assert isinstance(message, JsonRpcMessage)
-                return message
-    raise Unavailable("the MCP server ended without a response")
+            assert isinstance(message, JsonRpcMessage)
+            yield message
+
+
+async def _stream_call(
+    endpoint: Any, params: Mapping[str, Any], context: CallContext, name: str
+) -> AsyncIterator[bytes]:
+    """Yield the progress of a call and its result as server-sent events."""
+    started = asyncio.get_running_loop().time()
+    yield STREAM_OPENED
+    try:
+        messages = _exchange(endpoint, "tools/call", params, context, "api")
+        async with aclosing(with_heartbeats(messages)) as following:  # type: ignore[type-var]
+            async for message in following:
+                if message is None:
+                    yield HEARTBEAT_COMMENT
+                elif message.is_response:
+                    result = _call_result(message, name, started).model_dump_json(by_alias=True)
+                    yield f"event: result\ndata: {result}\n\n".encode()
+                    return
+                elif message.method == "notifications/progress":
+                    yield f"event: progress\ndata: {json.dumps(_progress(message))}\n\n".encode()
+        raise Unavailable("the MCP server ended without a response")
+    except PaddockError as error:
+        problem = json.dumps({"code": error.code, "message": sanitize_message(error.message)})
+        yield f"event: error\ndata: {problem}\n\n".encode()
+
+
+def _progress(message: JsonRpcMessage) -> dict[str, Any]:
+    params = message.params_object()
+    text = params.get("message")
+    numbers = {name: params.get(name) for name in ("progress", "total")}
+    shown: dict[str, Any] = {
+        name: value
+        for name, value in numbers.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    }
+    return {**shown, "message": text[:2000]} if isinstance(text, str) else shown
+
+
+def _call_result(response: JsonRpcMessage, server: str, started: float) -> McpCallResponse:
+    result = _result(response, server)
+    if result.get(RESULT_TYPE) == INPUT_REQUIRED:
+        raise Conflict("The tool needs input from a person; call it from an MCP client that supports elicitation.")
+    return McpCallResponse(result=result, seconds=round(asyncio.get_running_loop().time() - started, 4))
 
 
 def _result(response: JsonRpcMessage, server: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import httpx
 import pytest
 
 from tests.integration.api.mcp.changing_server import ChangingServer, changing_server
+from tests.integration.mcp.upstream_servers import Servers, mcp_servers
 from tests.support.server import Server, eventually, run_server
 
 SECRET = "s3cret-of-the-tracker"
+STREAM = {"Accept": "text/event-stream"}
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +25,18 @@ def upstream() -> Iterator[ChangingServer]:
 
 
 @pytest.fixture(scope="module")
-def settings(upstream: ChangingServer) -> dict[str, Any]:
+def counter() -> Iterator[Servers]:
+    with mcp_servers() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def settings(upstream: ChangingServer, counter: Servers) -> dict[str, Any]:
     host = upstream.url.removeprefix("http://").removesuffix("/mcp")
     tracker = {"name": "tracker", "url": upstream.url, "headers": {"Authorization": "Bearer $${TOKEN}"}}
     return {
         "mcp": {
-            "allow": [host],
+            "allow": [host, f"127.0.0.1:{counter.port}"],
             "servers": [tracker, {"name": "closed", "url": upstream.url, "access": {"users": ["ada"]}}],
             "sets": [{"name": "sums", "servers": {"tracker": {"rename": {"add": "plus"}}}}],
         },
@@ -60,6 +69,30 @@ def test_servers_of_the_file_are_read_only(client: httpx.Client, upstream: Chang
     ):
         assert response.status_code == 409 and "paddock.yaml, mcp.servers" in response.text
     assert client.delete("/v1/mcp/sets/sums").status_code == 409
+
+
+def stream_call(client: httpx.Client, server: str, body: Any) -> list[tuple[str, Any]]:
+    """Call a tool with `Accept: text/event-stream`; return the events with their data."""
+    response = client.post(f"/v1/mcp/servers/{server}/call", json=body, headers=STREAM)
+    assert response.status_code == 200 and response.headers["content-type"].startswith("text/event-stream")
+    frames = [each.split("\n") for each in response.text.split("\n\n") if each.startswith("event: ")]
+    return [(event.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for event, data in frames]
+
+
+def test_call_is_streamed_with_progress(client: httpx.Client, counter: Servers) -> None:
+    added = {"name": "counter", "url": counter.calculator, "tools": {"deny": ["add"]}}
+    assert client.post("/v1/mcp/servers", json=added).status_code == 201
+    events = stream_call(client, "counter", {"tool": "count", "arguments": {"to": 3}})
+    assert [event for event, _ in events] == ["progress", "progress", "progress", "result"]
+    assert [data["progress"] for _, data in events[:3]] == [1, 2, 3] and events[0][1]["total"] == 3
+    assert events[3][1]["result"]["content"][0]["text"] == "done" and events[3][1]["seconds"] > 0
+    [(event, error)] = stream_call(client, "counter", {"tool": "add", "arguments": {"a": 1, "b": 2}})
+    assert event == "error" and error["code"] and error["message"]
+    assert client.post("/v1/mcp/servers/nowhere/call", json={"tool": "a"}, headers=STREAM).status_code == 404
+    with client.stream("POST", "/v1/mcp/servers/counter/call", json={"tool": "wait"}, headers=STREAM) as response:
+        assert any("progress" in line for line in response.iter_lines())
+    assert counter.client_left.wait(20), "closing the stream did not cancel the call"
+    assert client.delete("/v1/mcp/servers/counter").status_code == 204
 
 
 def test_tools_are_listed_and_called(client: httpx.Client, upstream: ChangingServer) -> None:

@@ -36,7 +36,7 @@ export function hasScope(me: CurrentUser | undefined, scope: string): boolean {
   return (
     me.scopes.includes("admin") ||
     me.scopes.includes(scope) ||
-    (scope.endsWith(":read") && me.scopes.includes(`${resource}:write`))
+    ((scope.endsWith(":read") || scope === "mcp:use") && me.scopes.includes(`${resource}:write`))
   );
 }
 

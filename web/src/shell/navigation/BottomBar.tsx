@@ -5,6 +5,7 @@ import { Menu, type MenuItem } from "@/ui/controls/Menu";
 import { useAccountActions } from "../account/account-actions";
 import { hasScope, useCurrentUser } from "../account/current-user";
 import styles from "../Shell.module.css";
+import { useHeldTools } from "../status/held-tools";
 import { useWaitingApprovals } from "../status/waiting-approvals";
 import { CONSOLE_PAGES, isWithinPath } from "./pages";
 
@@ -14,6 +15,7 @@ export function BottomBar({ onSearch }: { onSearch: () => void }) {
   const [location, navigate] = useLocation();
   const me = useCurrentUser();
   const waiting = useWaitingApprovals();
+  const held = useHeldTools();
   const actions = useAccountActions();
   const pages = CONSOLE_PAGES.filter((page) => !page.scope || hasScope(me.data, page.scope));
   const more: MenuItem[] = [
@@ -21,7 +23,14 @@ export function BottomBar({ onSearch }: { onSearch: () => void }) {
     { label: t("shell.palette.title"), icon: Search, onSelect: onSearch },
     ...pages
       .filter((page) => !page.close)
-      .map(({ id, path, icon }) => ({ label: t(`shell.places.${id}`), icon, onSelect: () => navigate(path) })),
+      .map(({ id, path, icon }) => {
+        const isHeld = id === "tools" && held.count > 0;
+        return {
+          label: isHeld ? `${t("shell.places.tools")} (${held.count})` : t(`shell.places.${id}`),
+          icon,
+          onSelect: () => navigate(isHeld ? held.path : path),
+        };
+      }),
     ...actions,
   ];
   return (
@@ -50,6 +59,12 @@ export function BottomBar({ onSearch }: { onSearch: () => void }) {
           <button type="button" className={styles.step}>
             <Ellipsis size={20} aria-hidden />
             <span>{t("common.more")}</span>
+            {held.count > 0 && (
+              <span className={styles.dot}>
+                {held.count > 99 ? "99+" : held.count}
+                <span className="visually-hidden">{t("shell.heldTools", { count: held.count })}</span>
+              </span>
+            )}
           </button>
         }
         items={more}

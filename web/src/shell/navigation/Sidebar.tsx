@@ -10,6 +10,7 @@ import { useStoredState } from "@/ui/hooks/browser-storage";
 import { useAccountActions } from "../account/account-actions";
 import { hasScope, useCurrentUser } from "../account/current-user";
 import styles from "../Shell.module.css";
+import { useHeldTools } from "../status/held-tools";
 import { useWaitingApprovals } from "../status/waiting-approvals";
 import { isApple } from "./keyboard-shortcuts";
 import { CONSOLE_PAGES, isWithinPath } from "./pages";
@@ -21,6 +22,7 @@ export function Sidebar({ onSearch, onShortcuts }: { onSearch: () => void; onSho
   const [open, setOpen] = useStoredState("rail", true);
   const me = useCurrentUser();
   const waiting = useWaitingApprovals();
+  const held = useHeldTools();
   const actions = useAccountActions(onShortcuts);
   const withTooltip = (label: string, child: ReactElement<Record<string, unknown>>) =>
     open ? child : <Tooltip text={label}>{child}</Tooltip>;
@@ -78,15 +80,10 @@ export function Sidebar({ onSearch, onShortcuts }: { onSearch: () => void; onSho
               <div key={id} className={styles.row}>
                 {withTooltip(label, link)}
                 {id === "chats" && waiting.count > 0 && (
-                  <Link
-                    href={waiting.path}
-                    className={styles.count}
-                    aria-label={t("shell.waiting", { count: waiting.count })}
-                    title={t("shell.waiting", { count: waiting.count })}
-                  >
-                    {open && <Bell size={12} aria-hidden />}
-                    {waiting.count > 99 ? "99+" : waiting.count}
-                  </Link>
+                  <WaitingCount {...waiting} open={open} label={t("shell.waiting", { count: waiting.count })} />
+                )}
+                {id === "tools" && held.count > 0 && (
+                  <WaitingCount {...held} open={open} label={t("shell.heldTools", { count: held.count })} />
                 )}
               </div>
             );
@@ -111,5 +108,15 @@ export function Sidebar({ onSearch, onShortcuts }: { onSearch: () => void; onSho
         />
       </div>
     </header>
+  );
+}
+
+/** Link to what waits for a decision, with its number. */
+function WaitingCount({ count, path, label, open }: { count: number; path: string; label: string; open: boolean }) {
+  return (
+    <Link href={path} className={styles.count} aria-label={label} title={label}>
+      {open && <Bell size={12} aria-hidden />}
+      {count > 99 ? "99+" : count}
+    </Link>
   );
 }

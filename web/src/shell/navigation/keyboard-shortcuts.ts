@@ -12,6 +12,7 @@ export const GO_TO_KEYS: Record<string, string> = {
   a: "/archive",
   s: "/sandboxes",
   w: "/screens",
+  m: "/tools",
   u: "/usage",
   l: "/status",
   e: "/settings",

@@ -11,10 +11,11 @@ import {
   Monitor,
   Play,
   Settings,
+  Wrench,
 } from "lucide-react";
 
 export interface ConsolePage {
-  id: "chats" | "tasks" | "runs" | "archive" | "sandboxes" | "screens" | "usage" | "health" | "settings";
+  id: "chats" | "tasks" | "runs" | "archive" | "sandboxes" | "screens" | "tools" | "usage" | "health" | "settings";
   path: string;
   icon: LucideIcon;
   /** Scope needed to use the page. */
@@ -30,6 +31,7 @@ export const CONSOLE_PAGES: ConsolePage[] = [
   { id: "archive", path: "/archive", icon: Archive, scope: "llm:read" },
   { id: "sandboxes", path: "/sandboxes", icon: Box, scope: "sandboxes:read", close: true },
   { id: "screens", path: "/screens", icon: Monitor, scope: "sandboxes:read", close: true },
+  { id: "tools", path: "/tools", icon: Wrench, scope: "mcp:use" },
   { id: "usage", path: "/usage", icon: ChartLine, scope: "llm:read" },
   { id: "health", path: "/status", icon: Activity },
   { id: "settings", path: "/settings", icon: Settings },

@@ -154,4 +154,11 @@ export const SERVER_MESSAGES: readonly (readonly [RegExp, string])[] = [
   // Previews.
   [/^port (?<port>\d+) controls the sandbox and cannot be exposed; choose another port$/, "reservedPort"],
   [/^sandbox \S+ has its (?<limit>\d+) previews; close one first$/, "previewLimit"],
+  // MCP servers.
+  [/^the MCP server (?<name>\S+) cannot be reached: (?<reason>.+)$/s, "mcpUnreachable"],
+  [/^the MCP server (?<name>\S+) did not start within (?<time>[^;]+?)(?:: .*)?; see its timeouts\.start$/s, "mcpStart"],
+  [/^the MCP server (?<name>\S+) did not answer for (?<seconds>[\d.]+) s; see its timeouts$/, "mcpSilent"],
+  [/^a call of the MCP server (?<name>\S+) took too long; see its timeouts\.total$/, "mcpTotal"],
+  [/^the connection to the MCP server (?<name>\S+) was closed$/, "mcpClosed"],
+  [/^the MCP server (?<name>\S+) has ended$/, "mcpEnded"],
 ];

@@ -1,0 +1,34 @@
+/** Number of MCP tools that changed and wait for approval. */
+
+import { useQuery } from "@tanstack/react-query";
+import { api } from "@/api/client";
+import type { Schema } from "@/api/types";
+import { hasScope, useCurrentUser } from "../account/current-user";
+
+export const MCP_SERVERS_QUERY = ["mcp", "servers"];
+
+/** Held tools of all servers, and the page that shows them. */
+export interface HeldTools {
+  count: number;
+  path: string;
+}
+
+export function useHeldTools(): HeldTools {
+  const me = useCurrentUser();
+  const { data } = useQuery({
+    queryKey: MCP_SERVERS_QUERY,
+    queryFn: ({ signal }) => api.get<Schema<"McpServerListResponse">>("/v1/mcp/servers", { signal }),
+    refetchInterval: 30_000,
+    enabled: hasScope(me.data, "mcp:use"),
+  });
+  return summarizeHeldTools(data?.items ?? []);
+}
+
+export function summarizeHeldTools(servers: Pick<Schema<"McpServerResponse">, "name" | "held">[]): HeldTools {
+  const withHeld = servers.filter((server) => server.held > 0);
+  const only = withHeld.length === 1 ? withHeld[0] : undefined;
+  return {
+    count: withHeld.reduce((sum, server) => sum + server.held, 0),
+    path: only ? `/tools/${encodeURIComponent(only.name)}?tab=changes` : "/tools",
+  };
+}
