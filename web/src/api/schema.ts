@@ -1816,6 +1816,49 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /** McpSignInAttemptResponse */
+        McpSignInAttemptResponse: {
+            /** Id */
+            id: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "pending" | "done" | "failed";
+            /** Error */
+            error?: string | null;
+        };
+        /** McpSignInResponse */
+        McpSignInResponse: {
+            /** Needed */
+            needed: boolean;
+            /**
+             * Per
+             * @enum {string}
+             */
+            per: "user" | "tenant" | "client";
+            /** Signedin */
+            signedIn: boolean;
+            /** Account */
+            account?: string | null;
+            /** Issuer */
+            issuer?: string | null;
+            /**
+             * Scopes
+             * @default []
+             */
+            scopes: string[];
+            /** Signedinat */
+            signedInAt?: string | null;
+            /** Expiresat */
+            expiresAt?: string | null;
+            last?: components["schemas"]["McpSignInAttemptResponse"] | null;
+        };
+        /** McpSignOutResponse */
+        McpSignOutResponse: {
+            /** Revoked */
+            revoked: boolean;
+        };
         /** McpTestResponse */
         McpTestResponse: {
             /** Ok */
@@ -3294,6 +3337,22 @@ export interface components {
              * @example langgraph
              */
             agent?: string | null;
+        };
+        /** StartedMcpSignInResponse */
+        StartedMcpSignInResponse: {
+            /** Id */
+            id: string;
+            /** Url */
+            url: string;
+            /** Issuer */
+            issuer: string;
+            /** Scopes */
+            scopes: string[];
+            /**
+             * Expiresat
+             * Format: date-time
+             */
+            expiresAt: string;
         };
         /** TakeInputRequest */
         TakeInputRequest: {
