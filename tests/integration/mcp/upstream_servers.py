@@ -50,12 +50,12 @@ def mcp_servers() -> Iterator[Servers]:
 
 
 @contextmanager
-def serve_app(app: Any) -> Iterator[int]:
+def serve_app(app: Any, **options: Any) -> Iterator[int]:
     """Serve an ASGI app on a free port, in a thread."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        settings = uvicorn.Config(app, ws="none", log_config=None, timeout_graceful_shutdown=1)
+        settings = uvicorn.Config(app, ws="none", log_config=None, timeout_graceful_shutdown=1, **options)
         server = uvicorn.Server(settings)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
         thread.start()

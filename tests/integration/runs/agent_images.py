@@ -26,12 +26,12 @@ TIMEOUT_SECONDS = 300.0
 PADDOCK_KEY_PATTERN = re.compile(rb"pdk_[0-9A-Za-z]{8}")
 
 
-def share_images(data: Path, names: Sequence[str]) -> None:
-    """Link cached images into a data directory and build missing ones."""
+def share_images(data: Path, names: Sequence[str], recipes: Path | None = None) -> None:
+    """Link cached images into a data directory and build missing ones, also by recipes of the test."""
     missing = [name for name in ("mmdebstrap", "bwrap", "unshare", "setpriv") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"images cannot be built without {', '.join(missing)}")
-    store = ImageStore(IMAGE_CACHE, [ROOT / "images"])
+    store = ImageStore(IMAGE_CACHE, [ROOT / "images", *([] if recipes is None else [recipes])])
     store.build("agent-base")
     with ThreadPoolExecutor(PARALLEL_BUILDS) as builders:
         list(builders.map(store.build, names))
