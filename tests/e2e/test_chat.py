@@ -175,7 +175,7 @@ def test_ctrl_c_at_approval_stops_turn_but_not_chat(server: PaddockCliServer) ->
     window = TerminalWindow(server, "chat", "Go ahead.", "--model", "command")
     try:
         window.expect("say no and why")
-        window.interrupt_prompt()
+        window.process.send_signal(signal.SIGINT)
         window.expect("code_run_shell_command withdrawn")
         window.expect("the turn was cancelled")
         window.expect("you>")

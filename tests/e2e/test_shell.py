@@ -6,13 +6,11 @@ import fcntl
 import os
 import re
 import select
-import signal
 import struct
 import subprocess
 import termios
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -54,23 +52,6 @@ class TerminalWindow:
             self.seen += os.read(self._master, 65536)
         self.seen = self.seen[found.end() :]
         return found
-
-    def interrupt_prompt(self) -> None:
-        """Press Ctrl-C once the program waits for a line.
-
-        Python loses a signal between printing the prompt and waiting; no person types that fast.
-        """
-        deadline = time.monotonic() + TIMEOUT
-        switches, unchanged = b"", 0
-        while unchanged < 5:
-            assert time.monotonic() < deadline, "the program does not wait for a line"
-            status = Path(f"/proc/{self.process.pid}/status").read_bytes()
-            found = re.search(rb"voluntary_ctxt_switches:\s*(\d+)", status)
-            waits = re.search(rb"State:\s*S", status) and found
-            unchanged = unchanged + 1 if found and waits and found[1] == switches else 0
-            switches = found[1] if found else b""
-            time.sleep(0.01)
-        self.process.send_signal(signal.SIGINT)
 
     def mode(self) -> list[object]:
         return list(termios.tcgetattr(self._slave))

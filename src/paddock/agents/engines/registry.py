@@ -11,7 +11,7 @@ from typing import Self
 from paddock.agents.engines.base import Engine
 from paddock.auth.api_keys import ApiKeys
 from paddock.config.schema import Config
-from paddock.errors import ConfigError, InvalidInput
+from paddock.errors import ConfigError, InvalidInput, PaddockError
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.live.services import LiveServices
@@ -65,7 +65,7 @@ class EngineRegistry:
         return tuple(sorted(self._entry_points))
 
     def get(self, name: str) -> Engine:
-        """Raises `InvalidInput` for a name that is unknown, `ConfigError` for an engine whose packages are missing."""
+        """Raises `InvalidInput` for a name that is unknown, `ConfigError` for an engine that cannot be loaded."""
         if name not in self._engines:
             if name not in self._entry_points:
                 raise InvalidInput(f"there is no engine {name[:100]!r}; there are {', '.join(self.names)}")
@@ -75,6 +75,14 @@ class EngineRegistry:
             except ImportError as error:
                 raise ConfigError(
                     f"the engine {name} cannot be loaded ({error}); install it: {_install_command(name)}"
+                ) from error
+            except PaddockError:
+                raise
+            except Exception as error:
+                # Packages can fail in any way while they are imported.
+                raise ConfigError(
+                    f"the engine {name} cannot be loaded ({type(error).__name__}: {error}); "
+                    "correct the cause and restart the server"
                 ) from error
         return self._engines[name]
 

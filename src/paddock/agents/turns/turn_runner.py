@@ -341,7 +341,7 @@ class TurnRunner:
         return unread
 
     async def get_engine(self, name: str) -> Engine:
-        """Raises `ConfigError` for an engine with missing packages."""
+        """Raises `ConfigError` for an engine that cannot be loaded."""
         if name not in self._loaded_engines:
             async with self._load_lock:
                 if name not in self._loaded_engines:
