@@ -14,6 +14,12 @@ from tests.support.forked_servers import fork_server
 
 PADDOCK_COMMAND = str(Path(sys.executable).with_name("paddock"))
 COMMAND_TIMEOUT = 60
+WARNING_FILTERS = "error,ignore:SOCKS support in urllib3 requires"
+"""All warnings are errors, except one that `requests` suppresses itself while it is imported.
+
+Its filter can be lost: an engine is imported on a thread, and filters belong to the whole process, so that the end of
+any `warnings.catch_warnings` block on the server's thread removes what the import has added.
+"""
 _started: set[tuple[str, ...]] = set()
 """Commands that were already run as a separate process; later runs use the faster fork server."""
 
@@ -24,7 +30,7 @@ class PaddockCli:
     def __init__(self, data: Path) -> None:
         self.data = data
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PADDOCK_")}
-        self.env = {**inherited, "PADDOCK_DATA": str(data), "PYTHONWARNINGS": "error"}
+        self.env = {**inherited, "PADDOCK_DATA": str(data), "PYTHONWARNINGS": WARNING_FILTERS}
         self.env["PADDOCK_RUNS__WARM_SERVER"] = "0"
 
     def run(self, *arguments: str, stdin: bytes | None = None, **env: str) -> subprocess.CompletedProcess[bytes]:

@@ -206,7 +206,7 @@ def _run_paddock(request: Mapping[str, Any], stdout: int, stderr: int) -> NoRetu
     locale_variables = {name: value for name, value in os.environ.items() if name == "LC_CTYPE"}
     os.environ.clear()
     os.environ.update(locale_variables | request["env"])
-    if os.environ.get("PYTHONWARNINGS") == "error":
+    if os.environ.get("PYTHONWARNINGS", "").startswith("error"):
         warnings.simplefilter("error")
     os.chdir(request["directory"])
     sys.argv = ["paddock", *request["words"]]
