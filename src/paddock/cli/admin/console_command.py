@@ -9,6 +9,7 @@ import typer
 
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
+from paddock.cli.output.browser import open_in_browser
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -37,7 +38,7 @@ async def open_web_console(
         address = f"{client.url}/#code={login['code']}"
     if cli.as_json:
         return cli.out.print_json({"url": address, "expiresAt": login["expiresAt"]})
-    if not print_only and _open_in_browser(address):
+    if not print_only and open_in_browser(address):
         return cli.out.print_line(f"opened {client.url} in your browser")
     cli.out.print_line(address)
     if not print_only:
@@ -61,16 +62,3 @@ def _opening_instructions(address: str) -> str:
     return (
         f"on this machine ({name}); from elsewhere, first run there: ssh -L {parts.port}:127.0.0.1:{parts.port} {name}"
     )
-
-
-def _open_in_browser(address: str) -> bool:
-    """Open the link in a graphical browser; return whether that worked. Text browsers are not used."""
-    import os
-    import webbrowser
-
-    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        return False
-    try:
-        return webbrowser.open(address)
-    except webbrowser.Error:
-        return False

@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "llm.record",
         "llm.replay",
     ),
-    "mcp": ("mcp.connect_command", "mcp.server_commands", "mcp.tool_commands"),
+    "mcp": ("mcp.connect_command", "mcp.server_commands", "mcp.tool_commands", "mcp.login_commands"),
     "image": ("image.image_commands",),
     "kind": ("image.kind_command",),
     "pool": ("sandbox.pool_commands",),

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from paddock.errors import McpSignInFailed, McpSignInNeeded, PaddockError
+from paddock.errors import McpSignInFailed, McpSignInNeeded, PaddockError, Unavailable
 from paddock.mcp.declared_servers import SecretLookup
 from paddock.mcp.oauth.challenge import BearerChallenge, parse_bearer_challenge
 from paddock.mcp.oauth.discovery import DiscoveredServer, discover_authorization
@@ -159,7 +159,11 @@ class OAuthCredentials:
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         else:
             work.close()
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except Unavailable as error:
+            # Not the MCP server is unavailable, and other callers may have valid tokens.
+            raise McpSignInFailed(f"no token for the MCP server {key.server} can be had now: {error.message}") from None
 
     async def _refresh(self, server: McpServer, key: TokenKey, token: McpToken) -> McpToken:
         http = await self._clients.choose(server)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import urlencode
 
@@ -24,7 +24,7 @@ from paddock.mcp.oauth.challenge import BearerChallenge, parse_bearer_challenge
 from paddock.mcp.oauth.credentials import OAuthCredentials, requested_scopes, token_endpoints
 from paddock.mcp.oauth.discovery import AuthorizationServer
 from paddock.mcp.oauth.oauth_http import OAuthClients
-from paddock.mcp.oauth.pending_sign_ins import PendingSignIn, PendingSignIns
+from paddock.mcp.oauth.pending_sign_ins import LIFETIME, PendingSignIn, PendingSignIns
 from paddock.mcp.oauth.public_address import PublicAddress
 from paddock.mcp.oauth.registration import choose_client
 from paddock.mcp.oauth.sign_in_rules import uses_oauth
@@ -49,6 +49,7 @@ class SignInAttempt:
     id: str
     state: Literal["pending", "done", "failed"]
     error: str | None = None
+    started_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,10 @@ class McpSignIns:
     def find(self, server: McpServer, context: CallContext) -> tuple[McpToken | None, SignInAttempt | None]:
         """Return the token that a caller uses, and the last sign-in."""
         key = token_key(server, context.tenant, context.caller)
-        return (self._vault.find(key) if uses_oauth(server) else None), self._attempts.get(key)
+        attempt = self._attempts.get(key)
+        if attempt is not None and attempt.state == "pending" and attempt.started_at + LIFETIME < time.monotonic():
+            attempt = replace(attempt, state="failed", error="nobody has signed in within ten minutes")
+        return (self._vault.find(key) if uses_oauth(server) else None), attempt
 
     async def sign_out(self, server: McpServer, context: CallContext) -> bool:
         """Delete a caller's token, and revoke it; return whether the authorization server has revoked it."""
