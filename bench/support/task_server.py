@@ -90,7 +90,7 @@ class RunBatch:
 
 
 class TaskServer(PaddockServer):
-    """A server whose runs are started through its API."""
+    """A server. Benchmarks start runs through its API."""
 
     async def run_task(self, task: Mapping[str, object]) -> ObservedRun:
         """Start a run and wait for its end by following its events."""

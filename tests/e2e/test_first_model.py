@@ -126,7 +126,7 @@ def test_compatible_server_offers_models_of_any_name(tmp_path: Path) -> None:
             assert ([each["name"] for each in models["items"]], models["default"]) == (["acme-large"], "acme-large")
             result = server.run("chat", "Hello?", "-p")
             assert (result.returncode, result.stdout.decode().strip()) == (0, REPLY.format(model="acme-large"))
-            # Requests of the Responses API, such as those of codex, are translated.
+            # Requests of the Responses API, as codex sends them, are translated.
             body = {"model": "acme-large", "input": "Hello?"}
             answered = client.post("/v1/responses", json=body).raise_for_status()
             assert REPLY.format(model="acme-large") in answered.text and provider.problems == []

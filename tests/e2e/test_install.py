@@ -49,7 +49,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     assert not any(shutil.which(name, path=str(programs)) for name in NODE_PROGRAMS)
     pins = directory / "pins.txt"
     pins.write_text("\n".join(re.findall(r"^[\w.-]+==\S+", (ROOT / "requirements/run.txt").read_text(), re.MULTILINE)))
-    # Package indexes and caches are those of the machine.
+    # Use the package indexes and caches of the machine.
     inherited = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))}
     cache = subprocess.run([UV_PROGRAM, "cache", "dir"], check=True, capture_output=True, text=True).stdout.strip()
     return {

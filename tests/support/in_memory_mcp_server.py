@@ -42,7 +42,7 @@ def stateless_request(
 
 
 class InMemoryMcpServer:
-    """A server with tools, prompts and resources, whose behaviour tests change while it is used."""
+    """A server with tools, prompts and resources. Tests change its behaviour while it is used."""
 
     def __init__(self, tools: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.tools: dict[str, Mapping[str, Any]] = dict(tools or {})
@@ -77,7 +77,7 @@ class InMemoryMcpServer:
         return len(self._listeners)
 
     def notify(self, method: str, **params: Any) -> None:
-        """Send a notification to everyone who listens."""
+        """Send a notification to all listening clients."""
         for listener in self._listeners:
             listener.put_nowait((method, params))
 

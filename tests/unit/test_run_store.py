@@ -1,4 +1,4 @@
-"""The table of runs: what is kept, who may take what, and what happens when two want the same."""
+"""The table of runs: stored fields, claims of runs by servers, and concurrent claims."""
 
 from __future__ import annotations
 

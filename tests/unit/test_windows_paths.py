@@ -14,7 +14,7 @@ from paddock.inside.tools.wine.wine_tools import render_batch_file, windows_prog
 
 @pytest.fixture(autouse=True)
 def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A prefix whose C: lies elsewhere, as in the image."""
+    """A prefix with its C: elsewhere, as in the image."""
     root = tmp_path / "lib" / "drive_c"
     for directory in ("users/agent/Documents", "Program Files", "windows/system32"):
         (root / directory).mkdir(parents=True)

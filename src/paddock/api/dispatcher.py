@@ -57,7 +57,7 @@ class RequestDispatcher:
         loop: EventLoopMonitor,
         paths: Iterable[re.Pattern[str]],
     ) -> None:
-        """`sockets` are the server's own WebSockets, which also accept tickets; `paths` match those of `routes`."""
+        """`sockets` are the server's own WebSockets, which also accept tickets; `paths` match the paths of `routes`."""
         self._paths = tuple(paths)
         self._routes = routes
         self._sockets = sockets

@@ -35,7 +35,7 @@ class McpConfig(ConfigSection):
     sets: tuple[McpSet, ...] = ()
     """Named subsets of the servers, each at `/mcp/sets/NAME`."""
     approve_new_tools: bool = True
-    """Approve a tool that was never seen before. With `false`, new tools are withheld until somebody approves them."""
+    """Approve a tool that was never seen before. With `false`, new tools are withheld until a person approves them."""
     tenant_limits: McpCallerLimits = McpCallerLimits()
     """Bounds of each tenant."""
     sandbox_limits: McpCallerLimits = McpCallerLimits(concurrency=64)

@@ -91,7 +91,7 @@ class McpLimits(McpSection):
 
 
 class McpAccess(McpSection):
-    """Who may use a server. Empty lists do not restrict."""
+    """Callers that may use a server. Empty lists do not restrict."""
 
     tenants: TextList = Field(default=(), examples=[["research"]])
     """Tenants. Servers that a tenant adds belong to that tenant alone."""
@@ -164,7 +164,7 @@ class McpServer(McpSection):
     access: McpAccess = Field(default=McpAccess(), examples=[{"users": ["ada"]}])
     """Who may use the server."""
     hold_changes: StrictBoolean = Field(default=True, examples=[False])
-    """Withhold a tool whose name, description or schema differs from the approved one, until somebody approves it."""
+    """Withhold a tool whose name, description or schema differs from the approved one, until a person approves it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -177,7 +177,7 @@ class McpServer(McpSection):
 
     @property
     def is_reference(self) -> bool:
-        """Whether this is only the name of a server that is declared elsewhere."""
+        """True if this is only the name of a server that is declared elsewhere."""
         return False
 
     @model_validator(mode="after")

@@ -82,7 +82,7 @@ class DirectConnectionLimiter:
 
 
 def _dispensability(connection: DirectSandboxConnection, now: float) -> int | None:
-    """Rank connections, the first to be closed lowest; `None` for those in use."""
+    """Rank connections, the first to be closed lowest; `None` for connections in use."""
     silent = now - connection.active
     if not connection.has_token:
         if connection.answered:

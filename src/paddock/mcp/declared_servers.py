@@ -33,7 +33,7 @@ _RESERVED_HEADERS = frozenset(
 
 
 def mcp_servers_extension(servers: Iterable[McpServer]) -> dict[str, str]:
-    """Return the extension that declares a task's MCP servers, and those that it names.
+    """Return the extension that declares a task's MCP servers, and the servers that the task names.
 
     Headers may contain `${NAME}`, a reference to a secret, which is stored unresolved.
     """

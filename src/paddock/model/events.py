@@ -66,7 +66,7 @@ class EventType(StrEnum):
     """A call passed the MCP gateway: `id`, `server`, `method`, `target`, `outcome`, `seconds`, `tokens`. At most 50 per
     second; the records at `/v1/mcp/calls` are complete."""
     MCP_TOOL_HELD = "mcp.tool_held"
-    """A tool is withheld until somebody approves it: `server`, `tool`, `digest`."""
+    """A tool is withheld until a person approves it: `server`, `tool`, `digest`."""
     PREVIEW_OPENED = "preview.opened"
     """A port got a preview, or its preview new terms: `port`, `public`, `expires_at`."""
     PREVIEW_CLOSED = "preview.closed"

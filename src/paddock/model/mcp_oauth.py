@@ -1,4 +1,4 @@
-"""What is kept of sign-ins at MCP servers. All of it is encrypted before it is stored."""
+"""Tokens and clients of sign-ins at MCP servers. Both are encrypted before they are stored."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class McpToken(FrozenModel):
 
 
 class SealedMcpToken(FrozenModel):
-    """An encrypted token, and for whom and which server it is."""
+    """An encrypted token with its subject and its server."""
 
     tenant: str
     subject: str

@@ -68,7 +68,7 @@ class ConnectionRecord(FrozenModel):
 
 
 class ByteCountScope(StrEnum):
-    """Whose bytes are counted."""
+    """The owner of counted bytes."""
 
     SANDBOX = "sandbox"
     TENANT = "tenant"

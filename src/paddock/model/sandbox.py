@@ -244,7 +244,7 @@ class Sandbox(Ownership):
 
     @property
     def credential_vault(self) -> bool:
-        """Whether requests of its programs may get credentials from a vault."""
+        """True if requests of its programs may get credentials from a vault."""
         return self.extensions.get(VAULT_EXTENSION) == "enabled"
 
 

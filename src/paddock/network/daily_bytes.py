@@ -41,7 +41,7 @@ class DailyByteCounts:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is a limit; without one nothing is counted."""
+        """True if there is a limit; without one nothing is counted."""
         return any(limit is not None for limit in self._limits.values())
 
     async def load(self, sandbox_id: str, tenant: str) -> None:
@@ -95,7 +95,7 @@ class DailyByteCounts:
         self._changed.update((each.scope, each.owner) for each in counts)
 
     async def store(self, counts: Sequence[ByteCount]) -> None:
-        """Store counts, and delete those of windows that have ended. Raises `PaddockError`."""
+        """Store counts, and delete counts of windows that have ended. Raises `PaddockError`."""
         ended = datetime.fromtimestamp(self._clock(), UTC) - timedelta(seconds=DAY_SECONDS)
         await self._store.replace(counts, ended)
 

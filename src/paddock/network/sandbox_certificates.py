@@ -1,4 +1,4 @@
-"""Certificate authorities that programs of a sandbox trust: those of this machine and of the server, and of a vault."""
+"""Certificate authorities that programs of a sandbox trust: the authorities of the host, the server and the vault."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class SandboxCertificates:
 
 
 def _write_file(path: Path, content: bytes) -> None:
-    """Write a file that everybody may read; it appears at once."""
+    """Write a world-readable file atomically."""
     partial = path.with_name(f".{path.name}")
     partial.write_bytes(content)
     partial.chmod(0o644)

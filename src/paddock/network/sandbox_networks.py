@@ -244,7 +244,7 @@ class SandboxNetworks:
         return upstream_context(self.proxies.ca_bundle)
 
     async def _open_vault(self, sandbox: Sandbox, *, may_fail: bool = False) -> ActiveVault | None:
-        """Load the vault of a sandbox. Unless `may_fail`, a sandbox whose vault is lost goes on without credentials."""
+        """Load the vault of a sandbox. Unless `may_fail`, a sandbox with a lost vault goes on without credentials."""
         if self._vaults is None:
             return None
         try:
@@ -330,7 +330,7 @@ class _SandboxNetwork:
         return sum(relay.recheck() for relay in list(self.relays))
 
     def recheck_vault(self) -> None:
-        """Close connections whose host has a binding now, so that their programs connect again."""
+        """Close connections to hosts that have a binding now, so that their programs connect again."""
         for relay in list(self.relays):
             relay.recheck_vault()
 

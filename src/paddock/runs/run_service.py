@@ -55,7 +55,7 @@ class RunService:
 
     @property
     def has_active_runs(self) -> bool:
-        """Whether a run is active."""
+        """Return true if a run is active."""
         return bool(self._running)
 
     async def open(self) -> None:

@@ -31,7 +31,7 @@ class ByteCountStore:
         return await self._store.read(work)
 
     async def replace(self, counts: Sequence[ByteCount], ended: datetime) -> None:
-        """Store counts in place of earlier ones; delete those of windows that started before `ended`."""
+        """Store counts in place of earlier ones; delete counts of windows that started before `ended`."""
         rows = [model_to_row(each) for each in counts]
 
         def work(connection: Connection) -> None:

@@ -62,7 +62,7 @@ class ApiKeyStore:
         return await self._store.read(work)
 
     async def count_usable(self, now: datetime) -> int:
-        """Count active keys, without those of sandboxes and chat sessions."""
+        """Count active keys, without keys of sandboxes and chat sessions."""
         usable = keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
         statement = select(func.count()).select_from(keys).where(_user_owned, *usable)
         return await self._store.read(lambda connection: connection.execute(statement).scalar_one())

@@ -73,7 +73,7 @@ class McpCallStore:
         return work
 
     async def insert(self, records: Sequence[McpCallRecord]) -> None:
-        """Insert records. Those that are stored already are left out."""
+        """Insert the records that are not stored yet."""
         await self._store.write(self.insert_work(records))
 
     async def list_calls(

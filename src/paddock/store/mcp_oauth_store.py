@@ -33,7 +33,7 @@ class McpOAuthStore:
         return await self._store.read(work)
 
     async def put_token(self, token: SealedMcpToken) -> None:
-        """Store a token in place of an earlier one, of whatever issuer."""
+        """Store a token in place of an earlier one, of any issuer."""
         table = mcp_oauth_tokens
         same = (
             table.c.tenant == token.tenant,

@@ -78,7 +78,7 @@ class McpServerStore:
         return await self._store.read(work)
 
     async def add_versions(self, versions: Sequence[McpToolVersion]) -> None:
-        """Add versions; those that are stored already are left out."""
+        """Add the versions that are not stored yet."""
         rows = [model_to_row(version) for version in versions]
         statement = insert(mcp_tool_versions).prefix_with("OR IGNORE")
         await self._store.write(lambda connection: connection.execute(statement, rows).rowcount)

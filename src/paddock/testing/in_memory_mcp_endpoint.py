@@ -1,4 +1,4 @@
-"""An MCP endpoint in memory whose tools, resources and failures are scripted, for tests of code around endpoints."""
+"""An MCP endpoint in memory with scripted tools, resources and failures, for tests of code around endpoints."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class _Tool:
 
 @dataclass
 class InMemoryMcpEndpoint:
-    """A scriptable `McpEndpoint`. Keeps the requests that it received, and counts those that were cancelled."""
+    """A scriptable `McpEndpoint`. Keeps the requests that it received, and the cancelled ones."""
 
     name: str = "in-memory"
     instructions: str | None = None

@@ -27,7 +27,7 @@ HOSTILE = "<img src=x onerror=alert(1)> [click](javascript:alert(1)) `rm -rf /`"
 
 @dataclass
 class ToolServer:
-    """A server of the MCP SDK whose tools change while it runs."""
+    """A server of the MCP SDK; its tools change while it runs."""
 
     mcp: MCPServer
     url: str

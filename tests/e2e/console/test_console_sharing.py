@@ -1,4 +1,4 @@
-"""Two people of one tenant in the console: each sees their own chats, and those of others once shared."""
+"""Two people of one tenant in the console: each sees their own chats, and shared chats of others."""
 
 from __future__ import annotations
 

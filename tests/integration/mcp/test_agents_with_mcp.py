@@ -1,4 +1,4 @@
-"""Tasks whose agents use MCP servers of each kind through the gateway, on a scripted model.
+"""Agents of tasks use MCP servers of each kind through the gateway, on a scripted model.
 
 The five agents and a published MCP server are in one image, which is built the first time.
 """
@@ -49,7 +49,7 @@ def _noted(name: str) -> dict[str, Any]:
 WANTED = "select:mcp__shared__get-sum,mcp__notes__create_entities,mcp__public__multiply"
 SCRIPT = {
     "turns": [
-        # qwen-code tells the model only the names of MCP tools, and loads those that it asks for.
+        # qwen-code gives the model only the names of MCP tools, and loads the tools that the model requests.
         {"when": {"offers": "tool_search"}, "do": [{"call": {"tool": "tool_search", "arguments": {"query": WANTED}}}]},
         {"call": {"tool": "*get?sum", "arguments": {"a": 2, "b": 40}}},
         _noted("sum"),

@@ -108,7 +108,7 @@ def test_authority_is_trusted_by_programs_of_a_desktop(client: httpx.Client, sit
 def test_denied_site_is_named_with_its_rule(client: httpx.Client, site: TlsSite) -> None:
     """The browser shows that the connection was refused; the reason and the rule are in the sandbox's connections."""
     with sandbox_of(client, "browser", network="none") as sandbox:
-        # A failed connection makes browsers look for a captive portal; this one asks nobody.
+        # A failed connection makes browsers look for a captive portal; this one must send no such request.
         for _ in range(3):
             sandbox.post("browser_navigate", {"url": site.address})
         record = eventually(lambda: connections(client, sandbox))[0]
@@ -127,6 +127,6 @@ def test_browser_without_the_authority_refuses_the_certificate(
         sandbox_of(client, "browser", network=[site.rule]) as sandbox,
     ):
         assert "ERR_CERT_AUTHORITY_INVALID" in sandbox.fails("browser_navigate", url=site.address)
-        # Browsers look for a captive portal then; this one asks nobody. That nothing happens can only be waited for.
+        # Browsers look for a captive portal then; this one must not. Only a wait can show that no request comes.
         assert run_in_sandbox(client, sandbox.id, "sleep 4")[1] == 0
         assert {record["name"] for record in connections(client, sandbox)} == {NAME}

@@ -52,7 +52,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def sandbox(client: httpx.Client) -> str:
-    """A sandbox whose package lists are up to date."""
+    """A sandbox with package lists that are up to date."""
     response = client.post("/v1/sandboxes", json={"image": {"uri": "code"}, "user": "root", "network": "packages"})
     assert response.status_code == 202, response.text
     made = str(response.json()["id"])

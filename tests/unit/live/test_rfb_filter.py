@@ -34,7 +34,7 @@ INPUT_MESSAGES = [POINTER, PRESS, KEY, KEY_UP, QEMU_KEY, RESIZE, CUT_TEXT, REQUE
 
 
 class FakeLease:
-    """A lease whose state the tests set."""
+    """A lease. The tests set its state."""
 
     def __init__(self, held: bool) -> None:
         self.held = held

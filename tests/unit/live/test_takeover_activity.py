@@ -13,7 +13,7 @@ SANDBOX, ADA = "sb-1", "ada"
 
 
 class TakeoverHarness:
-    """A sandbox whose input Ada holds, with the path of her messages to the display."""
+    """A sandbox with its input held by Ada, and the path of her messages to the display."""
 
     def __init__(self, viewer: str = ADA) -> None:
         self.tracker = TakeoverTracker()

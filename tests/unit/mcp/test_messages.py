@@ -1,4 +1,4 @@
-"""JSON-RPC messages whose values stay bytes."""
+"""JSON-RPC messages keep their values as bytes."""
 
 from __future__ import annotations
 

@@ -318,7 +318,7 @@ def test_repository_is_cloned_at_the_requested_ref(
     (repository / "a.txt").write_text("not committed\n")
     _, members, contents = pack(tmp_path, inputs)
     assert contents["project/a.txt"] == content
-    # Committed links are only data in the sandbox, whatever their targets.
+    # Committed links are only data in the sandbox; their targets do not matter.
     assert members["project/away"].linkname == "/etc/hostname"
     head = contents["project/.git/HEAD"].decode().strip()
     assert head == f"ref: refs/heads/{branch}" if branch != "HEAD" else len(head) == 40

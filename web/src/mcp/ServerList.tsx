@@ -16,7 +16,7 @@ interface Props {
   writes: boolean;
 }
 
-/** Servers whose tools are counted without having been connected before. */
+/** Servers that get a count of tools without an earlier connection. */
 const MAX_COUNTED = 20;
 const MAX_BEFORE_SEARCH = 8;
 

@@ -88,7 +88,7 @@ export function serverFormProblems(
     found.url = form.url.trim() ? urlProblem(form.url.trim(), form.kind) : null;
     found.headers = namedValuesProblem(form.headers, HEADER_NAME, "header");
   }
-  // Somebody who may not see a value could otherwise send it elsewhere; the server refuses it too.
+  // Otherwise a person could send a value that they may not see elsewhere; the server refuses it too.
   const isMoved = before !== null && (before.url !== form.url || before.command !== form.command);
   for (const field of ["headers", "env"] as const)
     if (isMoved && form[field].some((each) => each.value === HIDDEN_VALUE)) found[field] ??= "hidden";

@@ -13,7 +13,7 @@ import styles from "./Shell.module.css";
 import { ApprovalAlerts } from "./status/ApprovalAlerts";
 import { OfflineBanner } from "./status/OfflineBanner";
 
-// It names pages whose texts are loaded later.
+// It names pages; their texts are loaded later.
 const CommandPalette = lazyComponent(async () => {
   const [{ CommandPalette: loaded }] = await Promise.all([import("./navigation/CommandPalette"), loadAllTexts()]);
   return { default: loaded };

@@ -264,7 +264,7 @@ class ToolCallService:
         if approval is not None and approval.state is ApprovalState.PENDING:
             self._approval_created.set()
             return add_call_summary(approval)
-        # The recorded arguments are run, not those of a later call with the same id.
+        # The recorded arguments count, not the arguments of a later call with the same id.
         edited = {"arguments": approval.edited} if approval and approval.edited is not None else {}
         call_to_run = record.call.model_copy(update=edited)
         spec = specs.get(call_to_run.name)

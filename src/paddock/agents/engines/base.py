@@ -170,7 +170,7 @@ class Turn(Protocol):
         ...
 
     async def history(self) -> Sequence[SessionMessage]:
-        """Return all messages before this turn, including those of a fork or an import."""
+        """Return all messages before this turn, including messages from a fork or an import."""
         ...
 
     def ask_model(
@@ -214,7 +214,7 @@ class Turn(Protocol):
         ...
 
     async def unread_messages(self, known: Collection[str]) -> Sequence[SessionMessage]:
-        """Return this turn's user messages and server notes, in order, whose ids are not in `known`.
+        """Return this turn's user messages and server notes in order, without the ids in `known`.
 
         Called before each question to the model; waits while a person controls a sandbox.
         """

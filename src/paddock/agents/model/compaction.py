@@ -217,7 +217,7 @@ class _MessageGroups:
 
 
 def estimate_tokens(messages: Iterable[Mapping[str, Any]], max_images: int) -> int:
-    """Estimate the tokens of messages, of whose images at most `max_images` are shown."""
+    """Estimate the tokens of messages. At most `max_images` of their images count."""
     message_list = list(messages)
     size = sum(len(message_text_with_calls(message).encode(errors="replace")) + 16 for message in message_list)
     return size // _BYTES_PER_TOKEN + IMAGE_TOKENS * min(max_images, count_images(message_list))

@@ -51,7 +51,7 @@ class SessionMaintenance:
         self._idle_task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Resume turns that an earlier server left open, except those that wait for a person."""
+        """Resume turns that an earlier server left open, except turns that wait for a person."""
         for session, has_pending_approvals in await self._session_store.list_open_sessions():
             await self._session_model.end_interrupted_messages(session)
             if session.state is not SessionState.WAITING or not has_pending_approvals:

@@ -46,7 +46,7 @@ class SessionMcpTools:
         return await self._formatter.format_result(session.id, spec.name, parsed)
 
     def check_names(self, session: Session, names: tuple[str, ...]) -> None:
-        """Raise `InvalidInput` for names that are not those of MCP servers."""
+        """Raise `InvalidInput` for names of unknown MCP servers."""
         self._tools.check_names(names, session_context(session))
 
     async def _with_sandbox(self, session: Session) -> CallContext:
@@ -73,7 +73,7 @@ def session_sandbox_extensions(tools: ChatTools | None, session: Session) -> dic
 
 
 def session_context(session: Session, sandbox: str | None = None) -> CallContext:
-    """Return the context of calls in a chat: they are those of its owner."""
+    """Return the context of calls in a chat. The owner of the chat is their caller."""
     if sandbox is None and session.kinds:
         sandbox = session.sandboxes.get(session.kinds[0])
     return CallContext(

@@ -194,7 +194,7 @@ class SessionToolbox:
         await self._fleet.share_owned(session.tenant, {SESSION_KEY: session.id}, session)
 
     def check_mcp_servers(self, session: Session) -> None:
-        """Raise `InvalidInput` for names that are not those of MCP servers."""
+        """Raise `InvalidInput` for names of unknown MCP servers."""
         if self._mcp is not None:
             self._mcp.check_names(session, session.mcp or ())
 

@@ -115,7 +115,7 @@ async def _collect_metrics(services: ApiServices) -> str:
     )
     exposition.gauge(
         "paddock_mcp_held_tools",
-        "Tools of MCP servers of the configuration that are withheld until somebody approves them.",
+        "Tools of MCP servers of the configuration that are withheld until a person approves them.",
         [
             ({"server": declared.name}, float(len(services.mcp_services.gateway.versions.held(declared))))
             for declared in services.mcp_services.gateway.directory.file_servers()

@@ -24,7 +24,7 @@ def create_router(services: ApiServices) -> APIRouter:
     calls, recorder = services.mcp_services.calls, services.mcp_services.gateway.recorder
 
     async def check_visible(principal: Principal, filters: McpCallFilters) -> bool:
-        """Raise `NotFound` for an object that the key cannot see; return whether the calls are those of one."""
+        """Raise `NotFound` for an object that the key cannot see; return true if there is one."""
         if filters.run is not None:
             await services.runs.get(principal.tenant, filters.run)
         if filters.session is not None:

@@ -105,7 +105,7 @@ def create_router(services: ApiServices) -> APIRouter:
 
     @router.get(CLIENT_DOCUMENT_PATH, responses=openapi_errors(404), openapi_extra=_OPEN)
     async def get_mcp_client_document(request: Request) -> dict[str, Any]:
-        """Return the metadata by which authorization servers know this server, whose address is its client id."""
+        """Return the metadata by which authorization servers know this server. Its address is the client id."""
         document = client_document(address_of(request)) if services.config.server.public_url else None
         if document is None:
             raise NotFound("This server has no public https address; see the setting server.public_url.")

@@ -103,7 +103,7 @@ class ServerClient:
     async def request(
         self, method: str, path: str, *, timeout: float | None = None, **arguments: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request whose response the caller reads. Without `timeout` it may take any time."""
+        """Send a request; the caller reads the response. Without `timeout` it may take any time."""
         import aiohttp
 
         patience = aiohttp.ClientTimeout(total=timeout, sock_connect=10.0)

@@ -187,7 +187,7 @@ class ServerFinder:
         return self._clients[-1]
 
     def _end_outdated_server(self) -> None:
-        """Stop a kept server whose configuration differs from this command's.
+        """Stop a kept server if its configuration differs from this command's.
 
         With unset variables in the configuration, no comparison is possible, and the kept server is used.
         """

@@ -79,7 +79,7 @@ def _check_search(text: str) -> None:
 
 
 async def find_sandbox_id(client: ServerClient, name: str) -> str:
-    """Return the id of a sandbox, including deleted ones whose exchanges are still archived."""
+    """Return the id of a sandbox, including deleted ones with archived exchanges."""
     from paddock.cli.sandbox.sandbox_lookup import AmbiguousName, NoSuchSandbox, find_sandbox
 
     try:

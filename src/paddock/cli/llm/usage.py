@@ -162,7 +162,7 @@ def _daily_chart(items: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def draw_bar(share: float, width: int = _BAR_WIDTH) -> str:
-    """Draw a bar whose length is a share of `width`, in steps of an eighth of a character."""
+    """Draw a bar over a share of `width`, in steps of an eighth of a character."""
     if not (sys.stdout.encoding or "").lower().startswith("utf"):
         return "#" * round(share * width)
     eighths = round(share * width * 8)

@@ -84,7 +84,7 @@ class CommandOutput:
         wraps: Sequence[str] = (),
         right: Sequence[str] = (),
     ) -> None:
-        """Print aligned columns; those in `right` are right-aligned.
+        """Print aligned columns; columns in `right` are right-aligned.
 
         On a terminal, columns in `wraps` are folded; without any, the last column is cut to fit.
         """

@@ -72,7 +72,7 @@ class RecentAnswers:
             self._put(exchange.caller.key_id, exchange_id, RecentAnswer(exchange.stream, body))
 
     def find(self, key_id: str, exchange_id: str) -> RecentAnswer | None:
-        """Return the answer whose item ids name this exchange, if it was sent to the same key."""
+        """Return the answer with item ids of this exchange, if it was sent to the same key."""
         answers = self._by_key.get(key_id)
         found = answers.get(exchange_id) if answers is not None else None
         if found is not None and answers is not None:

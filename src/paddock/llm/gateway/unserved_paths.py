@@ -84,7 +84,7 @@ def detect_client_format(request: HttpRequest) -> str:
 
 
 def _format_by_headers(request: HttpRequest) -> str | None:
-    """Return the format whose clients send these headers."""
+    """Return the format by the headers that its clients send."""
     if request.header(b"x-goog-api-key") is not None:
         return "gemini"
     if request.header(b"anthropic-version") is not None:

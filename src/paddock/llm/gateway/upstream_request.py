@@ -126,7 +126,7 @@ def _minimal_headers(http: HttpRequest, route: ModelRoute) -> list[tuple[bytes, 
 
 
 def _with_configured_headers(headers: Headers, configured: Headers) -> Headers:
-    """Return the headers with the configured ones, which replace those of the same name."""
+    """Return the headers with the configured ones, which replace headers of the same name."""
     if not configured:
         return headers
     names = {name for name, _ in configured}

@@ -86,7 +86,7 @@ def _item_cost(operation: Any, argument: Any, length: int) -> tuple[float, float
 
 
 def _last_item_cost(item: tuple[Any, Any], length: int) -> tuple[float, float]:
-    """Return the most steps to try the last item of a pattern at one position, and those of its match."""
+    """Return the most steps to try the last item of a pattern at one position, and the steps of its match."""
     operation, argument = item
     if operation is sre.SUBPATTERN and len(argument[-1]):
         *before, last = argument[-1]

@@ -110,7 +110,7 @@ class ConnectionRequestParser:
         return self.head_done and self.in_request and b"content-length" in self._noted
 
     def unfinished_request(self) -> HttpRequest:
-        """Return the request whose body is being received, without the body. Raises `HttpRequestRefusal`."""
+        """Return the request without its body, which is still being received. Raises `HttpRequestRefusal`."""
         path, query = self._target()
         return HttpRequest(self._method, path, query, self._headers, b"", self._tag)
 

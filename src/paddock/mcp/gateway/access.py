@@ -1,4 +1,4 @@
-"""Decides who may use an MCP server or a set, and says why not."""
+"""Decides if a caller may use an MCP server or a set, and gives the reason if not."""
 
 from __future__ import annotations
 

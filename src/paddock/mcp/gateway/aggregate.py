@@ -54,7 +54,7 @@ CAPABILITIES = {
 
 
 class MemberNames:
-    """Names of one server's tools and prompts in an aggregate; `rules` are those of a set."""
+    """Names of one server's tools and prompts in an aggregate; `rules` are the rules of a set."""
 
     def __init__(self, server: str, rules: ToolNames | None = None, renamed: Mapping[str, str] | None = None) -> None:
         self.server = server

@@ -69,7 +69,7 @@ _RESULT = msgspec.json.Decoder(_CallResult)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingRecord:
-    """What a call leaves behind, before secrets are masked."""
+    """A record of a call, before secrets are masked."""
 
     server: str
     context: CallContext

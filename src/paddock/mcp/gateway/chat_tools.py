@@ -65,7 +65,7 @@ class ChatTools:
         return any(each.is_local for name, each in servers.items() if names is None or name in names)
 
     def check_names(self, names: Collection[str], context: CallContext) -> None:
-        """Raise `InvalidInput` for names that are not those of servers."""
+        """Raise `InvalidInput` for names of unknown servers."""
         self._gateway.directory.check_names(names, context)
 
     async def list_tools(self, names: Collection[str] | None, context: CallContext) -> Sequence[ChatTool]:

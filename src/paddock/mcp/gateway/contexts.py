@@ -1,4 +1,4 @@
-"""Contexts of callers: who they are for access rules, limits and records."""
+"""Contexts of callers: their identity for access rules, limits and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads and rewrites single fields of parameters and results, whose other fields stay bytes.
+"""Reads and rewrites single fields of parameters and results; the other fields stay bytes.
 
 Duplicate keys and keys that differ only in case would let a program pass one name to the gateway and another one to a
 server that reads JSON differently. So objects that are decided from are written again with one value per key, and keys
@@ -37,7 +37,7 @@ _LOCATED = msgspec.json.Decoder(_Located)
 
 
 def raw_object(raw: Raw | UnsetType | bytes, what: str) -> RawObject:
-    """Decode an object whose values stay bytes. Raises `InvalidInput`."""
+    """Decode an object, but not its values: they stay bytes. Raises `InvalidInput`."""
     if isinstance(raw, UnsetType):
         return {}
     try:
@@ -51,7 +51,7 @@ def raw_object(raw: Raw | UnsetType | bytes, what: str) -> RawObject:
 
 
 def raw_array(raw: Raw | bytes, what: str) -> list[Raw]:
-    """Decode an array whose items stay bytes. Raises `InvalidInput`."""
+    """Decode an array, but not its items: they stay bytes. Raises `InvalidInput`."""
     try:
         return _ARRAY.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):

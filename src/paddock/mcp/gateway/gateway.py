@@ -110,7 +110,7 @@ class McpGateway:
         server = declared.server
         inner: McpEndpoint = pooled
         if server.hold_changes:
-            # Inside of the rules: a version is that of the server's own names, whatever they are renamed to.
+            # Inside of the rules: a version has the server's own names, not the names of rules.
             inner = HeldToolsEndpoint(pooled, server.name, self.versions.of_server(declared))
         ruled = RuledEndpoint(inner, server.name, ToolNames(server.tools))
         endpoint = LimitedEndpoint(RecordedEndpoint(ruled, declared, self.recorder), declared, self.limits)

@@ -78,7 +78,7 @@ class HeldToolsEndpoint:
             definition = decode_value(tool)
             name = definition.get("name") if isinstance(definition, dict) else None
             if not isinstance(name, str):
-                return False  # Nobody could call it.
+                return False  # No caller could use it.
             known = self._digests[content] = (name, tool_digest(definition))
             if len(self._digests) > MAX_KNOWN_DIGESTS:
                 self._digests.popitem(last=False)

@@ -42,7 +42,7 @@ class _Gate:
 
 
 class ConcurrencyGates:
-    """Gates by key; those without calls are dropped."""
+    """Gates by key; gates without calls are dropped."""
 
     def __init__(self, wait: float = WAIT_SECONDS) -> None:
         self._wait = wait
@@ -126,7 +126,7 @@ class GatewayLimits:
 
 
 class LimitedEndpoint:
-    """Applies the limits of one server, and those of tenants and sandboxes."""
+    """Applies the limits of one server, of tenants and of sandboxes."""
 
     def __init__(self, inner: McpEndpoint, declared: DeclaredServer, shared: GatewayLimits) -> None:
         self._inner = inner
@@ -187,7 +187,7 @@ class LimitedEndpoint:
     def _gates(
         self, request: JsonRpcMessage, tool: tuple[str, McpToolLimits] | None, context: CallContext
     ) -> Iterator[tuple[Hashable, int, str]]:
-        # The narrowest first: who waits for one place should not keep others from theirs.
+        # The narrowest limit first: a call that waits for it must not occupy a slot of a wider one.
         server = self._declared
         if request.method == LISTEN:
             yield ("listen", server.key, context.tenant, context.caller, context.sandbox), MAX_LISTENERS, "A caller"

@@ -1,4 +1,4 @@
-"""Adds, changes and removes the servers and sets of tenants. Those of the configuration are read-only here."""
+"""Adds, changes and removes the servers and sets of tenants. Configured servers and sets are read-only here."""
 
 from __future__ import annotations
 
@@ -211,14 +211,14 @@ def _shown_url(url: str) -> str:
 
 
 def _with_hidden_values(server: McpServer, earlier: McpServer) -> McpServer:
-    """Return a changed declaration in which hidden values are those of the earlier one."""
+    """Return a changed declaration with hidden values taken from the earlier one."""
     updates: dict[str, object] = {}
     is_same = server.url in (earlier.url, _shown_url(earlier.url or "")) if server.url else not earlier.url
     is_same = is_same and server.command == earlier.command and server.transport == earlier.transport
 
     def check_same(field: str) -> None:
         if not is_same:
-            # Somebody who may not see a secret could otherwise send it to a server of their own.
+            # Otherwise a caller could send a secret that they may not see to a server of their own.
             raise InvalidInput(f"{field}: write the hidden values again, because the address or command changes")
 
     for field in ("headers", "env"):

@@ -146,7 +146,7 @@ class ServerLists:
         if (fresh := self.fresh(method, context)) is not None:
             return fresh
         fetch, started = self._start_fetch(method, context)
-        # Who asks often must not wait for a server that hangs each time.
+        # Clients that list often must not wait each time for a server that hangs.
         left = max(0.0, wait - (asyncio.get_running_loop().time() - started))
         done, _ = await asyncio.wait([fetch], timeout=left)
         if done:

@@ -31,7 +31,7 @@ def server_prefix(server: str) -> str:
 
 @lru_cache(65536)
 def aggregate_name(server: str, name: str) -> str:
-    """Return the name of a server's tool or prompt among those of all servers: `server_name`."""
+    """Return the name of a server's tool or prompt in lists of several servers: `server_name`."""
     prefix = server_prefix(server)
     plain = _ILLEGAL.sub("_", name)
     full = f"{prefix}_{plain}"

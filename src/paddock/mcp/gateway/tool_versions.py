@@ -1,4 +1,4 @@
-"""Versions of tools: a tool that differs from every approved version is held until somebody approves it.
+"""Versions of tools: a tool that differs from every approved version is held until a person approves it.
 
 A version is the hash of what a model or a person sees of a tool. The first version of a tool is approved by itself, if
 the configuration does not say otherwise. Tools of programs in a sandbox and of servers of a task are compared with
@@ -165,7 +165,7 @@ class ToolVersionBook:
             self._of_key((version.tenant, version.server)).load(version)
 
     def of_server(self, declared: DeclaredServer) -> ToolVersions:
-        """Return the versions of a server; those of a sandbox's own servers are new each time."""
+        """Return the versions of a server; versions of a sandbox's own servers are new each time."""
         if declared.source == "sandbox" or declared.is_local:
             return ToolVersions((declared.owner, declared.name), self._approve_new)
         return self._of_key(_server_key(declared))

@@ -90,7 +90,7 @@ class UpstreamPool:
         return self._entries
 
     def forget_server(self, key: tuple[str, str, str]) -> None:
-        """Close the connections to a server whose declaration was removed, once their exchanges have ended."""
+        """Close the connections to a removed server once their exchanges have ended."""
         for each in [each for each in self._entries if each[:3] == key]:
             self._retire(each)
 
@@ -126,7 +126,7 @@ class UpstreamPool:
             self.close_unused()
 
     def close_unused(self) -> None:
-        """Close connections that are idle for long, and those of former declarations."""
+        """Close connections of former declarations, and connections that are idle for long."""
         now = asyncio.get_running_loop().time()
         for key, entry in list(self._entries.items()):
             if not entry.active and now - entry.used_at > self._idle_timeout:

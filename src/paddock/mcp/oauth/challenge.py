@@ -15,7 +15,7 @@ _PART = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class BearerChallenge:
-    """What a server demands of a token."""
+    """A server's requirements of a token."""
 
     resource_metadata: str | None = None
     """Address of the metadata of the protected resource."""

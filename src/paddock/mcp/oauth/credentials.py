@@ -224,7 +224,7 @@ def token_endpoints(found: DiscoveredServer) -> OAuthEndpoints:
 def requested_scopes(
     server: McpServer, found: DiscoveredServer, challenge: BearerChallenge, earlier: McpToken | None
 ) -> tuple[str, ...]:
-    """Return the scopes to ask for: those of the server's demand, and those that were asked for before."""
+    """Return the scopes to request: the scopes that the server demands, and the ones requested before."""
     configured = () if server.oauth is None else server.oauth.scopes
     before = () if earlier is None else earlier.requested
     wanted = dict.fromkeys((*configured, *before, *challenge.scopes))

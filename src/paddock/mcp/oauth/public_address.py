@@ -43,7 +43,7 @@ def client_metadata(address: PublicAddress) -> dict[str, Any]:
 
 
 def client_document(address: PublicAddress) -> dict[str, Any] | None:
-    """Return the client's metadata document, whose address is the client's id."""
+    """Return the client's metadata document. Its address is the client's id."""
     if address.client_document is None:
         return None
     return {"client_id": address.client_document, "client_uri": address.url, **client_metadata(address)}

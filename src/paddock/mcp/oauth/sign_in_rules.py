@@ -1,4 +1,4 @@
-"""Which servers want sign-ins, and for whom a sign-in counts."""
+"""Which servers want sign-ins, and for which subject a sign-in counts."""
 
 from __future__ import annotations
 

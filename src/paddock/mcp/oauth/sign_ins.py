@@ -62,7 +62,7 @@ class StartedSignIn:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What the person in the browser must confirm."""
+    """Facts that the person in the browser must confirm."""
 
     secret: str
     pending: PendingSignIn

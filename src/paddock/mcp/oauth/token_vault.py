@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """Whose token it is, and for which server. A server with another address is another server."""
+    """The subject of a token, and its server. A server with another address is another server."""
 
     tenant: str
     subject: str

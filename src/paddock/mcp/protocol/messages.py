@@ -1,4 +1,4 @@
-"""JSON-RPC messages whose parameters and results stay bytes, so that they are forwarded unchanged.
+"""JSON-RPC messages. Parameters and results stay bytes, so that they are forwarded unchanged.
 
 Only the envelope is decoded: `id`, `method` and which of `params`, `result` and `error` a message has. Code that needs
 a field decodes it with `decode_value`; everything else passes through, large integers and the order of keys included.
@@ -131,7 +131,7 @@ def decode_value(raw: Raw | bytes) -> Any:
 
 
 def decode_fields(raw: Raw | UnsetType) -> dict[str, Raw]:
-    """Decode an object whose values stay bytes; of duplicate keys the last counts. Raises `InvalidInput`."""
+    """Decode an object and keep its values as bytes; of duplicate keys the last counts. Raises `InvalidInput`."""
     if isinstance(raw, UnsetType):
         return {}
     try:
@@ -160,7 +160,7 @@ def make_result(message_id: MessageId, result: Any) -> JsonRpcMessage:
 
 
 def make_error(message_id: MessageId | None, code: int, text: str, data: Any = None) -> JsonRpcMessage:
-    """Build an error response; an id of None stands for a request whose id could not be read."""
+    """Build an error response; an id of None means that the id of the request could not be read."""
     error = {"code": code, "message": text} | ({} if data is None else {"data": data})
     return JsonRpcMessage(id=message_id, error=encode_value(error))
 

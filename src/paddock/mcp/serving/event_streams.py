@@ -183,7 +183,7 @@ class EventStreamRequests:
         return McpHttpReply(200, EVENT_STREAM_HEADERS, stream=session.event_stream)
 
     def find(self, request: McpHttpRequest, server: str) -> ClientSession:
-        """Return the session to whose address a message was sent. Raises `Refusal`."""
+        """Return the session by the address that a message was sent to. Raises `Refusal`."""
         if request.method != "POST":
             refusal = Refusal(405, INVALID_REQUEST, f"{request.method} is not used here; send messages with POST")
             refusal.headers["allow"] = "POST"

@@ -50,7 +50,7 @@ class OutputPosition(FrozenModel):
 
     @property
     def can_reread(self) -> bool:
-        """Whether the output can be read again from its beginning with the same result."""
+        """True if the output can be read again from its beginning with the same result."""
         return self.missed == 0 and self.cursor <= MAX_REREAD_BYTES
 
 

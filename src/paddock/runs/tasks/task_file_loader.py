@@ -57,7 +57,7 @@ class LoadedTask:
 
 
 def task_project_root(path: Path) -> Path:
-    """Return the directory whose files a task may use: its own, or the parent of `tasks/`."""
+    """Return the directory of files that a task may use: its own, or the parent of `tasks/`."""
     directory = path.absolute().parent
     return next((above.parent for above in (directory, *directory.parents) if above.name == "tasks"), directory)
 

@@ -355,7 +355,7 @@ def _title(stored: StoredImage) -> str:
 
 
 def _map_owners(image: Image) -> Callable[[tarfile.TarInfo], tarfile.TarInfo]:
-    """Map owners to those inside the image; an ordinary user's build owns all files."""
+    """Map owners to owners inside the image; an ordinary user's build owns all files."""
     home = PurePosixPath(image.user.home).relative_to("/")
     unprivileged = image.root.stat().st_uid != 0
 

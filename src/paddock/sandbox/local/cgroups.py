@@ -243,7 +243,7 @@ def _own_group(version: int) -> str:
 
 
 def _prepare_v2(mount_point: Path, base: Path, controllers: set[str]) -> tuple[Path, set[str]]:
-    """Delegate controllers from the mount point to `base`; drop those that a level withholds."""
+    """Delegate controllers from the mount point to `base`, without the ones that a level withholds."""
     base.mkdir(parents=True, exist_ok=True)
     if os.geteuid() != 0:
         _move_to_leaf_group(base.parent)

@@ -149,7 +149,7 @@ def is_process_stopped(pid: int) -> bool:
 
 
 def kill_log_writers(log: Path, timeout: float = 10.0) -> None:
-    """Kill every process whose standard output is this file, and its children. Raises `TimeoutError`."""
+    """Kill every process that has this file as standard output, and its children. Raises `TimeoutError`."""
     deadline = time.monotonic() + timeout
     while victims := _writers(log):
         signal_processes(victims, signal.SIGKILL)

@@ -66,7 +66,7 @@ class RecordedModelReply(NamedTuple):
 
 
 class UnfinishedMessage(NamedTuple):
-    """A message whose start was published, but not its end."""
+    """A message that was published in part: its start, but not its end."""
 
     message_id: str
     turn: int

@@ -195,7 +195,7 @@ def test_daemon_token_opens_only_its_own_daemon(server: Server, client: httpx.Cl
     ],
 )
 def test_unknown_host_names_are_refused(server: Server, host: str, status: int) -> None:
-    """A web page whose host name resolves to the server (DNS rebinding) is refused."""
+    """A web page under a host name that resolves to the server (DNS rebinding) is refused."""
     address, port = server.domain.split(":")
     with socket.create_connection((address, int(port))) as raw:
         raw.sendall(f"GET /v1/health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())

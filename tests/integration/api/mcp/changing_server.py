@@ -1,4 +1,4 @@
-"""A stateless MCP server over HTTP, whose tools a test changes while it runs."""
+"""A stateless MCP server over HTTP. Tests change its tools while it runs."""
 
 from __future__ import annotations
 

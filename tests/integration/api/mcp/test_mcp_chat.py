@@ -1,4 +1,4 @@
-"""Chats use tools of MCP servers under the same approvals as those of sandboxes."""
+"""Chats use tools of MCP servers under the same approvals as tools of sandboxes."""
 
 from __future__ import annotations
 

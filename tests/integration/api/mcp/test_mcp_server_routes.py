@@ -179,7 +179,7 @@ def test_programs_need_a_sandbox(server: Server, client: httpx.Client) -> None:
     assert client.get("/v1/mcp/servers/files/tools", params={"sandbox": "nowhere"}).status_code == 404
     secret = client.post("/v1/keys", json={"name": "reader", "scopes": ["mcp:use"]}).json()["secret"]
     with server.client(secret) as reader:
-        # Whoever starts programs in a sandbox needs the scope for that.
+        # A key that starts programs in a sandbox needs the scope for that.
         assert reader.get("/v1/mcp/servers/files/tools", params={"sandbox": "any"}).status_code == 403
     assert client.delete("/v1/mcp/servers/files").status_code == 204
 

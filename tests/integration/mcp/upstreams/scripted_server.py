@@ -1,4 +1,4 @@
-"""An HTTP server whose answers a test decides, and a client for connections to it."""
+"""An HTTP server with answers that a test decides, and a client for connections to it."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ async def _cancel_after(seconds: float, call: Any) -> None:
 
 
 def _own_tasks() -> int:
-    """Return the number of tasks without those of the test's own server, which keeps idle connections."""
+    """Return the number of tasks, without tasks of the test's own server, which keeps idle connections."""
     names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
     return sum(not name.startswith("RequestHandler") for name in names)
 

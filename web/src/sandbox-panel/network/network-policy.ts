@@ -35,7 +35,7 @@ export function networkDraftFromPolicy(policy: readonly string[]): NetworkDraft 
   return { choice: choiceOfPolicy(policy), rules: policy.join("\n") };
 }
 
-/** Change the choice. Own rules start with those of the choice before. */
+/** Change the choice. Own rules start with the rules of the choice before. */
 export function chooseNetwork(
   draft: NetworkDraft,
   choice: NetworkChoice,

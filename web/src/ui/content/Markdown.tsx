@@ -23,7 +23,7 @@ const COMPONENTS: Components = {
         {alt || String(src ?? "")}
       </a>
     ),
-  // Headings start below those of the page.
+  // Headings start below the headings of the page.
   h1: ({ children }) => <h3>{children}</h3>,
   h2: ({ children }) => <h4>{children}</h4>,
   h3: ({ children }) => <h5>{children}</h5>,

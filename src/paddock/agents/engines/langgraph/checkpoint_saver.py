@@ -47,7 +47,7 @@ class _WriteQueue:
 
 
 class StoreCheckpointSaver(BaseCheckpointSaver[int]):
-    """Checkpoints of all threads (sessions); only those that LangGraph can resume from are kept."""
+    """Checkpoints of all threads (sessions). Only checkpoints that LangGraph can resume from are kept."""
 
     def __init__(self, store: Store) -> None:
         # Only types that LangGraph considers safe are deserialized.

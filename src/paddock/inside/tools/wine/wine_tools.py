@@ -224,7 +224,7 @@ def render_batch_file(command: str) -> bytes:
 
 
 def _with_unix_newlines(result: ToolCallResult) -> ToolCallResult:
-    """Convert a result's line endings to those of Unix."""
+    """Convert a result's line endings to Unix line endings."""
     result.text = result.text.replace("\r\n", "\n")
     if result.structured is not None:
         streams = {name: str(result.structured[name]).replace("\r\n", "\n") for name in ("stdout", "stderr")}

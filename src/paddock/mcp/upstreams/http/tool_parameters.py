@@ -43,7 +43,7 @@ class ToolParameters:
             self._keep(tool, {})
 
     def learn(self, response: JsonRpcMessage) -> JsonRpcMessage:
-        """Learn from a response to `tools/list`; return it without tools whose annotations are invalid."""
+        """Learn from a response to `tools/list`; return it without tools that have invalid annotations."""
         result = response.result
         if not isinstance(result, Raw):
             return response

@@ -104,7 +104,7 @@ class ProgramSessions(SessionPool):
         return bool(new)
 
     async def _start(self, started: asyncio.Future[SessionEntry], fields: RequestFields, context: CallContext) -> None:
-        """Start the program for all who wait. Its start does not end with the request that caused it."""
+        """Start the program for all waiting requests. The start outlives the request that caused it."""
         self._health.record(UpstreamStatus.STARTING)
         patient = CallContext(tenant=context.tenant, caller=context.caller, sandbox=context.sandbox)
         try:

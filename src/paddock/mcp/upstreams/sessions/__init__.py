@@ -1,1 +1,1 @@
-"""Sessions with servers of revisions before 2026-07-28, whatever the transport."""
+"""Sessions with servers of revisions before 2026-07-28, on any transport."""

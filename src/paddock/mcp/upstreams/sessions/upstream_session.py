@@ -98,7 +98,7 @@ class UpstreamSession:
 
     @property
     def is_busy(self) -> bool:
-        """Whether calls are under way or suspended."""
+        """True if calls are under way or suspended."""
         return bool(self._calls)
 
     async def open(self, context: CallContext, clock: CallClock) -> None:
