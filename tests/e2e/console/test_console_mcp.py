@@ -84,6 +84,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, upstream: ToolServer) -> It
             "servers": [
                 {"name": "configured", "url": upstream.url, "description": "From the configuration."},
                 {"name": "down", "url": "http://127.0.0.1:9/mcp"},
+                {"name": "signed", "url": upstream.url, "oauth": {}},
                 {"name": "closed", "url": upstream.url, "access": {"users": ["ada"]}},
                 {"name": "program", "command": ["python3", "/workspace/server.py"]},
             ],
@@ -107,7 +108,7 @@ def test_server_is_added_called_and_approved(
     upstream.change_add("Add two numbers.")
     name = f"calc-{language}"
     # Servers that are down or not for the visitor answer their lists with errors.
-    errors = (r"50[234] .*/v1/mcp/servers/down/tools", r"403 .*/v1/mcp/servers/closed")
+    errors = (r"50[234] .*/v1/mcp/servers/down/tools", r"403 .*/v1/mcp/servers/closed", r"409 .*/signed/login")
     with visit_console(browser, server, *errors, language=language, width=width, dark=dark) as person:
         Story(person, upstream, name, f"{language}-{width}").tell()
         person.assert_no_errors()
@@ -121,6 +122,7 @@ class Story:
     def tell(self) -> None:
         self.person.sign_in("/tools")
         self.see_servers()
+        self.see_sign_in()
         self.add_server()
         self.call_tools()
         self.see_calls()
@@ -142,6 +144,20 @@ class Story:
         expect(self.page.get_by_role("row").filter(has_text="closed")).to_contain_text(self.t("mcp.refusal.users"))
         expect(self.page.get_by_role("row").filter(has_text="configured").get_by_text("4", exact=True)).to_be_visible()
         self.check_page("servers")
+
+    def see_sign_in(self) -> None:
+        """The server says nothing of an authorization server, so the sign-in cannot begin."""
+        self.page.get_by_role("link", name="signed", exact=True).click()
+        expect(self.page.get_by_text(self.t("mcp.signIn.notConnected"))).to_be_visible()
+        self.check_page("sign-in")
+        with self.page.expect_response(
+            lambda each: each.url.endswith("/signed/login") and each.request.method == "POST"
+        ):
+            self.person.button("mcp.signIn.connect").click()
+        expect(self.page.get_by_role("button", name=self.t("common.dismiss"), exact=True)).to_be_visible()
+        self.person.button("common.dismiss").click()
+        assert len(self.page.context.pages) == 1, "the window for the sign-in is still open"
+        self.person.open_path("/tools")
 
     def add_server(self) -> None:
         self.person.button("mcp.server.add").click()

@@ -25,6 +25,7 @@ import styles from "./mcp.module.css";
 import { ServerDetails } from "./ServerDetails";
 import { ServerDialog } from "./ServerDialog";
 import { ServerState } from "./ServerState";
+import { SignIn } from "./SignIn";
 import { ToolList } from "./ToolList";
 
 const TABS = ["tools", "changes", "calls", "details"] as const;
@@ -59,6 +60,7 @@ function ServerContent({ server }: { server: McpServer }) {
         <Badge>{t(`mcp.kinds.${server.kind}`)}</Badge>
         {server.description && <bdi className={styles.soft}>{server.description}</bdi>}
       </div>
+      <SignIn server={server} />
       {isLocal && tab === "tools" && <SandboxChoice value={get("sandbox")} onChange={(sandbox) => set({ sandbox })} />}
       <Tabs
         label={server.name}

@@ -6,6 +6,7 @@ import {
   formFromDeclaration,
   HIDDEN_VALUE,
   isCompleteServerForm,
+  isWebAddress,
   joinWords,
   looksLikeCredential,
   type ServerForm,
@@ -83,6 +84,14 @@ describe("a declaration", () => {
       access: { users: [], agents: [] },
       hold_changes: true,
     });
+  });
+});
+
+describe("addresses to open", () => {
+  it("are those of web pages only", () => {
+    expect(isWebAddress("https://login.example/authorize?x=1")).toBe(true);
+    for (const text of ["javascript:alert(1)", "data:text/html,x", "/relative", ""])
+      expect(isWebAddress(text)).toBe(false);
   });
 });
 

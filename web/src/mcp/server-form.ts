@@ -116,6 +116,15 @@ function urlProblem(text: string, kind: ServerKind): ServerFormProblem | null {
   return kind === "internet" && url.protocol !== "https:" ? "https" : null;
 }
 
+/** Whether an address can be opened in a browser; others could run scripts. */
+export function isWebAddress(text: string): boolean {
+  try {
+    return ["http:", "https:"].includes(new URL(text).protocol);
+  } catch {
+    return false;
+  }
+}
+
 function commandProblem(text: string): ServerFormProblem | null {
   return splitWords(text) === null ? "quotes" : null;
 }

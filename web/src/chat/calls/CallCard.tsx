@@ -1,4 +1,4 @@
-import { Ban, Check, ChevronRight, CircleAlert, Hand, LoaderCircle, MonitorPlay, PenLine } from "lucide-react";
+import { Ban, Check, ChevronRight, CircleAlert, Hand, LoaderCircle, MonitorPlay, PenLine, Plug } from "lucide-react";
 import { Suspense, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Approval } from "@/api/types";
@@ -22,7 +22,9 @@ export function useCallTitle(): (call: Pick<CallView, "tool" | "name" | "kind">)
   const { t } = useTranslation();
   const { kinds } = useChatContext();
   return (call) => {
-    const { tool, kind } = identifyTool(call, kinds);
+    const { tool, kind, server } = identifyTool(call, kinds);
+    // The server chose the tool's name, which must not look like a tool of a sandbox.
+    if (server) return t("chat.toolOfServer", { tool, server });
     const toolTitle =
       t(`chat.tools.${tool}`, { defaultValue: "" }) || t("chat.useTool", { tool: tool.replaceAll("_", " ") });
     return kind ? t("chat.toolIn", { what: toolTitle, where: kind }) : toolTitle;
@@ -38,8 +40,8 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
   const failed = Boolean(call.result?.failed && !call.result.refused);
   const [opened, setOpened] = useState<boolean | null>(null);
   const open = isPending || (opened ?? failed);
-  const { tool } = identifyTool(call, chat.kinds);
-  const Icon = toolIcon(tool);
+  const { tool, server } = identifyTool(call, chat.kinds);
+  const Icon = server ? Plug : toolIcon(tool);
   const title = titleOf(call);
   const sandbox = sandboxForCall(chat.sandboxes, call.sandbox, call.kind);
   // The text of a rejected call is for the model; people read the decision and its reason.

@@ -51,6 +51,16 @@ describe("tool labels", () => {
     });
   });
 
+  it("find the MCP server of a call", () => {
+    expect(identifyTool({ tool: "read_file", name: "my-tracker_read_file", kind: null }, ["my"])).toEqual({
+      tool: "read_file",
+      kind: null,
+      server: "my-tracker",
+    });
+    expect(identifyTool({ tool: "ask_user", name: "ask_user", kind: null }).server).toBeUndefined();
+    expect(identifyTool({ tool: "write_file", name: "linux_write_file", kind: "linux" }).server).toBeUndefined();
+  });
+
   it("choose the panel view", () => {
     expect(["run_shell_command", "write_file", "click_mouse", "update_plan"].map(toolPanelView)).toEqual([
       "terminal",

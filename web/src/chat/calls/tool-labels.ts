@@ -103,6 +103,8 @@ const COMMON_TOOLS =
 export interface ToolIdentity {
   tool: string;
   kind: string | null;
+  /** MCP server of the tool; the prefix of its name. */
+  server?: string;
 }
 
 /** Tool and kind of a call, also where only the full name is known: while it is streamed, and in forked chats. */
@@ -110,7 +112,9 @@ export function identifyTool(
   call: Pick<CallView, "tool" | "name" | "kind">,
   kinds: readonly string[] = [],
 ): ToolIdentity {
-  if (call.tool && (call.kind || call.tool !== call.name)) return { tool: call.tool, kind: call.kind };
+  if (call.tool && call.kind) return { tool: call.tool, kind: call.kind };
+  // Only tools of MCP servers have two names without a kind. Prefixes have no underscore.
+  if (call.tool && call.tool !== call.name) return { tool: call.tool, kind: null, server: call.name.split("_", 1)[0] };
   const kind = call.kind ?? kinds.find((each) => call.name.startsWith(`${each}_`)) ?? null;
   if (!kind || !call.name.startsWith(`${kind}_`)) return { tool: call.name, kind };
   const rest = call.name.slice(kind.length + 1);
