@@ -19,6 +19,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.integration.agents.chat_client import CODE, Chat, call, scripted, text_of
 from tests.support.server import PADDOCK_COMMAND, Server, run_in_sandbox, run_server
 
 from .published_servers import CLIS, MODULES, PREPARATION, VENVS, everything_server, published_servers
@@ -53,7 +54,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                 },
             }
         ]
+        steps = [call("everything-sse_get-sum", a=2, b=40), call("everything-sse_toggle-simulated-logging")]
+        tries = {"turns": [*steps, {"say": "Done."}]}
         settings = {
+            "llm": scripted(directory, tries=tries),
+            "kinds": CODE,
             "mcp": {"allow": ["127.0.0.1"], "servers": servers, "sets": sets},
             "sandboxes": {"allowed_host_paths": [str(path) for path in _mounted()]},
         }
@@ -183,6 +188,27 @@ async def test_standard_streams_reach_programs_in_a_sandbox(server: Server, sand
         assert len((await client.list_tools()).tools) == PROGRAMS["filesystem"].size
         listed = await client.call_tool("list_directory", {"path": "/workspace"})
         assert "repository" in str(listed.content)
+
+
+def test_a_chat_calls_a_tool_after_approval(server: Server, client: httpx.Client) -> None:
+    chat = Chat.create(client, model="tries", agent="langgraph", kinds=["code"], mcp=["everything-sse"])
+    chat.send_message("Add, and start the log.")
+    # The server declares that the first tool changes nothing, so that it needs no approval.
+    approval = chat.wait_for_event(lambda event: event["type"] == "approval.required")["data"]["approval"]
+    assert "toggle-simulated-logging" in str(approval)
+    assert _targets(client, chat) == ["get-sum"]
+    assert chat.decide({"action": "approve"}, approval=approval).status_code == 200
+    assert chat.wait_for_turn_end() == "done"
+    results = chat.results_by_tool()
+    assert "The sum of 2 and 40 is 42." in text_of(results["everything-sse_get-sum"])
+    assert "logging" in text_of(results["everything-sse_toggle-simulated-logging"])
+    assert sorted(_targets(client, chat)) == ["get-sum", "toggle-simulated-logging"]
+
+
+def _targets(client: httpx.Client, chat: Chat) -> list[str]:
+    records = client.get("/v1/mcp/calls", params={"session": chat.id}).json()["items"]
+    assert all(each["outcome"] == "ok" for each in records)
+    return [each["target"] for each in records]
 
 
 def test_sandboxes_in_addresses_are_checked(server: Server, client: httpx.Client) -> None:

@@ -26,7 +26,7 @@ AGENTS = {
     "hello-qwen-agent": "qwen-agent",
     "hello-qwen-code": "qwen-code",
 }
-OTHERS = ("fix-bug", "data-report", "hello-script")
+OTHERS = ("fix-bug", "data-report", "order-list", "hello-script")
 PROVIDER_KEY = "sk-that-no-box-ever-sees"
 REFUSAL = "provider refusing refused the key it is configured with (status 401)"
 REPORT = """\
@@ -162,6 +162,13 @@ def test_data_report_sample_delivers_a_report_with_a_chart(samples: RunCommandRe
     done = samples["data-report"]
     assert (done.folder / "deliverables/chart.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert "chart.png" in done.delivered("report.md") and done.result["score"] == 1.0
+
+
+def test_order_list_sample_uses_its_mcp_server(samples: RunCommandResult) -> None:
+    done = samples["order-list"]
+    assert "| pencils | 12 | 88 |" in done.delivered("order.md") and done.result["score"] == 1.0
+    (call,) = [json.loads(line) for line in (done.folder / "mcp.jsonl").read_text().splitlines()]
+    assert (call["server"], call["target"], call["outcome"]) == ("stock", "items_below_minimum", "ok")
 
 
 WRITE_TURNS = """\

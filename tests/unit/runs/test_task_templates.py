@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_every_sample_can_be_sent_without_its_files() -> None:
     found = load_task_templates(PRESETS)
-    assert len(found) == 9
+    assert len(found) == 10
     for loaded in found:
         task = task_with_inline_inputs(loaded)
         assert all(each.content is not None for each in task.inputs)

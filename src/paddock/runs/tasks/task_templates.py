@@ -24,6 +24,7 @@ TEMPLATE_NAMES = (
     "hello-qwen-agent",
     "hello-qwen-code",
     "hello-script",
+    "order-list",
 )
 """In a checkout, user tasks are beside the samples."""
 
