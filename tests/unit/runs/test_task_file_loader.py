@@ -386,7 +386,7 @@ def test_agents_without_a_command_need_an_entrypoint(tmp_path: Path) -> None:
 
 def test_fields_that_an_agent_does_not_support_are_located(tmp_path: Path) -> None:
     write(tmp_path, "command: x\nmax_goal: 10\n", "short.yaml")
-    write(tmp_path, "command: x\nmcp: {remote: {url: '{url}'}}\n", "mine.yaml")
+    write(tmp_path, "command: x\nmcp: {local: {command: '{command}'}}\n", "mine.yaml")
     text = "name: a\ngoal: more than ten\nmcp:\n- https://tools.example.org/mcp\n- {name: notes, command: [x]}\n"
     path = write(tmp_path, text + "matrix: {agents: [short, mine]}\n")
     with pytest.raises(InvalidTaskError) as caught:
@@ -394,8 +394,18 @@ def test_fields_that_an_agent_does_not_support_are_located(tmp_path: Path) -> No
     found = [(each.line, each.field, each.message.partition(";")[0]) for each in caught.value.problems]
     assert found == [
         (2, "goal", "the agent 'short' takes goals of up to 10 bytes, and this one has 13"),
-        (5, "mcp.1", "the agent 'mine' has no way to use servers that are programs in the sandbox"),
+        (4, "mcp.0", "the agent 'mine' has no way to use servers with an address"),
     ]
+
+
+def test_program_of_a_task_with_secrets_needs_a_preset_that_starts_it(tmp_path: Path) -> None:
+    write(tmp_path, "command: x\nmcp: {remote: {url: '{url}'}}\n", "mine.yaml")
+    text = "name: a\ngoal: b\nagent: mine\nmcp:\n- {name: notes, command: [x]}\n"
+    path = write(tmp_path, text)
+    assert load_task_file(path, presets=PresetLibrary([tmp_path])).task.mcp[0].name == "notes"
+    path = write(tmp_path, text + "secrets: [TOKEN]\n")
+    with pytest.raises(InvalidTaskError, match="has no way to use servers that are programs in the sandbox"):
+        load_task_file(path, presets=PresetLibrary([tmp_path]))
 
 
 def test_invalid_preset_is_reported_at_its_use(tmp_path: Path) -> None:

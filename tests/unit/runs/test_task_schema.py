@@ -32,6 +32,7 @@ COMPANIONS: dict[str, dict[str, Any]] = {
     },
     "mcp.command": {"name": "a"},
     "mcp.env": {"name": "a", "command": ["b"]},
+    "mcp.oauth.grant": {"client_id": "a", "client_secret": "b"},
     "inputs.ref": {"git": "project.bundle"},
     "inputs.content": {"target": "a"},
     "inputs.target": {"source": "data/sales.csv"},
@@ -72,7 +73,8 @@ def of_part(name: str, part: type[BaseModel], many: bool) -> Iterator[tuple[str,
         inner = section_type(field.annotation)
         for below, about in inner.model_fields.items() if inner is not None else ():
             assert about.examples and about.description, (field_path, below)
-            nested = {**COMPANIONS[field_path], key: {below: about.examples[0]}}
+            beside = COMPANIONS.get(f"{field_path}.{below}", {})
+            nested = {**COMPANIONS[field_path], key: {**beside, below: about.examples[0]}}
             yield f"{field_path}.{below}", {**BASE, name: [nested]}
 
 
