@@ -96,6 +96,15 @@ def test_keys_are_those_of_the_api(server: Server) -> None:
     assert "lacks the scope mcp:use" in error_of(response)
 
 
+def test_programs_start_only_for_keys_that_may_use_sandboxes(server: Server) -> None:
+    with server.client() as client:
+        secret = client.post("/v1/keys", json={"name": "tools", "scopes": ["mcp:use"]}).json()["secret"]
+        assert call(client, "/mcp/calc?sandbox=sb-nothing", ADD).status_code == 404
+    with server.client(secret) as client:
+        refused = call(client, "/mcp/calc?sandbox=sb-nothing", ADD)
+        assert refused.status_code == 403 and "lacks the scope sandboxes:write" in error_of(refused)
+
+
 def test_unknown_denied_and_broken_servers_say_why(server: Server) -> None:
     with server.client() as client:
         for path, status, reason in (

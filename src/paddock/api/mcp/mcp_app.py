@@ -124,6 +124,7 @@ class McpApp:
             return context
         if len(named) > 1:
             raise InvalidInput("sandbox: name one sandbox")
+        principal.require(KeyScope.SANDBOXES_WRITE)  # Programs are started in it.
         return replace(context, sandbox=(await self._fleet.get(principal.tenant, named[0])).id)
 
     async def _read_body(self, principal: Principal, receive: Receive, held: list[MemoryReservation]) -> bytes:

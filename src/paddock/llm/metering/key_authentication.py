@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from paddock.auth.api_keys import ApiKeys
+from paddock.config.wildcards import wildcard_source
 from paddock.errors import Forbidden, Unauthorized
 from paddock.llm.exchange import ModelCaller
 from paddock.model.keys import ApiKey, KeyBudget, KeyRateLimits, Scope
@@ -102,16 +103,8 @@ def key_holder_from_key(key: ApiKey) -> KeyHolder:
 
 def compile_model_pattern(models: Iterable[str]) -> re.Pattern[str] | None:
     """Compile a pattern for these model names, with `*` as wildcard; `None` if there are no names."""
-    joined = "|".join(map(_pattern_source, models))
+    joined = "|".join(map(wildcard_source, models))
     return re.compile(joined, re.DOTALL) if joined else None
-
-
-def _pattern_source(model: str) -> str:
-    first, *other_pieces = map(re.escape, model.split("*"))
-    if not other_pieces:
-        return first
-    # Atomic groups: each piece matches at its first position only, so that no name takes long to match.
-    return first + "".join(f"(?>.*?{piece})" for piece in other_pieces[:-1]) + ".*" + other_pieces[-1]
 
 
 def _wrong_origin_message(holder: KeyHolder, tag: str | None) -> str:

@@ -12,6 +12,7 @@ from typing import Self
 
 import yaml
 
+from paddock.config.wildcards import wildcard_source
 from paddock.config.yaml_files import FAST_LOADER
 from paddock.errors import ConfigError
 from paddock.llm.formats.neutral import TokenUsage
@@ -52,9 +53,7 @@ class PriceList:
     def __init__(self, prices: Mapping[str, TokenPrice]) -> None:
         lowered = {name.lower(): price for name, price in prices.items()}
         self._exact = {name: price for name, price in lowered.items() if "*" not in name}
-        self._patterns = [
-            (name, re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL)) for name in lowered if "*" in name
-        ]
+        self._patterns = [(name, re.compile(wildcard_source(name), re.DOTALL)) for name in lowered if "*" in name]
         self._prices = lowered
         self._known: dict[tuple[str, str], TokenPrice | None] = {}
 

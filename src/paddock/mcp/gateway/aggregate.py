@@ -44,6 +44,8 @@ PAGE_SIZE = 2000
 META_MISSING = "paddock/missing"
 """Field of `_meta` of a list: servers whose list is missing or old, with the reasons."""
 MAX_SHOWN = 100
+MAX_RENAMED_AT_ONCE = 500
+"""Items that are renamed on the event loop; more would hold it."""
 CAPABILITIES = {
     "tools": {"listChanged": True},
     "prompts": {"listChanged": True},
@@ -216,10 +218,16 @@ class AggregateEndpoint:
     async def _fetch_lists(
         self, method: str, members: Sequence[AggregateMember], context: CallContext
     ) -> list[ServerList]:
-        found = [member.lists.fresh(method, context) for member in members]
-        if None not in found:
-            return [each for each in found if each is not None]
-        return await asyncio.gather(*(member.lists.get(method, context, self._list_timeout) for member in members))
+        fresh = [member.lists.fresh(method, context) for member in members]
+        found = [each for each in fresh if each is not None]
+        if len(found) < len(members):
+            gets = (member.lists.get(method, context, self._list_timeout) for member in members)
+            found = await asyncio.gather(*gets)
+        if not method.startswith("resources/"):
+            for member, each in zip(members, found, strict=True):
+                if len(each.items) > MAX_RENAMED_AT_ONCE and not each.renamed:
+                    await asyncio.to_thread(_renamed, method, member, each)  # Kept by the list.
+        return found
 
     async def _listed(self, request: JsonRpcMessage, context: CallContext) -> dict[str, Any]:
         method = str(request.method)
@@ -233,7 +241,10 @@ class AggregateEndpoint:
         if missing and len(missing) == len(lists) and not any(found.items for found in lists):
             reasons = "; ".join(f"{each['server']}: {each['reason']}" for each in missing[:MAX_SHOWN])
             raise Unavailable(f"No MCP server can be used now: {reasons}")
-        items = self._merged(method, lists)
+        if sum(len(found.items) for found in lists) > PAGE_SIZE:
+            items = await asyncio.to_thread(self._merged, method, lists)
+        else:
+            items = self._merged(method, lists)
         after = _read_cursor(request)
         rest = items if after is None else [item for item in items if item.name > after]
         now = asyncio.get_running_loop().time()

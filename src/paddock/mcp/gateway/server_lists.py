@@ -26,6 +26,7 @@ from paddock.mcp.gateway.envelopes import (
     result_fields,
     result_items,
 )
+from paddock.mcp.gateway.paced_work import paced
 from paddock.mcp.protocol import CallContext, JsonRpcMessage, McpEndpoint
 from paddock.mcp.protocol.messages import METHOD_NOT_FOUND, make_request
 from paddock.mcp.protocol.revisions import META_CLIENT_CAPABILITIES, META_REVISION, STATELESS_REVISION
@@ -239,9 +240,9 @@ class ServerLists:
             result = _result_of(response, method)
             if result is None:
                 break
-            for raw in result_items(result, kind) if kind in result else ():
+            async for raw in paced(result_items(result, kind) if kind in result else ()):
                 name = read_name(raw)
-                size += len(bytes(raw))
+                size += len(memoryview(raw))
                 if name is not None and name not in items and len(items) < MAX_ITEMS and size <= MAX_LIST_BYTES:
                     items[name] = ListItem(name, raw)
             age = min((each for each in (age, _age(result)) if each is not None), default=None)

@@ -17,7 +17,8 @@ from paddock.mcp.gateway.envelopes import (
     with_raw_params,
     with_raw_result,
 )
-from paddock.mcp.gateway.tool_names import matches_pattern
+from paddock.mcp.gateway.paced_work import paced
+from paddock.mcp.gateway.tool_names import matches_pattern, plain_name
 from paddock.mcp.protocol import CallContext, JsonRpcMessage, McpEndpoint
 from paddock.model.mcp import McpToolRules
 
@@ -31,6 +32,8 @@ class ToolNames:
     def __init__(self, rules: McpToolRules) -> None:
         self._rules = rules
         self._own_names = {offered: own for own, offered in rules.rename.items()}
+        # Some servers do not tell names apart that differ in case, spaces or characters that look alike.
+        self._plain_denied = tuple(map(plain_name, rules.deny))
         self.is_empty = rules == McpToolRules()
 
     def offered_name(self, own: str) -> str | None:
@@ -53,7 +56,7 @@ class ToolNames:
 
     def _denial(self, own: str) -> str | None:
         rules = self._rules
-        if rules.deny and matches_pattern(own, rules.deny):
+        if rules.deny and (matches_pattern(own, rules.deny) or matches_pattern(plain_name(own), self._plain_denied)):
             return "it is in tools.deny"
         if rules.allow and not matches_pattern(own, rules.allow):
             return "it is not in tools.allow"
@@ -81,14 +84,14 @@ class RuledEndpoint:
     async def _listed(self, request: JsonRpcMessage, context: CallContext) -> AsyncGenerator[JsonRpcMessage, None]:
         async with aclosing(self._inner.exchange(request, context)) as messages:
             async for message in messages:
-                yield self._with_offered_tools(message) if message.is_response else message
+                yield await self._with_offered_tools(message) if message.is_response else message
 
-    def _with_offered_tools(self, response: JsonRpcMessage) -> JsonRpcMessage:
+    async def _with_offered_tools(self, response: JsonRpcMessage) -> JsonRpcMessage:
         result = result_fields(response)
         if "tools" not in result:
             return response
         offered = []
-        for tool in result_items(result, "tools"):
+        async for tool in paced(result_items(result, "tools")):
             own = item_name(tool)
             name = None if own is None else self._names.offered_name(own)
             if name is not None:

@@ -26,12 +26,14 @@ from paddock.model.keys import DEFAULT_TENANT
 from paddock.model.mcp_records import McpToolVersion
 from paddock.store.mcp_server_store import McpServerStore
 
-VERSION_FIELDS = ("name", "description", "inputSchema", "annotations", "outputSchema")
+VERSION_FIELDS = ("name", "title", "description", "inputSchema", "annotations", "outputSchema")
 MAX_HELD_VERSIONS = 5
 """Held versions of one tool; the oldest is dropped, because a server may change its tools with every list."""
 MAX_TOOLS = 10_000
 """Tools of one server with versions; more are held."""
 MAX_DEFINITION_BYTES = 256 * 2**10
+MAX_SERVER_BYTES = 16 * 2**20
+"""Bytes of all definitions of one server; the others are not shown."""
 log = structlog.get_logger()
 ServerKey = tuple[str, str]
 """Tenant, empty for the configuration, and name."""
@@ -64,8 +66,11 @@ class ToolVersions:
         self._approve_new = approve_new
         self._save = save
         self._versions: dict[str, dict[str, McpToolVersion]] = {}
+        self._size = 0
+        """Characters of all definitions that are kept."""
 
     def load(self, version: McpToolVersion) -> None:
+        self._size += _definition_size(version.definition)
         self._versions.setdefault(version.tool, {})[version.digest] = version
 
     def refusal(self, tool: str, digest: str, definition: Callable[[], Mapping[str, Any]]) -> str | None:
@@ -84,6 +89,16 @@ class ToolVersions:
             return "it differs from its approved version"
         return "it is new and not yet approved"
 
+    def newest_refusal(self, tool: str) -> str | None:
+        """Return why a tool is held as it was listed last, or None."""
+        newest = self.newest(tool)
+        return None if newest is None or newest.approved else self.refusal(tool, newest.digest, dict)
+
+    def newest(self, tool: str) -> McpToolVersion | None:
+        """Return the version of a tool that was seen for the first time most recently."""
+        versions = self._versions.get(tool, {})
+        return max(versions.values(), key=lambda each: each.seen_at, default=None)
+
     def is_known(self, tool: str) -> bool:
         return tool in self._versions
 
@@ -95,7 +110,7 @@ class ToolVersions:
         """Return the held tools, each with its newest version, sorted by name."""
         found = []
         for tool, versions in sorted(self._versions.items()):
-            newest = max(versions.values(), key=lambda each: each.seen_at, default=None)
+            newest = self.newest(tool)
             approved = [each for each in versions.values() if each.approved]
             if newest is None or newest.approved:
                 continue
@@ -126,6 +141,14 @@ class ToolVersions:
 
     def _add(self, tool: str, digest: str, definition: Mapping[str, Any], *, approved: bool) -> McpToolVersion:
         now = datetime.now(UTC)
+        size = _definition_size(definition)
+        if self._size + size > MAX_SERVER_BYTES:
+            definition = {
+                "name": tool[:200],
+                "description": f"[{size} bytes; the server's tools are too large to be shown]",
+            }
+            size = _definition_size(definition)
+        self._size += size
         version = McpToolVersion(
             tenant=self._key[0],
             server=self._key[1],
@@ -140,7 +163,7 @@ class ToolVersions:
         versions[digest] = version
         held = sorted((each for each in versions.values() if not each.approved), key=lambda each: each.seen_at)
         for old in held[:-MAX_HELD_VERSIONS]:
-            del versions[old.digest]
+            self._size -= _definition_size(versions.pop(old.digest).definition)
         if self._save is not None:
             self._save(version)
         return version
@@ -246,6 +269,10 @@ def shown_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
         return {"name": definition.get("name"), "description": f"[{len(text)} bytes, too large to be shown]"}
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+def _definition_size(definition: Mapping[str, Any]) -> int:
+    return len(json.dumps(definition, ensure_ascii=False))
 
 
 def _readable(definition: Mapping[str, Any]) -> str:

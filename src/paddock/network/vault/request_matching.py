@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from paddock.config.wildcards import wildcard_source
 from paddock.model.credential_vault import CredentialAuthType, CredentialBinding, CredentialVault
 from paddock.network.vault.vault_changes import port_for_scheme
 
@@ -55,7 +56,7 @@ def _compile_binding(binding: CredentialBinding, values: Mapping[str, str]) -> C
         hosts=frozenset(host for host in match.hosts if not host.startswith("*.")),
         wildcards=frozenset(host[2:] for host in match.hosts if host.startswith("*.")),
         methods=frozenset(match.methods),
-        paths=tuple(re.compile(".*".join(map(re.escape, path.split("*"))), re.DOTALL) for path in match.paths),
+        paths=tuple(re.compile(wildcard_source(path), re.DOTALL) for path in match.paths),
         headers=tuple((each.name, prefix + values[each.credential]) for each in auth.header_credentials()),
     )
 

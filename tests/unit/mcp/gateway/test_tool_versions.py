@@ -54,11 +54,11 @@ async def test_a_changed_tool_is_held_until_it_is_approved() -> None:
         assert harness.versions.held(declared) == []
 
 
-@pytest.mark.parametrize("field", ["description", "inputSchema", "annotations", "outputSchema"])
+@pytest.mark.parametrize("field", ["title", "description", "inputSchema", "annotations", "outputSchema"])
 async def test_every_field_that_counts_is_compared(field: str) -> None:
     async with open_gateway("wiki") as harness:
         await harness.tool_names("wiki")
-        changed = "x" if field == "description" else {"type": "object", "title": "x"}
+        changed = "x" if field in ("title", "description") else {"type": "object", "title": "x"}
         harness.servers["wiki"].tools["search"] = {"description": "Finds.", field: changed}
         assert await harness.tool_names("wiki") == []
 
