@@ -20,6 +20,8 @@ MAX_EXCHANGES = 1024
 """Exchanges of one session at a time."""
 MAX_UNSENT = 64 * 2**20
 """Bytes of all exchanges that wait to be sent; more exchanges wait before they produce more."""
+MAX_UNSENT_FRAMES = 4096
+"""Frames that wait to be sent; the client's frames are not read until there are fewer."""
 MAX_SECONDS = 86_400.0
 log = structlog.get_logger()
 
@@ -48,6 +50,7 @@ class ServerSession:
         self._outgoing: deque[mcp_pb2.Frame] = deque()
         self._unsent = 0
         self._has_output = asyncio.Event()
+        self._has_drained = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._closed = False
@@ -65,6 +68,7 @@ class ServerSession:
                 self._has_output.clear()
                 while self._outgoing:
                     batch = take_batch(self._outgoing)
+                    self._has_drained.set()
                     yield batch
                     self._unsent -= sum(len(each.notification) + len(each.response) for each in batch.frames)
                     if self._unsent < MAX_UNSENT:
@@ -84,6 +88,10 @@ class ServerSession:
         async for batch in batches:
             for frame in batch.frames:
                 self._accept(frame)
+                while len(self._outgoing) >= MAX_UNSENT_FRAMES:
+                    # Refusals are small, but a client that does not read could ask for any number of them.
+                    self._has_drained.clear()
+                    await self._has_drained.wait()
 
     def _accept(self, frame: mcp_pb2.Frame) -> None:
         content = frame.WhichOneof("content")
