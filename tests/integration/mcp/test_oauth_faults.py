@@ -447,6 +447,25 @@ async def test_a_changed_authorization_server_gets_no_tokens_of_the_former(
         assert await setup.call()
 
 
+async def test_a_client_registered_by_hand_is_for_one_authorization_server(
+    fake: FakeSignInServer, tmp_path: Path
+) -> None:
+    """A server that names another one does not make the gateway send the secret there, also after a restart."""
+    client = {"client_id": "by-hand", "client_secret": "a-secret-of-the-client"}
+    fake.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+    async with open_setup(fake, tmp_path, **client) as setup:
+        await setup.sign_in()
+        assert fake.token_requests("authorization_code")[0].fields["client_secret"] == client["client_secret"]
+    with fake_sign_in_server() as other:
+        fake.issuer = other.origin
+        async with open_setup(fake, tmp_path, **client) as setup:
+            with pytest.raises(McpSignInFailed, match="is registered at"):
+                await setup.sign_in()
+        assert not other.requests_to("/token") and not other.requests_to("/authorize")
+        async with open_setup(fake, tmp_path, **client, issuer=other.origin) as setup:
+            await setup.sign_in()
+
+
 async def test_a_forgotten_client_is_registered_again(setup: Setup) -> None:
     await setup.sign_in()
     await setup.sign_in()

@@ -18,7 +18,7 @@ from paddock.mcp.declared_servers import SecretLookup
 from paddock.mcp.oauth.challenge import BearerChallenge, parse_bearer_challenge
 from paddock.mcp.oauth.discovery import DiscoveredServer, discover_authorization
 from paddock.mcp.oauth.oauth_http import OAuthClients
-from paddock.mcp.oauth.registration import configured_client
+from paddock.mcp.oauth.registration import bind_configured_client, configured_client
 from paddock.mcp.oauth.sign_in_rules import uses_oauth
 from paddock.mcp.oauth.token_requests import TokenRefused, request_token
 from paddock.mcp.oauth.token_vault import TokenKey, TokenVault, token_key
@@ -188,6 +188,8 @@ class OAuthCredentials:
         client = configured_client(server, found.authorization_server, self._secrets)
         if client is None:
             raise McpSignInFailed(f"the MCP server {server.name} has no oauth.client_id")
+        issuer = found.authorization_server.issuer
+        await bind_configured_client(self._vault, key.tenant, server, client, issuer)
         scopes = requested_scopes(server, found, challenge, self._vault.find(key))
         grant = {"grant_type": "client_credentials"} | ({"scope": " ".join(scopes)} if scopes else {})
         http = await self._clients.choose(server)

@@ -63,6 +63,7 @@ async def choose_client(
     """Return the client for a sign-in: declared, by metadata document, or registered. Raises `PaddockError`."""
     client = configured_client(server, authorization, secrets)
     if client is not None:
+        await bind_configured_client(vault, tenant, server, client, authorization.issuer)
         return client
     if authorization.client_id_metadata_document_supported and address.client_document is not None:
         return OAuthClient(client_id=address.client_document, redirect_uri=address.redirect_uri)
@@ -78,6 +79,26 @@ async def choose_client(
     client = await register_client(http, authorization, address)
     await vault.put_client(tenant, authorization.issuer, address.redirect_uri, client)
     return client
+
+
+async def bind_configured_client(
+    vault: TokenVault, tenant: str, server: McpServer, client: OAuthClient, issuer: str
+) -> None:
+    """Remember the authorization server of a client that was registered by hand. Raises `McpSignInFailed` for another.
+
+    Otherwise an MCP server could name an authorization server that collects the secrets of clients.
+    """
+    if server.oauth is not None and server.oauth.issuer is not None:
+        return
+    marker = f"configured:{client.client_id}@{server.url}"
+    bound = vault.client_issuer(tenant, marker)
+    if bound is None:
+        await vault.put_client(tenant, issuer, marker, OAuthClient(client_id=client.client_id))
+    elif bound != issuer:
+        raise McpSignInFailed(
+            f"the MCP server {server.name} now names the authorization server {issuer[:200]}, but its client is "
+            f"registered at {bound[:200]}; set oauth.issuer if the change is right"
+        )
 
 
 async def register_client(http: OAuthHttp, authorization: AuthorizationServer, address: PublicAddress) -> OAuthClient:

@@ -97,6 +97,10 @@ class TokenVault:
         except (UnsealError, ValidationError):
             return None
 
+    def client_issuer(self, tenant: str, redirect_uri: str) -> str | None:
+        """Return the authorization server of the registration with a redirect address."""
+        return next((each[1] for each in self._clients if (each[0], each[2]) == (tenant, redirect_uri)), None)
+
     async def put_client(self, tenant: str, issuer: str, redirect_uri: str, client: OAuthClient) -> None:
         """Store a registration in place of an earlier one."""
         content = self._sealer.seal(_client_owner(tenant, issuer, redirect_uri), client.model_dump_json().encode())
