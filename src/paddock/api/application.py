@@ -142,7 +142,7 @@ def create_api_app(services: ApiServices) -> ASGIApp:
         create_routes_app(routers),
         proxy,
         models,
-        McpApp(services.mcp_edge, admission, origins, memory, services.fleet),
+        McpApp(services.mcp_edge, admission, origins, memory, services.fleet, services.logins.wait_until_invalid),
         admission,
         services.logins,
         BodyLimiter(routers, settings.max_body, memory),

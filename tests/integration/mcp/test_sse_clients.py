@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 from mcp import Client
 from mcp.client.sse import sse_client
@@ -95,6 +97,19 @@ def test_messages_need_the_key_of_the_stream(server: Server) -> None:
             return again.post(address, json=message).status_code == 404
 
     eventually(is_over)
+
+
+def test_streams_end_with_their_key(server: Server) -> None:
+    with server.client() as owner:
+        key = owner.post("/v1/keys", json={"name": "short", "scopes": ["mcp:use"]}).json()
+        with server.client(key["secret"]) as client, client.stream("GET", "/mcp/sessions/sse") as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == "event: endpoint"
+            assert owner.delete(f"/v1/keys/{key['id']}").status_code < 300
+            began = time.monotonic()
+            with pytest.raises(httpx.RemoteProtocolError):
+                list(lines)
+            assert time.monotonic() - began < 10
 
 
 def test_open_streams_do_not_delay_the_end_of_the_server(server: Server) -> None:

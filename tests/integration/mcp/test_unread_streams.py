@@ -52,13 +52,18 @@ class AnyKey:
         return Principal(tenant="default", key_id="key-1", scopes=frozenset([Scope.MCP_USE]))
 
 
+async def always_valid(principal: Principal) -> str:
+    await asyncio.Event().wait()
+    return ""
+
+
 def test_unread_stream_stops_its_call() -> None:
     endpoint = FloodingEndpoint()
 
     async def serve(port: int, stop: asyncio.Event) -> None:
         memory = TenantMemoryBudgets(MemoryBudget(2**30))
         edge = edge_of(endpoint)
-        app = McpApp(edge, AnyKey(), AllowedOrigins(Config().server), memory, None)  # type: ignore[arg-type]
+        app = McpApp(edge, AnyKey(), AllowedOrigins(Config().server), memory, None, always_valid)  # type: ignore[arg-type]
         options = uvicorn.Config(
             app.serve, interface="asgi3", port=port, log_config=None, ws="none", lifespan="off", proxy_headers=False
         )

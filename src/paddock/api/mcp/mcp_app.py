@@ -8,6 +8,8 @@ A raw ASGI app, because it is a hot path. Keys are those of the API; errors are 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from urllib.parse import parse_qs
 
@@ -27,6 +29,8 @@ from paddock.model.keys import Principal
 from paddock.model.keys import Scope as KeyScope
 
 MCP_PATH = "/mcp"
+WATCH_AFTER = 1.0
+"""Seconds after which it is watched whether the key of a stream is still valid; most streams are shorter."""
 SEND_STALL_TIMEOUT = 120.0
 """Seconds a client may leave its response unread."""
 
@@ -41,9 +45,12 @@ class McpApp:
         origins: AllowedOrigins,
         memory: TenantMemoryBudgets,
         fleet: Fleet,
+        wait_until_invalid: Callable[[Principal], Awaitable[str]],
     ) -> None:
+        """`wait_until_invalid` returns when a key or login can no longer be used."""
         self._edge = edge
         self._fleet = fleet
+        self._wait_until_invalid = wait_until_invalid
         self._admission = admission
         self._origins = origins
         self._memory = memory
@@ -56,7 +63,8 @@ class McpApp:
         held: list[MemoryReservation] = []
         try:
             try:
-                request = await self._request(scope, receive, held)
+                principal = await self._authenticate(scope)
+                request = await self._request(principal, scope, receive, held)
             except PaddockError as error:
                 # What is left of the body is not read.
                 await _send_whole(send, failure_reply(error), close=True)
@@ -65,7 +73,7 @@ class McpApp:
                 return
             watch = DisconnectWatch(receive)
             try:
-                await self._answer(request, held, send)
+                await self._answer(request, principal, held, send)
             except asyncio.CancelledError:
                 if not watch.disconnected:
                     raise
@@ -75,7 +83,9 @@ class McpApp:
             for each in held:
                 each.release()
 
-    async def _answer(self, request: McpHttpRequest, held: list[MemoryReservation], send: Send) -> None:
+    async def _answer(
+        self, request: McpHttpRequest, principal: Principal, held: list[MemoryReservation], send: Send
+    ) -> None:
         reply = await self._edge.handle(request)
         if reply.stream is None:
             await _send_whole(send, reply)
@@ -83,16 +93,46 @@ class McpApp:
         try:
             while held:
                 held.pop().release()  # Streams may last for days.
-            await _send_stream(send, reply, reply.stream)
+            async with self._while_valid(principal):
+                await _send_stream(send, reply, reply.stream)
         finally:
             await reply.stream.close()
 
-    async def _request(self, scope: Scope, receive: Receive, held: list[MemoryReservation]) -> McpHttpRequest:
-        """Authenticate, and read the body. Raises `PaddockError`, and `ConnectionResetError` if the client leaves."""
+    @asynccontextmanager
+    async def _while_valid(self, principal: Principal) -> AsyncIterator[None]:
+        """Leave the context early when the key or login becomes invalid."""
+        sending, has_ended = asyncio.current_task(), False
+
+        async def end_when_invalid() -> None:
+            nonlocal has_ended
+            await asyncio.sleep(WATCH_AFTER)
+            await self._wait_until_invalid(principal)
+            has_ended = True
+            if sending is not None:
+                sending.cancel()
+
+        watching = asyncio.create_task(end_when_invalid())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not has_ended or sending is None:
+                raise
+            sending.uncancel()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _authenticate(self, scope: Scope) -> Principal:
         if not self._origins.allows_request(scope):
             raise Forbidden("Web pages may not call MCP servers here; add their origin to server.cors_origins")
         principal = await self._admission.authenticate(scope)
         principal.require(KeyScope.MCP_USE)
+        return principal
+
+    async def _request(
+        self, principal: Principal, scope: Scope, receive: Receive, held: list[MemoryReservation]
+    ) -> McpHttpRequest:
+        """Read the body. Raises `PaddockError`, and `ConnectionResetError` if the client leaves."""
         headers: dict[str, str] = {}
         for raw_name, raw_value in scope["headers"]:
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
