@@ -7,7 +7,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -29,6 +28,7 @@ from paddock.fleet.kinds import SandboxKinds
 from paddock.fleet.lifecycle_hooks import LifecycleHook, LifecycleHooks
 from paddock.fleet.pools import PoolManager, ReadyPoolSandbox
 from paddock.fleet.port_forwards import PortForwards
+from paddock.fleet.snapshot_writer import SnapshotWriter
 from paddock.fleet.volumes import GrantedVolumes, VolumeRegistry
 from paddock.model.events import EventType, sandbox_event_stream
 from paddock.model.owners import (
@@ -50,7 +50,6 @@ from paddock.model.sandbox import (
     SandboxSnapshot,
     SandboxSpec,
     SandboxState,
-    SnapshotState,
 )
 from paddock.sandbox.base import SandboxBackend
 from paddock.store.database import Store
@@ -114,6 +113,9 @@ class Fleet:
         self._clients: dict[str, DaemonClient] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._snapshot_writer = SnapshotWriter(
+            backend, self.snapshots, events, sandbox_lock=self.sandbox_lock, spawn=self.spawn
+        )
 
     def check_limits(self, requested: SandboxLimits) -> None:
         """Raise `InvalidInput` for more than a sandbox may have."""
@@ -282,33 +284,10 @@ class Fleet:
         quota = self.config.quotas.for_tenant(tenant).snapshots
         if quota is not None and (await self.snapshots.list(sandbox.tenant, page_size=1))[1] >= quota:
             raise QuotaExceeded(f"tenant {tenant} has its {quota} snapshots; delete one first")
-        now = datetime.now(UTC)
-        snapshot = await self.snapshots.insert(
-            SandboxSnapshot(
-                id=new_id("snap"),
-                tenant=sandbox.tenant,
-                **dict(sandbox.ownership),
-                backend=sandbox.backend,
-                sandbox_id=sandbox_id,
-                image=sandbox.image,
-                name=name,
-                state=SnapshotState.CREATING,
-                created_at=now,
-                changed_at=now,
-            )
-        )
-        await self._publish_snapshot_event(snapshot, EventType.SNAPSHOT_CREATED)
-        self.spawn(self._write_snapshot(sandbox, snapshot))
-        return snapshot
+        return await self._snapshot_writer.start(sandbox, name)
 
     async def delete_snapshot(self, tenant: str, snapshot_id: str) -> None:
-        snapshot = await self.snapshots.get(snapshot_id, tenant)
-        if snapshot.state is SnapshotState.CREATING:
-            raise Conflict(f"snapshot {snapshot_id} is still being created")
-        await self.snapshots.transition(snapshot_id, list(SnapshotState), SnapshotState.DELETING)
-        await self.backend.delete_snapshot(snapshot_id)
-        await self.snapshots.delete(snapshot_id)
-        await self._publish_snapshot_event(snapshot, EventType.SNAPSHOT_DELETED)
+        await self._snapshot_writer.delete(await self.snapshots.get(snapshot_id, tenant))
 
     async def running_client(self, tenant: str, sandbox_id: str) -> DaemonClient:
         """Return a client of the daemon of a running sandbox; the fleet closes it when the sandbox ends."""
@@ -573,24 +552,6 @@ class Fleet:
         client = self._clients.pop(sandbox_id, None)
         if client is not None:
             await client.close()
-
-    async def _write_snapshot(self, sandbox: Sandbox, snapshot: SandboxSnapshot) -> None:
-        creating = [SnapshotState.CREATING]
-        try:
-            async with self.sandbox_lock(sandbox.id):
-                await self.backend.snapshot(sandbox.record, snapshot.id)
-        except (PaddockError, OSError, CalledProcessError) as error:
-            failed = await self.snapshots.transition(
-                snapshot.id, creating, SnapshotState.FAILED, "copy_failed", str(error)
-            )
-            await self._publish_snapshot_event(failed, EventType.SNAPSHOT_FAILED)
-        else:
-            ready = await self.snapshots.transition(snapshot.id, creating, SnapshotState.READY)
-            await self._publish_snapshot_event(ready, EventType.SNAPSHOT_READY)
-
-    async def _publish_snapshot_event(self, snapshot: SandboxSnapshot, kind: EventType) -> None:
-        data = {"sandbox_id": snapshot.sandbox_id, "message": snapshot.message}
-        await self.events.append(f"snapshot/{snapshot.id}", kind, data, tenant=snapshot.tenant)
 
     @asynccontextmanager
     async def _transition(
