@@ -30,7 +30,6 @@ const SandboxPage = lazyPage(() => import("./sandboxes/SandboxPage"));
 const ScreenGrid = lazyPage(() => import("./sandbox-panel/ScreenGrid"));
 const Popout = lazyPage(() => import("./sandbox-panel/PopoutWindow"));
 const Tools = lazyPage(() => import("./mcp/ToolsPage"));
-const McpServerPage = lazyPage(() => import("./mcp/ServerPage"));
 const Usage = lazyPage(() => import("./usage/UsagePage"));
 const Health = lazyPage(() => import("./usage/HealthPage"));
 const Settings = lazyPage(() => import("./settings/SettingsPage"));
@@ -77,8 +76,7 @@ export function App() {
                     <Route path="/sandboxes" component={Sandboxes} />
                     <Route path="/sandboxes/:id/:view?" component={SandboxPage} />
                     <Route path="/screens" component={ScreenGrid} />
-                    <Route path="/tools" component={Tools} />
-                    <Route path="/tools/:server" component={McpServerPage} />
+                    <Route path="/tools/:server?" component={Tools} />
                     <Route path="/usage" component={Usage} />
                     <Route path="/status" component={Health} />
                     <Route path="/health">

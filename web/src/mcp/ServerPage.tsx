@@ -2,12 +2,11 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Pencil, Plug, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { Link, useLocation, useParams } from "wouter";
+import { Link, useLocation } from "wouter";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { useUrlQuery } from "@/shell/navigation/useUrlQuery";
-import { MCP_SERVERS_QUERY } from "@/shell/status/held-tools";
 import { Badge } from "@/ui/controls/Badge";
 import { Button } from "@/ui/controls/Button";
 import { Dialog } from "@/ui/controls/Dialog";
@@ -18,7 +17,7 @@ import { formatDuration } from "@/ui/format/formats";
 import { translateServerText } from "@/ui/format/server-text";
 import { Page } from "@/ui/layout/Page";
 import { QueryResult } from "@/ui/layout/query-states";
-import { type McpServer, serverPath, useMcpServer, useRunningSandboxes } from "./api";
+import { MCP_SERVERS_QUERY, type McpServer, serverPath, useMcpServer, useRunningSandboxes } from "./api";
 import { HeldToolList } from "./HeldToolList";
 import { McpCallList } from "./McpCallList";
 import styles from "./mcp.module.css";
@@ -31,10 +30,8 @@ import { ToolList } from "./ToolList";
 const TABS = ["tools", "changes", "calls", "details"] as const;
 
 /** One MCP server: its tools, held changes, calls and declaration. */
-export default function ServerPage() {
+export function ServerPage({ name }: { name: string }) {
   const { t } = useTranslation();
-  const { server: encoded = "" } = useParams<{ server: string }>();
-  const name = decodeURIComponent(encoded);
   const { get } = useUrlQuery();
   const query = useMcpServer(name, get("sandbox"));
   return (

@@ -1,6 +1,7 @@
 import { Plus } from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
+import { useParams } from "wouter";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { useUrlQuery } from "@/shell/navigation/useUrlQuery";
 import { Button } from "@/ui/controls/Button";
@@ -10,13 +11,20 @@ import { McpCallList } from "./McpCallList";
 import styles from "./mcp.module.css";
 import { ServerDialog } from "./ServerDialog";
 import { ServerList } from "./ServerList";
+import { ServerPage } from "./ServerPage";
 import { SetDialog } from "./SetDialog";
 import { SetList } from "./SetList";
 
 const TABS = ["servers", "sets", "calls"] as const;
 
-/** MCP servers, sets of their tools, and recent calls. */
+/** Page of all servers or of one. */
 export default function ToolsPage() {
+  const { server } = useParams<{ server?: string }>();
+  return server === undefined ? <ServersPage /> : <ServerPage key={server} name={decodeURIComponent(server)} />;
+}
+
+/** MCP servers, sets of their tools, and recent calls. */
+function ServersPage() {
   const { t } = useTranslation();
   const { get, set } = useUrlQuery();
   const [search, setSearch] = useState("");

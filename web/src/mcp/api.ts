@@ -4,7 +4,9 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { ApiError, api, fetchRaw } from "@/api/client";
 import { parseServerSentEvent } from "@/api/event-stream";
 import type { Schema } from "@/api/types";
-import { MCP_SERVERS_QUERY } from "@/shell/status/held-tools";
+
+/** That of the navigation's badge too, which is not imported: it would become a file of its own on every first visit. */
+export const MCP_SERVERS_QUERY = ["mcp", "servers"];
 
 export type McpServer = Schema<"McpServerResponse">;
 export type McpSet = Schema<"McpSetResponse">;

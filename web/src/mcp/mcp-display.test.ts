@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { summarizeHeldTools } from "@/shell/status/held-tools";
-import { parseMcpTool } from "./api";
+import { HELD_TOOLS_QUERY, summarizeHeldTools } from "@/shell/status/held-tools";
+import { MCP_SERVERS_QUERY, parseMcpTool } from "./api";
 import { heldToolText } from "./held-tool-text";
 import { resultParts } from "./result-parts";
 
@@ -54,6 +54,7 @@ describe("tools of a server", () => {
 });
 
 describe("held tools", () => {
+  it("are those of the servers that the page shows", () => expect(HELD_TOOLS_QUERY).toEqual(MCP_SERVERS_QUERY));
   it("lead to the only server that has some, or to the list", () => {
     expect(summarizeHeldTools([{ name: "a", held: 0 }])).toEqual({ count: 0, path: "/tools" });
     expect(

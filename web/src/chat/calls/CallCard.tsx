@@ -1,4 +1,4 @@
-import { Ban, Check, ChevronRight, CircleAlert, Hand, LoaderCircle, MonitorPlay, PenLine, Plug } from "lucide-react";
+import { Ban, Check, ChevronRight, CircleAlert, Hand, LoaderCircle, MonitorPlay, PenLine, Wrench } from "lucide-react";
 import { Suspense, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Approval } from "@/api/types";
@@ -41,7 +41,7 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
   const [opened, setOpened] = useState<boolean | null>(null);
   const open = isPending || (opened ?? failed);
   const { tool, server } = identifyTool(call, chat.kinds);
-  const Icon = server ? Plug : toolIcon(tool);
+  const Icon = server ? Wrench : toolIcon(tool);
   const title = titleOf(call);
   const sandbox = sandboxForCall(chat.sandboxes, call.sandbox, call.kind);
   // The text of a rejected call is for the model; people read the decision and its reason.

@@ -1,11 +1,13 @@
 /** Number of MCP tools that changed and wait for approval. */
 
 import { useQuery } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { hasScope, useCurrentUser } from "../account/current-user";
 
-export const MCP_SERVERS_QUERY = ["mcp", "servers"];
+/** That of the page for tools, so that both show the same. */
+export const HELD_TOOLS_QUERY = ["mcp", "servers"];
 
 /** Held tools of all servers, and the page that shows them. */
 export interface HeldTools {
@@ -13,13 +15,21 @@ export interface HeldTools {
   path: string;
 }
 
+/** The first page is loaded before the number. */
+const FIRST_REQUEST_DELAY_MS = 5_000;
+
 export function useHeldTools(): HeldTools {
   const me = useCurrentUser();
+  const [isDue, setIsDue] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setIsDue(true), FIRST_REQUEST_DELAY_MS);
+    return () => clearTimeout(timer);
+  }, []);
   const { data } = useQuery({
-    queryKey: MCP_SERVERS_QUERY,
+    queryKey: HELD_TOOLS_QUERY,
     queryFn: ({ signal }) => api.get<Schema<"McpServerListResponse">>("/v1/mcp/servers", { signal }),
     refetchInterval: 30_000,
-    enabled: hasScope(me.data, "mcp:use"),
+    enabled: isDue && hasScope(me.data, "mcp:use"),
   });
   return summarizeHeldTools(data?.items ?? []);
 }
