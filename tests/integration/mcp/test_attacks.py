@@ -97,6 +97,14 @@ async def test_denied_tools_have_no_other_spelling(name: str, denied: str) -> No
         assert await harness.tool_names("wiki") == ["find"]
 
 
+@pytest.mark.parametrize("method", ["Tools/Call", "tools/call ", "tools/cal\u200bl", "TOOLS/CALL"])
+async def test_calls_have_no_other_spelling(method: str) -> None:
+    async with open_gateway(declared(tools={"deny": ["search"]})) as harness:
+        with pytest.raises(InvalidInput, match="written tools/call"):
+            await harness.ask("wiki", method, {"name": "search", "arguments": {}})
+        assert not harness.servers["wiki"].requests
+
+
 async def test_a_tool_whose_name_was_taken_cannot_be_called() -> None:
     rules = {"deny": ["delete"], "rename": {"search": "delete", "old": "search"}}
     async with open_gateway(declared(tools=rules)) as harness:

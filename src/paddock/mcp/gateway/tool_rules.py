@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from paddock.errors import Forbidden
+from paddock.errors import Forbidden, InvalidInput
 from paddock.mcp.gateway.envelopes import (
     decisive_text,
     encode_raw,
@@ -77,6 +77,8 @@ class RuledEndpoint:
             offered = decisive_text(params, "name")
             params["name"] = encode_raw(self._names.own_name(offered, self._server))
             return self._inner.exchange(with_raw_params(request, params), context)
+        if isinstance(request.method, str) and plain_name(request.method) == TOOLS_CALL:
+            raise InvalidInput(f"the method is written {TOOLS_CALL}")
         if request.method == TOOLS_LIST and not self._names.is_empty:
             return self._listed(request, context)
         return self._inner.exchange(request, context)
