@@ -1,5 +1,5 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { LogIn, LogOut } from "lucide-react";
+import { LogIn, Unplug } from "lucide-react";
 import { useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { api } from "@/api/client";
@@ -79,7 +79,7 @@ export function SignIn({ server }: { server: McpServer }) {
         </Button>
       )}
       {may && state.signedIn && (
-        <Button size="small" icon={LogOut} busy={end.isPending} onClick={() => end.mutate()}>
+        <Button size="small" icon={Unplug} busy={end.isPending} onClick={() => end.mutate()}>
           {t("mcp.signIn.disconnect")}
         </Button>
       )}
