@@ -8,9 +8,18 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 """Host names by which programs in a sandbox address its uplink services."""
+
+
+class UplinkServer(Protocol):
+    """A server of one uplink service of one sandbox."""
+
+    async def listen(self, bound: socket.socket, /) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 @asynccontextmanager
@@ -31,6 +40,16 @@ async def publish_uplink_socket(directory_path: Path, name: str) -> AsyncIterato
         with suppress(FileNotFoundError):
             os.unlink(partial, dir_fd=directory)
         os.close(directory)
+
+
+async def serve_uplink_socket(server: UplinkServer, directory_path: Path, name: str) -> None:
+    """Serve uplink service `name` of the sandbox with this directory of sockets; close the server on failure."""
+    try:
+        async with publish_uplink_socket(directory_path, name) as bound:
+            await server.listen(bound)
+    except BaseException:
+        await server.close()
+        raise
 
 
 def _bind_socket(directory: int, name: str) -> socket.socket:

@@ -18,7 +18,7 @@ import structlog
 from paddock.config.live_view import LiveViewConfig
 from paddock.errors import Forbidden, InvalidInput
 from paddock.fleet.fleet_requests import SandboxRequest
-from paddock.fleet.uplink_sockets import publish_uplink_socket
+from paddock.fleet.uplink_sockets import serve_uplink_socket
 from paddock.model.sandbox import Sandbox, UplinkService
 
 NAME = "device"
@@ -92,12 +92,7 @@ class AndroidDevices:
             log.warning("device access revoked by settings", sandbox=sandbox.id, device=name)
             return
         relay = _AdbRelay(sandbox.id, name, address)
-        try:
-            async with publish_uplink_socket(uplinks, NAME) as bound:
-                await relay.listen(bound)
-        except BaseException:
-            await relay.close()
-            raise
+        await serve_uplink_socket(relay, uplinks, NAME)
         earlier = self._served.pop(sandbox.id, None)
         self._served[sandbox.id] = relay
         if earlier is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ import structlog
 
 from paddock.errors import PaddockError
 from paddock.events.event_log import EventLog
+from paddock.events.event_rate import EventRateLimit
 from paddock.model.events import EventType, sandbox_event_stream
 from paddock.model.network import ConnectionRecord
 from paddock.store.connection_store import ConnectionStore
@@ -48,8 +48,7 @@ class ConnectionRecorder:
         self._waiting: deque[tuple[ConnectionRecord, bool]] = deque()
         """Records, each with whether an event is published for it."""
         self._dropped = 0
-        self._second = 0
-        self._events_in_second: dict[str, int] = {}
+        self._event_rate = EventRateLimit(MAX_EVENTS_PER_SECOND)
         self._rows: dict[str, int] = {}
         """Number of rows by sandbox since they were last trimmed."""
         self._has_records = asyncio.Event()
@@ -81,7 +80,7 @@ class ConnectionRecorder:
         if len(self._waiting) >= MAX_WAITING:
             self._waiting.popleft()
             self._dropped += 1
-        self._waiting.append((_storable_record(record), self._may_publish(record.sandbox)))
+        self._waiting.append((_storable_record(record), self._event_rate.may_publish(record.sandbox)))
         self._has_records.set()
 
     async def flush(self) -> None:
@@ -116,15 +115,6 @@ class ConnectionRecorder:
         await self._events.write_with_events(ConnectionStore.insert_work(records), events_of)
         for record in records:
             self._rows[record.sandbox] = self._rows.get(record.sandbox, 0) + 1
-
-    def _may_publish(self, sandbox_id: str) -> bool:
-        second = int(time.monotonic())
-        if second != self._second:
-            self._second = second
-            self._events_in_second.clear()
-        count = self._events_in_second.get(sandbox_id, 0) + 1
-        self._events_in_second[sandbox_id] = count
-        return count <= MAX_EVENTS_PER_SECOND
 
     async def _flush_periodically(self) -> None:
         while True:

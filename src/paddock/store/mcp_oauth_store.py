@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Table, delete, insert, select
 
 from paddock.model.mcp_oauth import SealedMcpToken, SealedOAuthClient
 from paddock.store.database import Store
@@ -34,19 +35,7 @@ class McpOAuthStore:
 
     async def put_token(self, token: SealedMcpToken) -> None:
         """Store a token in place of an earlier one, of any issuer."""
-        table = mcp_oauth_tokens
-        same = (
-            table.c.tenant == token.tenant,
-            table.c.subject == token.subject,
-            table.c.server == token.server,
-            table.c.url == token.url,
-        )
-
-        def work(connection: Connection) -> None:
-            connection.execute(delete(table).where(*same))
-            connection.execute(insert(table), model_to_row(token))
-
-        await self._store.write(work)
+        await self._replace(mcp_oauth_tokens, model_to_row(token))
 
     async def delete_token(self, tenant: str, subject: str, server: str, url: str) -> None:
         """Delete a token. Idempotent."""
@@ -58,18 +47,7 @@ class McpOAuthStore:
 
     async def put_client(self, client: SealedOAuthClient) -> None:
         """Store a registration in place of an earlier one."""
-        table = mcp_oauth_clients
-        same = (
-            table.c.tenant == client.tenant,
-            table.c.issuer == client.issuer,
-            table.c.redirect_uri == client.redirect_uri,
-        )
-
-        def work(connection: Connection) -> None:
-            connection.execute(delete(table).where(*same))
-            connection.execute(insert(table), model_to_row(client))
-
-        await self._store.write(work)
+        await self._replace(mcp_oauth_clients, model_to_row(client))
 
     async def delete_client(self, tenant: str, issuer: str, redirect_uri: str) -> None:
         """Delete a registration. Idempotent."""
@@ -78,3 +56,13 @@ class McpOAuthStore:
             table.c.tenant == tenant, table.c.issuer == issuer, table.c.redirect_uri == redirect_uri
         )
         await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+    async def _replace(self, table: Table, row: Mapping[str, Any]) -> None:
+        """Store a row in place of the earlier one with the same primary key."""
+        same = [column == row[column.name] for column in table.primary_key.columns]
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(table).where(*same))
+            connection.execute(insert(table), row)
+
+        await self._store.write(work)

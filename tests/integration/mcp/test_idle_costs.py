@@ -1,4 +1,4 @@
-"""What nobody uses costs nothing: imports of the server, and MCP in sandboxes without MCP servers."""
+"""Unused MCP costs nothing: imports of the server, and sandboxes without MCP servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sign-ins at MCP servers in which something goes wrong, or somebody attacks."""
+"""Sign-ins at MCP servers that fail or are attacked."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ async def test_an_expired_state_is_refused(setup: Setup, monkeypatch: pytest.Mon
 
 
 async def test_a_foreign_state_signs_in_the_user_who_began(setup: Setup) -> None:
-    """The token goes to who began the sign-in, and the page says so before the code is redeemed."""
+    """The token goes to the person that began the sign-in; the page says so before the code is redeemed."""
     answer = await setup.authorize(BOB)
     found = setup.services.sign_ins.receive(answer["state"], answer["code"], answer["iss"], None)
     assert found.pending.user == "bob" and not setup.fake.requests_to("/token")
@@ -487,7 +487,7 @@ async def test_signing_out_revokes(setup: Setup) -> None:
 
 
 async def test_answers_of_the_authorization_server_cannot_change_the_query(setup: Setup) -> None:
-    """An endpoint with parameters of its own keeps them, but cannot replace those of the sign-in."""
+    """An endpoint with parameters of its own keeps them, but cannot replace parameters of the sign-in."""
     given = urlencode({"tenant": "x", "redirect_uri": "https://evil.example", "state": "known"})
     setup.fake.metadata["authorization_endpoint"] = f"{setup.fake.origin}/authorize?{given}"
     started = await setup.services.sign_ins.start(setup.server, ADA, ADDRESS)

@@ -18,7 +18,7 @@ from aiohttp import web
 from paddock.errors import InvalidInput
 from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.uplink_http_server import UplinkHttpServer
-from paddock.fleet.uplink_sockets import is_from_web_page, publish_uplink_socket
+from paddock.fleet.uplink_sockets import is_from_web_page, serve_uplink_socket
 from paddock.live.desktop.display_watcher import DisplayWatcher
 from paddock.live.tools import mcp_messages
 from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgressNotifier
@@ -81,12 +81,7 @@ class SandboxMcpServers:
         if self._tool_caller is None or self._display_watcher is None:
             return
         server = _SandboxMcpServer(sandbox, self._tool_caller, self._reserve_memory)
-        try:
-            async with publish_uplink_socket(uplinks, NAME) as bound:
-                await server.listen(bound)
-        except BaseException:
-            await server.close()
-            raise
+        await serve_uplink_socket(server, uplinks, NAME)
         earlier = self._served.pop(sandbox.id, None)
         self._served[sandbox.id] = server
         if earlier is not None:

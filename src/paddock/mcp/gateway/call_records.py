@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from paddock.errors import Forbidden, PaddockError, QuotaExceeded, TooLarge
 from paddock.events.event_log import EventLog
+from paddock.events.event_rate import EventRateLimit
 from paddock.mcp.gateway.declarations import DeclaredServer
 from paddock.mcp.gateway.envelopes import raw_object, raw_text
 from paddock.mcp.gateway.limits import CALL_METHODS
@@ -115,8 +116,7 @@ class CallRecorder:
         self._writing = asyncio.Lock()
         self._failing = False
         self._of_sandbox: Counter[str] = Counter()
-        self._second = 0
-        self._events_in_second: Counter[str] = Counter()
+        self._event_rate = EventRateLimit(MAX_EVENTS_PER_SECOND)
         self._tasks: list[asyncio.Task[None]] = []
         self.outcomes: Counter[tuple[str, McpCallOutcome]] = Counter()
         """Calls since the start, by server and outcome."""
@@ -239,17 +239,9 @@ class CallRecorder:
                 (sandbox_event_stream(record.sandbox or ""), (record.sandbox, record.tenant) in alive.sandboxes),
                 (run_event_stream(record.run or ""), (record.run, record.tenant) in alive.runs),
             ):
-                if is_open and self._may_publish(stream):
+                if is_open and self._event_rate.may_publish(stream):
                     found.append(NewEvent(stream, EventType.MCP_CALLED, _event_data(record), record.tenant))
         return found
-
-    def _may_publish(self, stream: str) -> bool:
-        second = int(time.monotonic())
-        if second != self._second:
-            self._second = second
-            self._events_in_second.clear()
-        self._events_in_second[stream] += 1
-        return self._events_in_second[stream] <= MAX_EVENTS_PER_SECOND
 
     async def _flush_periodically(self) -> None:
         while True:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from paddock.errors import Forbidden, InvalidInput
 from paddock.fleet.fleet_requests import SandboxRequest
-from paddock.fleet.uplink_sockets import publish_uplink_socket
+from paddock.fleet.uplink_sockets import serve_uplink_socket
 from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.declared_servers import (
     MCP_PROXY_ADDRESS,
@@ -74,12 +74,7 @@ class McpSandboxHook:
         self._gateway.directory.put_sandbox(sandbox.id, servers)
         edge = McpHttpEdge(self._gateway.resolve, max_sessions=MAX_SANDBOX_SESSIONS)
         server = SandboxMcpServer(edge, sandbox_context(sandbox))
-        try:
-            async with publish_uplink_socket(uplinks, MCP_UPLINK_NAME) as listening_socket:
-                await server.listen(listening_socket)
-        except BaseException:
-            await server.close()
-            raise
+        await serve_uplink_socket(server, uplinks, MCP_UPLINK_NAME)
         earlier = self._served.pop(sandbox.id, None)
         self._served[sandbox.id] = server
         if earlier is not None:
