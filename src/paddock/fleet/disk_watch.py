@@ -211,7 +211,7 @@ class DiskWatch:
         backend, used = self._fleet.backend, watched.used or 0
         for pause in (MESSAGE_SECONDS, 0):
             async with self._frozen(sandbox):
-                found = await backend.unlinked_files(sandbox.record)
+                found = await backend.open_deleted_files(sandbox.record)
                 exact = await backend.disk_used(sandbox.record) if found.size >= CHECK_AFTER_LOSS else used
             if exact > limit or not found.may_hide_more:
                 watched.unexplained = 0

@@ -52,7 +52,7 @@ class HostCheck(FrozenModel):
 
 
 @dataclass(frozen=True, slots=True)
-class UnlinkedFiles:
+class OpenDeletedFiles:
     """Files without a name that are kept because a process has them open."""
 
     size: int = 0
@@ -133,11 +133,11 @@ class SandboxBackend(ABC):
 
     @abstractmethod
     async def disk_used(self, record: Record) -> int:
-        """Return the bytes in the sandbox's writable layer and workspace, and of the `unlinked_files`."""
+        """Return the bytes in the sandbox's writable layer and workspace, and of the `open_deleted_files`."""
 
-    async def unlinked_files(self, record: Record) -> UnlinkedFiles:
+    async def open_deleted_files(self, record: Record) -> OpenDeletedFiles:
         """Find files without a name that the sandbox's processes have open."""
-        return UnlinkedFiles()
+        return OpenDeletedFiles()
 
     @abstractmethod
     async def end_commands(self, record: Record) -> None:

@@ -248,7 +248,7 @@ def test_open_files_without_a_name_count_as_disk_use(
 ) -> None:
     before = harness.do(harness.backend.disk_used(small.record))
     hold(small, directory, method)
-    found = harness.do(harness.backend.unlinked_files(small.record))
+    found = harness.do(harness.backend.open_deleted_files(small.record))
     if method == "mapped" and os.geteuid() != 0:
         assert found.may_hide_more  # Only root may look at mapped files.
         return
@@ -256,14 +256,14 @@ def test_open_files_without_a_name_count_as_disk_use(
     assert 8 * MIB <= found.size < 9 * MIB
     assert 8 * MIB <= harness.do(harness.backend.disk_used(small.record)) - before < 9 * MIB
     asyncio.run(harness.backend.end_commands(small.record))
-    eventually(lambda: harness.do(harness.backend.unlinked_files(small.record)).size == 0)
+    eventually(lambda: harness.do(harness.backend.open_deleted_files(small.record)).size == 0)
 
 
 @pytest.mark.parametrize("method", ["sent", "sent before it is accepted"])
 def test_descriptors_in_transit_are_counted(harness: LocalBackendHarness, small: RunningSandbox, method: str) -> None:
-    assert not harness.do(harness.backend.unlinked_files(small.record)).may_hide_more
+    assert not harness.do(harness.backend.open_deleted_files(small.record)).may_hide_more
     hold(small, "/workspace", method)
-    assert harness.do(harness.backend.unlinked_files(small.record)).may_hide_more
+    assert harness.do(harness.backend.open_deleted_files(small.record)).may_hide_more
 
 
 def test_files_in_memory_do_not_count_as_disk_use(harness: LocalBackendHarness, small: RunningSandbox) -> None:
@@ -272,7 +272,7 @@ def test_files_in_memory_do_not_count_as_disk_use(harness: LocalBackendHarness, 
     )
     small.start(f'exec python3 -c "{code}"')
     hold(small, "/dev/shm", "unlinked")
-    assert harness.do(harness.backend.unlinked_files(small.record)).size == 0
+    assert harness.do(harness.backend.open_deleted_files(small.record)).size == 0
 
 
 def hold(running_sandbox: RunningSandbox, directory: str, method: str) -> None:

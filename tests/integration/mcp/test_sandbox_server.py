@@ -22,8 +22,8 @@ from paddock.fleet.uplink_http_server import MAX_CONNECTIONS
 from paddock.mcp.address_policy import McpAddressPolicy
 from paddock.mcp.declared_servers import MCP_EXTENSION, mcp_servers_extension
 from paddock.mcp.gateway.call_records import CallRecorder
-from paddock.mcp.gateway.declarations import ServerDirectory
 from paddock.mcp.gateway.gateway import McpGateway
+from paddock.mcp.gateway.server_directory import ServerDirectory
 from paddock.mcp.gateway.tool_versions import ToolVersionBook
 from paddock.mcp.http_client import McpHttpClient
 from paddock.mcp.serving.http_edge import MAX_REQUEST_SIZE

@@ -16,7 +16,7 @@ from paddock.mcp.serving import event_streams
 from paddock.mcp.serving.event_streams import MAX_PENDING
 from paddock.mcp.serving.http_edge import McpHttpEdge
 from paddock.mcp.serving.http_messages import McpHttpReply, McpHttpRequest
-from paddock.mcp.serving.session_requests import MAX_DECLARED_SIZE, MAX_URI_LENGTH
+from paddock.mcp.serving.session_request_handler import MAX_DECLARED_SIZE, MAX_URI_LENGTH
 from paddock.mcp.serving.session_streams import StreamTimes
 from paddock.testing.in_memory_mcp_endpoint import InMemoryMcpEndpoint
 from tests.support.mcp_edge_client import BOTH, ME, EdgeClient, EventReader, document, edge_of

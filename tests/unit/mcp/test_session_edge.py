@@ -13,7 +13,7 @@ from paddock.mcp.protocol.endpoint import CallContext
 from paddock.mcp.serving import client_sessions
 from paddock.mcp.serving.message_buffer import MAX_WAITING_MESSAGES
 from paddock.mcp.serving.session_calls import MAX_INPUT_ROUNDS
-from paddock.mcp.serving.session_requests import MAX_CALLS
+from paddock.mcp.serving.session_request_handler import MAX_CALLS
 from paddock.mcp.serving.session_streams import StreamTimes
 from paddock.testing.in_memory_mcp_endpoint import InMemoryMcpEndpoint, InputRequired, ToolRun
 from tests.support.mcp_edge_client import ME, EdgeClient, EventReader, document, edge_of

@@ -11,7 +11,7 @@ import pytest
 
 from paddock.errors import Forbidden, McpTimeout, NotFound, PaddockError, QuotaExceeded, Unavailable
 from paddock.mcp.protocol.endpoint import CallContext, McpEndpoint
-from paddock.mcp.serving import stateless_requests
+from paddock.mcp.serving import stateless_request_handler
 from paddock.mcp.serving.http_edge import McpHttpEdge
 from paddock.mcp.serving.message_buffer import MAX_WAITING_MESSAGES
 from paddock.testing.in_memory_mcp_endpoint import InMemoryMcpEndpoint, JsonRpcFailure, ToolRun
@@ -85,8 +85,8 @@ async def test_notifications_make_the_reply_a_stream(client: EdgeClient) -> None
 async def test_silent_calls_become_streams_with_keep_alives(
     client: EdgeClient, endpoint: InMemoryMcpEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stateless_requests, "FIRST_MESSAGE_WAIT", 0.01)
-    monkeypatch.setattr(stateless_requests, "KEEP_ALIVE_INTERVAL", 0.01)
+    monkeypatch.setattr(stateless_request_handler, "FIRST_MESSAGE_WAIT", 0.01)
+    monkeypatch.setattr(stateless_request_handler, "KEEP_ALIVE_INTERVAL", 0.01)
     go_on = asyncio.Event()
 
     async def slow(run: ToolRun) -> str:

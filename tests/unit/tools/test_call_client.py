@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from paddock.inside.tools.call_client import CallerDisconnected, FairLock, ToolCallClient
+from paddock.inside.tools.caller_connection import CallerConnection, CallerDisconnected, FairLock
 
 
 class ClientConnection:
@@ -18,7 +18,7 @@ class ClientConnection:
     def __init__(self) -> None:
         ours, self.theirs = socket.socketpair()
         self.ours = ours
-        self.caller = ToolCallClient(ours)
+        self.caller = CallerConnection(ours)
 
     def close(self) -> None:
         self.ours.close()
@@ -48,17 +48,17 @@ def test_closed_client_is_disconnected(lines: list[ClientConnection]) -> None:
 
 
 def test_client_without_connection_never_disconnects() -> None:
-    ToolCallClient().raise_if_disconnected()
-    ToolCallClient().sleep(0.001)
-    assert ToolCallClient().fileno() < 0
+    CallerConnection().raise_if_disconnected()
+    CallerConnection().sleep(0.001)
+    assert CallerConnection().fileno() < 0
 
 
 def test_lock_is_exclusive_and_times_out() -> None:
     lock = FairLock()
-    assert lock.acquire(ToolCallClient(), 0)
-    assert not lock.acquire(ToolCallClient(), 0.001)
+    assert lock.acquire(CallerConnection(), 0)
+    assert not lock.acquire(CallerConnection(), 0.001)
     lock.release()
-    assert lock.acquire(ToolCallClient(), 0)
+    assert lock.acquire(CallerConnection(), 0)
 
 
 def queue_length(lock: FairLock) -> int:
@@ -82,7 +82,7 @@ def test_lock_is_fair_and_skips_disconnected_clients(lines: list[ClientConnectio
         order.append(number)
         lock.release()
 
-    assert lock.acquire(ToolCallClient(), 0)
+    assert lock.acquire(CallerConnection(), 0)
     with ThreadPoolExecutor(3) as pool:
         queued = []
         for number in range(3):
@@ -101,9 +101,9 @@ def test_lock_is_fair_and_skips_disconnected_clients(lines: list[ClientConnectio
 def test_lock_granted_to_a_disconnected_client_is_passed_on(lines: list[ClientConnection]) -> None:
     lines[0].theirs.close()
     lock = FairLock()
-    assert lock.acquire(ToolCallClient(), 0)
+    assert lock.acquire(CallerConnection(), 0)
 
-    class DisconnectingClient(ToolCallClient):
+    class DisconnectingClient(CallerConnection):
         """Disconnects in the moment in which it gets the lock."""
 
         def register_with(self, poller: object) -> None:
@@ -115,4 +115,4 @@ def test_lock_granted_to_a_disconnected_client_is_passed_on(lines: list[ClientCo
 
     with pytest.raises(CallerDisconnected):
         lock.acquire(DisconnectingClient(), 20)
-    assert lock.acquire(ToolCallClient(), 0)
+    assert lock.acquire(CallerConnection(), 0)

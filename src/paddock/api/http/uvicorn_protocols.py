@@ -19,7 +19,7 @@ from websockets.http11 import Request
 
 from paddock.api.http.model_fast_path import FastPathConnection, is_fast_path_model_request
 from paddock.api.http.outer_middleware import PROXIED_SCOPE_KEY
-from paddock.llm.wire.descriptor_guard import ConnectionAdmission, FileDescriptorGuard, IdleConnection
+from paddock.llm.wire.descriptor_guard import AdmissionDecision, FileDescriptorGuard, IdleConnection
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, MAX_HEADERS, headers_size, http_status_line
 from paddock.llm.wire.http_server_connection import (
     LINGER_SECONDS,
@@ -246,11 +246,11 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = PausableFlowControl(transport)
         # Not idle yet: it must not be closed in favour of itself.
-        admission = ConnectionAdmission.ADMITTED if self.guard is None else self.guard.admit(transport)
+        admission = AdmissionDecision.ADMITTED if self.guard is None else self.guard.admit(transport)
         self._idle_since = self.loop.time()
-        if admission is ConnectionAdmission.ADMITTED:
+        if admission is AdmissionDecision.ADMITTED:
             self._start_head_timer()
-        elif admission is ConnectionAdmission.REFUSED:
+        elif admission is AdmissionDecision.REFUSED:
             self._send_error(503, "the server has too many open connections; try again later")
         else:
             transport.abort()

@@ -8,8 +8,8 @@ from pydantic import AwareDatetime, Field
 
 from paddock.api.http.body_models import RequestBody, ResponseBody
 from paddock.mcp.gateway.access import server_refusal
-from paddock.mcp.gateway.declarations import DeclaredServer, DeclaredSet
 from paddock.mcp.gateway.management import shown_declaration
+from paddock.mcp.gateway.server_directory import DeclaredServer, DeclaredSet
 from paddock.mcp.gateway.services import McpServices
 from paddock.mcp.gateway.tool_versions import HeldTool
 from paddock.mcp.protocol import CallContext

@@ -16,7 +16,7 @@ from paddock.api.services import ApiServices
 from paddock.errors import McpSignInFailed, NotFound, PaddockError
 from paddock.mcp.gateway.access import check_server_access
 from paddock.mcp.gateway.contexts import principal_context
-from paddock.mcp.gateway.declarations import DeclaredServer
+from paddock.mcp.gateway.server_directory import DeclaredServer
 from paddock.mcp.oauth.public_address import CALLBACK_PATH, CLIENT_DOCUMENT_PATH, PublicAddress, client_document
 from paddock.mcp.oauth.sign_in_rules import is_shared_sign_in, uses_oauth
 from paddock.mcp.protocol import CallContext

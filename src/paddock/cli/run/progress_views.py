@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from paddock.cli.output.agent_text import clean_terminal_line
 from paddock.cli.output.command_output import CommandOutput
 from paddock.cli.output.formatting import sanitize_text
-from paddock.cli.run.run_progress import SUCCEEDED_STATE, ProgressLine, RunProgress
+from paddock.cli.run.run_progress import SUCCEEDED_STATE, ProgressLine, RunProgressState
 from paddock.cli.run.run_render import (
     LINE_MARKS,
     REFRESH_PER_SECOND,
@@ -43,10 +43,10 @@ class RunView(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
-    def add_run(self, run: RunProgress) -> None:
+    def add_run(self, run: RunProgressState) -> None:
         """Add a run to the view."""
 
-    def show_event(self, run: RunProgress, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
+    def show_event(self, run: RunProgressState, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
         """Show an event that was already applied to `run`."""
 
     def print_note(self, text: str) -> None:
@@ -81,11 +81,11 @@ class HangupTolerantView:
         with _discard_output_after_hangup():
             self._view.__exit__(kind, error, traceback)
 
-    def add_run(self, run: RunProgress) -> None:
+    def add_run(self, run: RunProgressState) -> None:
         with _discard_output_after_hangup():
             self._view.add_run(run)
 
-    def show_event(self, run: RunProgress, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
+    def show_event(self, run: RunProgressState, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
         with _discard_output_after_hangup():
             self._view.show_event(run, event, lines)
 
@@ -125,10 +125,10 @@ class JsonRunView:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def add_run(self, run: RunProgress) -> None:
+    def add_run(self, run: RunProgressState) -> None:
         pass
 
-    def show_event(self, run: RunProgress, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
+    def show_event(self, run: RunProgressState, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
         self._out.print_json_line({"run": run.id, "name": run.name, **event})
 
     def print_note(self, text: str) -> None:
@@ -153,11 +153,11 @@ class PlainRunView:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def add_run(self, run: RunProgress) -> None:
+    def add_run(self, run: RunProgressState) -> None:
         self._runs += 1
         self._width = max(self._width, len(run.name))
 
-    def show_event(self, run: RunProgress, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
+    def show_event(self, run: RunProgressState, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
         if run.scripted and run.id not in self._scripted:
             self._scripted.add(run.id)
             self._line(run, "!", SCRIPTED_NOTE)
@@ -179,7 +179,7 @@ class PlainRunView:
     def show_status(self, text: str) -> None:
         self._out.print_line(clean_terminal_line(text))
 
-    def _line(self, run: RunProgress, mark: str, text: str) -> None:
+    def _line(self, run: RunProgressState, mark: str, text: str) -> None:
         after = format_run_duration(run.elapsed_seconds(run.last_event_at or datetime.now(UTC)))
         self._out.print_line(f"{run.name:<{self._width}}  {after:>7}  {mark} {text}")
 
@@ -263,12 +263,12 @@ class SingleRunView(_LiveView):
 
     def __init__(self, console: Console | None = None) -> None:
         super().__init__(console)
-        self._run: RunProgress | None = None
+        self._run: RunProgressState | None = None
 
-    def add_run(self, run: RunProgress) -> None:
+    def add_run(self, run: RunProgressState) -> None:
         self._run = run
 
-    def show_event(self, run: RunProgress, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
+    def show_event(self, run: RunProgressState, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
         for line in lines:
             self.console.print(render_progress_line(line, self.console))
 
@@ -299,12 +299,12 @@ class RunsTableView(_LiveView):
 
     def __init__(self, console: Console | None = None) -> None:
         super().__init__(console)
-        self._runs: list[RunProgress] = []
+        self._runs: list[RunProgressState] = []
 
-    def add_run(self, run: RunProgress) -> None:
+    def add_run(self, run: RunProgressState) -> None:
         self._runs.append(run)
 
-    def show_event(self, run: RunProgress, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
+    def show_event(self, run: RunProgressState, event: Mapping[str, Any], lines: Sequence[ProgressLine]) -> None:
         from rich.text import Text
 
         if event.get("type") == "run.ended" and run.state != SUCCEEDED_STATE:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from paddock.cli.connection.reconnecting_client import ReconnectingClient, follow_server_events
 from paddock.cli.connection.server_client import ServerClient
 from paddock.cli.run.progress_views import RunView
-from paddock.cli.run.run_progress import ENDED_STATES, SUCCEEDED_STATE, RunProgress
+from paddock.cli.run.run_progress import ENDED_STATES, SUCCEEDED_STATE, RunProgressState
 
 
 async def follow_run_events(reach: ReconnectingClient, run_id: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
@@ -38,14 +38,14 @@ async def list_run_events(client: ServerClient, run_id: str) -> AsyncIterator[di
 
 async def find_final_agent_messages(client: ServerClient, run: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the agent's last error and message of an unsuccessful run, latest first."""
-    progress = RunProgress(str(run["name"]), str(run["id"]))
+    progress = RunProgressState(str(run["name"]), str(run["id"]))
     if run.get("agent") and run.get("state") in ENDED_STATES and run.get("state") != SUCCEEDED_STATE:
         async for event in follow_run_events(ReconnectingClient(client), progress.id):
             progress.apply_event(event)
     return progress.final_messages
 
 
-async def watch_run(reach: ReconnectingClient, run: RunProgress, view: RunView) -> None:
+async def watch_run(reach: ReconnectingClient, run: RunProgressState, view: RunView) -> None:
     """Show a run's events in a view until the run ends."""
     async for event in follow_run_events(reach, run.id, run.last_event_number):
         view.show_event(run, event, run.apply_event(event))

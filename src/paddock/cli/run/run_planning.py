@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.cli.framework.option_parsing import join_rules
 from paddock.cli.output.errors import CliError, UsageError
 from paddock.cli.output.formatting import sanitize_text
-from paddock.cli.run.run_progress import RunProgress
+from paddock.cli.run.run_progress import RunProgressState
 
 if TYPE_CHECKING:
     from paddock.model.task import Task
@@ -37,7 +37,7 @@ class PlannedRun:
     """Directory of the local copies."""
 
     def __post_init__(self) -> None:
-        self.progress = RunProgress(self.name)
+        self.progress = RunProgressState(self.name)
 
     def request_body(self, inputs: str | None) -> dict[str, Any]:
         document = self.task.model_dump(mode="json", exclude_defaults=True, exclude={"inputs", "matrix"})

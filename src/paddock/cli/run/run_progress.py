@@ -31,7 +31,7 @@ class ProgressLine:
 
 
 @dataclass
-class RunProgress:
+class RunProgressState:
     """State of one run after the events seen so far."""
 
     name: str

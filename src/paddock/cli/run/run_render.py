@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.cli.output.agent_text import clean_terminal_line
 from paddock.cli.output.formatting import format_cost, format_count
-from paddock.cli.run.run_progress import RUN_STAGES, SUCCEEDED_STATE, ProgressLine, RunProgress
+from paddock.cli.run.run_progress import RUN_STAGES, SUCCEEDED_STATE, ProgressLine, RunProgressState
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -91,7 +91,7 @@ def format_run_duration(seconds: float) -> str:
     return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
 
 
-def choose_visible_runs(runs: Sequence[RunProgress], count: int) -> list[RunProgress]:
+def choose_visible_runs(runs: Sequence[RunProgressState], count: int) -> list[RunProgressState]:
     """Choose at most `count` runs, preferring running, then ended, then queued ones; keep their order."""
     if len(runs) <= count:
         return list(runs)
@@ -102,7 +102,7 @@ def choose_visible_runs(runs: Sequence[RunProgress], count: int) -> list[RunProg
     return [run for run in runs if id(run) in visible]
 
 
-def render_runs_table(runs: Sequence[RunProgress], now: datetime, width: int) -> RenderableType:
+def render_runs_table(runs: Sequence[RunProgressState], now: datetime, width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
@@ -135,13 +135,13 @@ def render_runs_table(runs: Sequence[RunProgress], now: datetime, width: int) ->
     return table
 
 
-def _latest_text(run: RunProgress) -> str:
+def _latest_text(run: RunProgressState) -> str:
     if run.has_ended and run.state != SUCCEEDED_STATE:
         return run.reason
     return run.image_build_status or run.last_line
 
 
-def render_run_totals(runs: Sequence[RunProgress], now: datetime) -> Text:
+def render_run_totals(runs: Sequence[RunProgressState], now: datetime) -> Text:
     """Render a line with the totals of all runs."""
     from rich.text import Text
 
@@ -164,7 +164,7 @@ def render_run_totals(runs: Sequence[RunProgress], now: datetime) -> Text:
     return text
 
 
-def render_run_stages(run: RunProgress, now: datetime, width: int) -> Text:
+def render_run_stages(run: RunProgressState, now: datetime, width: int) -> Text:
     """Render finished and current stages with their seconds, and future ones if they fit."""
     from rich.text import Text
 
@@ -190,7 +190,7 @@ def render_run_stages(run: RunProgress, now: datetime, width: int) -> Text:
     return text or Text("waiting", style="dim")
 
 
-def render_run_figures(run: RunProgress, now: datetime) -> Text:
+def render_run_figures(run: RunProgressState, now: datetime) -> Text:
     """Render model, turns, tokens, cost and time on one line."""
     from rich.text import Text
 

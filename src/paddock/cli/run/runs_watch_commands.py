@@ -39,13 +39,13 @@ async def watch_run_until_end(cli: CliContext, run: RunArgument) -> int:
     from paddock.cli.run.deliverable_download import find_run_folder
     from paddock.cli.run.progress_views import choose_run_view
     from paddock.cli.run.run_events import watch_run as follow
-    from paddock.cli.run.run_progress import SUCCEEDED_STATE, RunProgress
+    from paddock.cli.run.run_progress import SUCCEEDED_STATE, RunProgressState
     from paddock.cli.run.run_summary import print_run_summary
 
     async with cli.open_client() as client:
         path = await find_run_path(client, run)
         found = await client.get(path)
-        progress = RunProgress(str(found["name"]), str(found["id"]))
+        progress = RunProgressState(str(found["name"]), str(found["id"]))
         with choose_run_view(cli.out, 1) as view:
             view.add_run(progress)
             await follow(ReconnectingClient(client), progress, view)
@@ -105,9 +105,9 @@ async def _print_agent_activity(
     from paddock.cli.connection.reconnecting_client import ReconnectingClient
     from paddock.cli.run.progress_views import choose_run_view
     from paddock.cli.run.run_events import follow_run_events, list_run_events
-    from paddock.cli.run.run_progress import RunProgress
+    from paddock.cli.run.run_progress import RunProgressState
 
-    progress = RunProgress(str(run["name"]), str(run["id"]))
+    progress = RunProgressState(str(run["name"]), str(run["id"]))
     events = (
         follow_run_events(ReconnectingClient(client), progress.id) if follow else list_run_events(client, progress.id)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from .call_client import ToolCallClient
+from .caller_connection import CallerConnection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .desktop.x_clipboard import XClipboard
     from .desktop.x_display import XDisplay
 
-_NO_CLIENT = ToolCallClient()
+_NO_CLIENT = CallerConnection()
 
 
 class ToolContext:
@@ -31,13 +31,13 @@ class ToolContext:
         self._clipboard: XClipboard | None = None
 
     @property
-    def caller(self) -> ToolCallClient:
+    def caller(self) -> CallerConnection:
         """The client that waits for the call this thread handles."""
-        found: ToolCallClient = getattr(self._thread_state, "caller", _NO_CLIENT)
+        found: CallerConnection = getattr(self._thread_state, "caller", _NO_CLIENT)
         return found
 
     @caller.setter
-    def caller(self, caller: ToolCallClient) -> None:
+    def caller(self, caller: CallerConnection) -> None:
         self._thread_state.caller = caller
 
     def replace_environment(self, env: Mapping[str, str], cwd: str) -> None:

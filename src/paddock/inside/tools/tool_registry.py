@@ -11,7 +11,7 @@ import os
 import threading
 
 from .argument_schema import validate_tool_arguments
-from .call_client import FairLock
+from .caller_connection import FairLock
 from .tool_result import ToolCallResult, ToolError, failed_tool_result
 
 TYPE_CHECKING = False

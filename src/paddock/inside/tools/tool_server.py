@@ -21,9 +21,9 @@ from ..http.json_fields import environment_variables_field, required_json_field
 from ..http.threaded_server import ThreadedHttpServer
 from ..http.worker_threads import WorkerThreads
 from .argument_schema import validate_tool_arguments
-from .call_client import CallerDisconnected, ToolCallClient
+from .caller_connection import CallerConnection, CallerDisconnected
 from .mcp_protocol import McpProtocol
-from .streaming_call_client import NDJSON, StreamingCallClient
+from .streaming_caller_connection import NDJSON, StreamingCallerConnection
 from .tool_context import ToolContext
 from .tool_registry import ToolRegistry, UnknownTool
 from .tool_result import ToolError
@@ -54,7 +54,7 @@ class ToolServer(ThreadedHttpServer):
         }
 
     def _handle_request(self, request: IncomingRequest, client: BufferedSocket) -> None:
-        self._context.caller = ToolCallClient(client.socket)
+        self._context.caller = CallerConnection(client.socket)
         try:
             reply = self._reply_to(request)
         except CallerDisconnected:
@@ -112,7 +112,7 @@ class ToolServer(ThreadedHttpServer):
 
     def _stream_call(self, chunks: ChunkedWriter, name: str, arguments: Mapping[str, Any]) -> None:
         """Call a tool and stream its output."""
-        listener = self._context.caller = StreamingCallClient(chunks)
+        listener = self._context.caller = StreamingCallerConnection(chunks)
         try:
             listener.send_result(self._registry.call_tool(name, arguments).mcp_document())
         except CallerDisconnected:

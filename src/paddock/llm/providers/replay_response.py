@@ -14,7 +14,7 @@ from paddock.llm.providers.local_response import SimulatedResponseChunk
 from paddock.llm.replay.recorded_exchange_index import parse_recorded_request
 from paddock.llm.replay.recording_files import RecordedExchange
 from paddock.llm.replay.request_matching import replace_directory_in_text
-from paddock.llm.scripted_model.scripted_conversation import find_working_directory
+from paddock.llm.scripted_model.conversation_parsing import find_working_directory
 
 _MAX_DELAY = 600.0
 

@@ -32,11 +32,11 @@ from paddock.llm.scripted_model.answer_rendering import (
     estimate_scripted_usage,
     render_scripted_answer,
 )
+from paddock.llm.scripted_model.conversation_parsing import ScriptedConversation, parse_conversation
 from paddock.llm.scripted_model.forced_tool_call import find_forced_tools, render_forced_tool_call, without_tool_calls
 from paddock.llm.scripted_model.sample_arguments import sample_schema_value
 from paddock.llm.scripted_model.script_loader import load_script
 from paddock.llm.scripted_model.script_schema import ModelScript
-from paddock.llm.scripted_model.scripted_conversation import ScriptedConversation, read_scripted_conversation
 from paddock.llm.scripted_model.search_cost import StepBoundedPattern
 from paddock.llm.scripted_model.text_template import ScriptTemplateFiller
 from paddock.llm.scripted_model.turn_conditions import (
@@ -117,7 +117,7 @@ class ScriptProvider(Provider):
         request.exchange = provider_request.exchange
         if provider_request.array:
             request.extra["gemini_array"] = True
-        conversation = read_scripted_conversation(request)
+        conversation = parse_conversation(request)
         facts = ScriptedConversationFacts.from_conversation(conversation)
         matcher = TurnConditionMatcher(facts, self._patterns)
         try:

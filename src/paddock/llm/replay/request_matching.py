@@ -27,7 +27,7 @@ from paddock.llm.formats.neutral import (
     ModelToolResult,
     ToolChoice,
 )
-from paddock.llm.scripted_model.scripted_conversation import (
+from paddock.llm.scripted_model.conversation_parsing import (
     find_working_directory,
     is_canned_acknowledgement,
     is_client_markup,

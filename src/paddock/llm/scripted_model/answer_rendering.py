@@ -30,6 +30,7 @@ from paddock.llm.formats.neutral import (
 )
 from paddock.llm.formats.provider_errors import error_kind_for_status
 from paddock.llm.scripted_model import tool_matching
+from paddock.llm.scripted_model.conversation_parsing import ScriptedConversation
 from paddock.llm.scripted_model.script_schema import (
     CallToolAction,
     DropConnectionAction,
@@ -45,7 +46,6 @@ from paddock.llm.scripted_model.script_schema import (
     UsageAction,
     WriteFileAction,
 )
-from paddock.llm.scripted_model.scripted_conversation import ScriptedConversation
 from paddock.llm.scripted_model.text_template import ScriptTemplateFiller
 from paddock.llm.scripted_model.turn_selection import ScriptTurnDecision
 

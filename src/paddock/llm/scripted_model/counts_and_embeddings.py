@@ -14,7 +14,7 @@ from paddock.errors import InvalidInput
 from paddock.llm.formats.json_fields import JsonFields, encode_json, parse_request_body
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.scripted_model.answer_rendering import estimate_scripted_usage
-from paddock.llm.scripted_model.scripted_conversation import read_scripted_conversation
+from paddock.llm.scripted_model.conversation_parsing import parse_conversation
 
 _DEFAULT_DIMENSIONS = 256
 _MAX_DIMENSIONS = 4096
@@ -29,7 +29,7 @@ def write_scripted_token_count(format: str, body: bytes, model: str) -> bytes | 
     if format not in words:
         return None
     request = FORMATS[format].read_request(body, model=model, stream=False)
-    answer: dict[str, Any] = {words[format]: estimate_scripted_usage(read_scripted_conversation(request), []).input}
+    answer: dict[str, Any] = {words[format]: estimate_scripted_usage(parse_conversation(request), []).input}
     if format == "openai-responses":
         answer["object"] = "response.input_tokens"
     return encode_json(answer)

@@ -23,6 +23,7 @@ from paddock.llm.scripted_model.answer_rendering import (
     estimate_scripted_usage,
     render_scripted_answer,
 )
+from paddock.llm.scripted_model.conversation_parsing import ScriptedConversation
 from paddock.llm.scripted_model.sample_arguments import sample_schema_value, schema_properties
 from paddock.llm.scripted_model.script_schema import (
     CallToolAction,
@@ -32,7 +33,6 @@ from paddock.llm.scripted_model.script_schema import (
     UsageAction,
     WriteFileAction,
 )
-from paddock.llm.scripted_model.scripted_conversation import ScriptedConversation
 from paddock.llm.scripted_model.tool_matching import NoMatchingTool
 from paddock.llm.scripted_model.turn_selection import ScriptTurnDecision
 

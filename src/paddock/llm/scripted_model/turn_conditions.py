@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 from paddock.errors import InvalidInput
-from paddock.llm.scripted_model.script_schema import ModelScript, ScriptTurn, ScriptTurnCondition
-from paddock.llm.scripted_model.scripted_conversation import (
+from paddock.llm.scripted_model.conversation_parsing import (
     MAX_SEARCHED_CHARACTERS,
     ScriptAnswerContext,
     ScriptedConversation,
 )
+from paddock.llm.scripted_model.script_schema import ModelScript, ScriptTurn, ScriptTurnCondition
 from paddock.llm.scripted_model.search_cost import StepBoundedPattern
 from paddock.llm.scripted_model.tool_matching import find_offered_tool_name
 

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from paddock.llm.formats.neutral import ModelRequest
+from paddock.llm.scripted_model.conversation_parsing import ScriptAnswerContext, ScriptedConversation
 from paddock.llm.scripted_model.script_schema import (
     DropConnectionAction,
     FailAction,
@@ -20,7 +21,6 @@ from paddock.llm.scripted_model.script_schema import (
     ScriptTurn,
     StallAction,
 )
-from paddock.llm.scripted_model.scripted_conversation import ScriptAnswerContext, ScriptedConversation
 from paddock.llm.scripted_model.turn_conditions import ScriptConditions, ScriptedConversationFacts, TurnConditionMatcher
 
 _MAX_CONVERSATIONS = 10_000

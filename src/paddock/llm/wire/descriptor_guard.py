@@ -17,7 +17,7 @@ CLOSED_AT_ONCE = 16
 """Idle connections that are closed together: finding the oldest takes a look at all."""
 
 
-class ConnectionAdmission(Enum):
+class AdmissionDecision(Enum):
     """The decision on a new connection."""
 
     ADMITTED = "admitted"
@@ -49,15 +49,15 @@ class FileDescriptorGuard:
         """Add connections that may be closed for new ones."""
         self._sources.append(list_idle)
 
-    def admit(self, transport: asyncio.BaseTransport) -> ConnectionAdmission:
+    def admit(self, transport: asyncio.BaseTransport) -> AdmissionDecision:
         """Decide on a new connection; closes idle ones if descriptors run out."""
         raw = transport.get_extra_info("socket")
         if raw is None or raw.fileno() < first_reserved_descriptor(RESERVED_DESCRIPTORS, 8):
-            return ConnectionAdmission.ADMITTED
+            return AdmissionDecision.ADMITTED
         oldest = heapq.nsmallest(CLOSED_AT_ONCE, (each for source in self._sources for each in source()))
         for each in oldest:
             each.close()
         if oldest:
-            return ConnectionAdmission.ADMITTED
+            return AdmissionDecision.ADMITTED
         spare = raw.fileno() < first_reserved_descriptor(RESERVED_DESCRIPTORS // 2, 16)
-        return ConnectionAdmission.REFUSED if spare else ConnectionAdmission.DROPPED
+        return AdmissionDecision.REFUSED if spare else AdmissionDecision.DROPPED

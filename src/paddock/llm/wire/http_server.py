@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from paddock.llm.wire.base import Handler
-from paddock.llm.wire.descriptor_guard import ConnectionAdmission, FileDescriptorGuard, IdleConnection
+from paddock.llm.wire.descriptor_guard import AdmissionDecision, FileDescriptorGuard, IdleConnection
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES
 from paddock.llm.wire.http_server_connection import (
     BodyAdmission,
@@ -65,8 +65,8 @@ class HttpListener:
         self._stop_accepting()
         await self._end_connections(grace)
 
-    def admit(self, transport: asyncio.BaseTransport) -> ConnectionAdmission:
-        return ConnectionAdmission.ADMITTED if self._guard is None else self._guard.admit(transport)
+    def admit(self, transport: asyncio.BaseTransport) -> AdmissionDecision:
+        return AdmissionDecision.ADMITTED if self._guard is None else self._guard.admit(transport)
 
     def enter(self, connection: HttpServerConnection) -> int:
         self._connections.add(connection)

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias, TypeVar, cast
 import structlog
 
 from paddock.llm.wire.base import Handler, Headers, HttpRequest
-from paddock.llm.wire.descriptor_guard import ConnectionAdmission
+from paddock.llm.wire.descriptor_guard import AdmissionDecision
 from paddock.llm.wire.http_heads import http_error_body
 from paddock.llm.wire.memory_budget import MemoryBudget, MemoryReservation
 from paddock.llm.wire.request_parser import ConnectionRequestParser, HttpRequestRefusal
@@ -84,7 +84,7 @@ class HttpListenerContext(Protocol):
     admit_body: BodyAdmission | None
     measure: MeasureCallback
 
-    def admit(self, transport: asyncio.BaseTransport) -> ConnectionAdmission:
+    def admit(self, transport: asyncio.BaseTransport) -> AdmissionDecision:
         """Decide by the file descriptors that are left whether a new connection may stay."""
 
     def enter(self, connection: HttpServerConnection) -> int:
@@ -199,9 +199,9 @@ class HttpServerConnection(asyncio.Protocol):
         self.deadline = self.loop.time() + self._server.limits.idle_timeout
         admission = self._server.admit(transport)  # First: it must not be closed in favour of itself.
         allowed = self._server.enter(self)
-        if admission is ConnectionAdmission.REFUSED:
+        if admission is AdmissionDecision.REFUSED:
             allowed = min(allowed, -1)
-        if allowed < -MAX_REFUSED or admission is ConnectionAdmission.DROPPED:
+        if allowed < -MAX_REFUSED or admission is AdmissionDecision.DROPPED:
             self._transport.abort()
         elif allowed < 0:
             self._refuse(HttpRequestRefusal(503, "too many connections; close some, or try again later"))

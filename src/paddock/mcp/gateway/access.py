@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.errors import Conflict, Forbidden
-from paddock.mcp.gateway.declarations import DeclaredServer
+from paddock.mcp.gateway.server_directory import DeclaredServer
 from paddock.mcp.protocol import CallContext
 from paddock.model.mcp import McpAccess
 

@@ -19,9 +19,9 @@ from msgspec import Raw
 from paddock.errors import Forbidden, PaddockError, QuotaExceeded, TooLarge
 from paddock.events.event_log import EventLog
 from paddock.events.event_rate import EventRateLimit
-from paddock.mcp.gateway.declarations import DeclaredServer
 from paddock.mcp.gateway.envelopes import raw_object, raw_text
 from paddock.mcp.gateway.limits import CALL_METHODS
+from paddock.mcp.gateway.server_directory import DeclaredServer
 from paddock.mcp.protocol import CallContext, JsonRpcMessage, McpEndpoint
 from paddock.mcp.protocol.revisions import INPUT_REQUIRED
 from paddock.model.events import EventType, run_event_stream, sandbox_event_stream

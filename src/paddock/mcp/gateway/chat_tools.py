@@ -10,8 +10,8 @@ from typing import Any
 
 from paddock.errors import InvalidInput, PaddockError, Unavailable
 from paddock.mcp.gateway.access import check_server_access
-from paddock.mcp.gateway.declarations import DeclaredServer
 from paddock.mcp.gateway.gateway import McpGateway
+from paddock.mcp.gateway.server_directory import DeclaredServer
 from paddock.mcp.protocol import CallContext
 from paddock.mcp.protocol.messages import decode_value, make_request
 from paddock.mcp.protocol.revisions import (

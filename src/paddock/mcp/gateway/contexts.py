@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.mcp.declared_servers import AGENT_EXTENSION, ALL_SERVERS_EXTENSION, read_sandbox_servers
-from paddock.mcp.gateway.declarations import SandboxServers
+from paddock.mcp.gateway.server_directory import SandboxServers
 from paddock.mcp.protocol import CallContext
 from paddock.mcp.protocol.endpoint import Origin
 from paddock.model.keys import Principal

@@ -10,9 +10,9 @@ from paddock.auth.sealing import SecretSealer
 from paddock.config.mcp import McpConfig
 from paddock.events.event_log import EventLog
 from paddock.mcp.gateway.call_records import CallRecorder
-from paddock.mcp.gateway.declarations import ServerDirectory
 from paddock.mcp.gateway.gateway import McpGateway
 from paddock.mcp.gateway.management import McpServerManagement
+from paddock.mcp.gateway.server_directory import ServerDirectory
 from paddock.mcp.gateway.services import McpServices
 from paddock.mcp.gateway.tool_versions import ToolVersionBook
 from paddock.mcp.oauth.oauth_http import OAuthClients

@@ -11,10 +11,10 @@ from paddock.errors import NotFound
 from paddock.mcp.gateway.access import check_server_access, check_set_access, server_refusal
 from paddock.mcp.gateway.aggregate import AggregateEndpoint, AggregateMember, MemberNames
 from paddock.mcp.gateway.call_records import CallRecorder, RecordedEndpoint
-from paddock.mcp.gateway.declarations import DeclaredServer, DeclaredSet, ServerDirectory
 from paddock.mcp.gateway.held_tools import HeldToolsEndpoint
 from paddock.mcp.gateway.limits import GatewayLimits, LimitedEndpoint
 from paddock.mcp.gateway.list_follower import ListFollower
+from paddock.mcp.gateway.server_directory import DeclaredServer, DeclaredSet, ServerDirectory
 from paddock.mcp.gateway.server_lists import ServerLists
 from paddock.mcp.gateway.tool_rules import RuledEndpoint, ToolNames
 from paddock.mcp.gateway.tool_versions import ToolVersionBook

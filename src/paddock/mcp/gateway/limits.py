@@ -12,8 +12,8 @@ from msgspec import Raw
 
 from paddock.config.mcp import McpConfig
 from paddock.errors import QuotaExceeded, TooLarge
-from paddock.mcp.gateway.declarations import DeclaredServer
 from paddock.mcp.gateway.envelopes import raw_object, raw_text
+from paddock.mcp.gateway.server_directory import DeclaredServer
 from paddock.mcp.gateway.tool_names import matches_pattern
 from paddock.mcp.gateway.tool_rules import TOOLS_CALL
 from paddock.mcp.protocol import CallContext, JsonRpcMessage, McpEndpoint

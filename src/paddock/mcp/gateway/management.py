@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from paddock.errors import Conflict, Forbidden, InvalidInput, NotFound
 from paddock.mcp.declared_servers import LOOPBACK_NAMES, SecretLookup, check_mcp_server, referenced_secrets
-from paddock.mcp.gateway.declarations import DeclaredServer, DeclaredSet
 from paddock.mcp.gateway.gateway import McpGateway
+from paddock.mcp.gateway.server_directory import DeclaredServer, DeclaredSet
 from paddock.mcp.protocol import CallContext
 from paddock.model.mcp import McpKind, McpServer, McpSet
 from paddock.model.mcp_records import StoredMcpServer, StoredMcpSet

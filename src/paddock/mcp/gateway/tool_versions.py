@@ -20,7 +20,7 @@ import structlog
 
 from paddock.errors import Conflict, PaddockError
 from paddock.events.event_log import EventLog
-from paddock.mcp.gateway.declarations import DeclaredServer
+from paddock.mcp.gateway.server_directory import DeclaredServer
 from paddock.model.events import EventType, mcp_event_stream
 from paddock.model.keys import DEFAULT_TENANT
 from paddock.model.mcp_records import McpToolVersion

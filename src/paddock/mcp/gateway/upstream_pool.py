@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from paddock.mcp.gateway.declarations import DeclaredServer
+from paddock.mcp.gateway.server_directory import DeclaredServer
 from paddock.mcp.protocol import CallContext, JsonRpcMessage
 from paddock.model.mcp import McpServer
 

@@ -130,7 +130,7 @@ def decode_value(raw: Raw | bytes) -> Any:
         raise InvalidInput(f"the message has a value that cannot be decoded: {str(error)[:200]}") from None
 
 
-def decode_fields(raw: Raw | UnsetType) -> dict[str, Raw]:
+def decode_raw_fields(raw: Raw | UnsetType) -> dict[str, Raw]:
     """Decode an object and keep its values as bytes; of duplicate keys the last counts. Raises `InvalidInput`."""
     if isinstance(raw, UnsetType):
         return {}

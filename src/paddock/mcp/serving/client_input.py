@@ -14,7 +14,7 @@ from paddock.mcp.protocol.messages import (
     LEGACY_REQUEST_TIMEOUT,
     MISSING_CLIENT_CAPABILITY,
     JsonRpcMessage,
-    decode_fields,
+    decode_raw_fields,
     decode_value,
     encode_value,
     make_notification,
@@ -53,7 +53,7 @@ class ClientInput:
 
     async def answers(self, result: Mapping[str, Raw]) -> dict[str, Any]:
         """Return the parameters that are added to the repeated request. Raises `ClientInputFailed`."""
-        requests = decode_fields(result["inputRequests"]) if "inputRequests" in result else {}
+        requests = decode_raw_fields(result["inputRequests"]) if "inputRequests" in result else {}
         if len(requests) > MAX_REQUESTS:
             raise ClientInputFailed(INTERNAL_ERROR, f"the server asks for more than {MAX_REQUESTS} inputs at once")
         checked = {key: self._client_request(raw) for key, raw in requests.items()}
@@ -72,20 +72,20 @@ class ClientInput:
     def _client_request(self, raw: Raw) -> JsonRpcMessage:
         """Return the request to the client. Raises `ClientInputFailed` if the client does not have the capability."""
         try:
-            fields = decode_fields(raw)
+            fields = decode_raw_fields(raw)
             method = decode_value(fields["method"])
-            params: dict[str, Any] = dict(decode_fields(fields.get("params", UNSET)))
+            params: dict[str, Any] = dict(decode_raw_fields(fields.get("params", UNSET)))
         except (InvalidInput, KeyError):
             raise ClientInputFailed(INTERNAL_ERROR, "the server's request for input cannot be read") from None
         capability = _CAPABILITIES.get(method) if isinstance(method, str) else None
         if capability is None:
             raise ClientInputFailed(INTERNAL_ERROR, "the server asks the client for something that MCP does not have")
-        declared = decode_fields(self._session.capabilities)
+        declared = decode_raw_fields(self._session.capabilities)
         if capability not in declared:
             raise self._missing(capability)
         mode = decode_value(params["mode"]) if "mode" in params else "form"
         if method == "elicitation/create" and mode != "form":
-            if "url" not in decode_fields(declared[capability]):
+            if "url" not in decode_raw_fields(declared[capability]):
                 raise self._missing("elicitation.url")
         elif method == "elicitation/create" and self._session.revision != LATEST_LEGACY_REVISION:
             params.pop("mode", None)  # Older revisions know only forms.

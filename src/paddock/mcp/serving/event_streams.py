@@ -37,10 +37,10 @@ from paddock.mcp.serving.http_messages import (
 )
 from paddock.mcp.serving.message_buffer import BufferClosed, MessageBuffer
 from paddock.mcp.serving.session_calls import SessionCall
-from paddock.mcp.serving.session_requests import (
+from paddock.mcp.serving.session_request_handler import (
     MAX_CALLS,
     Resolver,
-    SessionRequests,
+    SessionRequestHandler,
     handle_notification,
     new_session,
     own_answer,
@@ -151,7 +151,7 @@ class EventStreamRequests:
     """Opens the streams of clients, and takes their messages."""
 
     def __init__(
-        self, resolve: Resolver, sessions: ClientSessions, requests: SessionRequests, times: StreamTimes
+        self, resolve: Resolver, sessions: ClientSessions, requests: SessionRequestHandler, times: StreamTimes
     ) -> None:
         self._resolve = resolve
         self._sessions = sessions

@@ -19,9 +19,9 @@ from paddock.mcp.serving.client_sessions import IDLE_TIME, MAX_SESSIONS, ClientS
 from paddock.mcp.serving.event_streams import STREAM_SUFFIX, EventStreamRequests, event_stream_path
 from paddock.mcp.serving.header_checks import unsupported_revision
 from paddock.mcp.serving.http_messages import JSON_TYPE, McpHttpReply, McpHttpRequest, Refusal, failure_reply
-from paddock.mcp.serving.session_requests import Resolver, SessionRequests
+from paddock.mcp.serving.session_request_handler import Resolver, SessionRequestHandler
 from paddock.mcp.serving.session_streams import StreamTimes
-from paddock.mcp.serving.stateless_requests import StatelessRequests
+from paddock.mcp.serving.stateless_request_handler import StatelessRequestHandler
 from paddock.mcp.serving.tool_headers import ToolHeaders
 
 MAX_REQUEST_SIZE = 16 * 2**20
@@ -53,9 +53,9 @@ class McpHttpEdge:
         self.resolve = resolve
         self._allows_origin = allows_origin
         self.sessions = ClientSessions(max_sessions, idle_time)
-        self._stateless = StatelessRequests(ToolHeaders())
+        self._stateless = StatelessRequestHandler(ToolHeaders())
         times = times or StreamTimes()
-        self._sessioned = SessionRequests(resolve, self.sessions, times)
+        self._sessioned = SessionRequestHandler(resolve, self.sessions, times)
         self._event_streams = EventStreamRequests(resolve, self.sessions, self._sessioned, times)
 
     async def handle(self, request: McpHttpRequest) -> McpHttpReply:

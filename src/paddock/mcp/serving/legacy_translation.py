@@ -13,7 +13,7 @@ from paddock.mcp.protocol.messages import (
     INVALID_PARAMS,
     LEGACY_RESOURCE_NOT_FOUND,
     JsonRpcMessage,
-    decode_fields,
+    decode_raw_fields,
     decode_value,
     encode_value,
 )
@@ -52,14 +52,14 @@ def stateless_meta(capabilities: Raw, client_info: Raw | None, log_level: str | 
 
 def add_meta(fields: Mapping[str, Raw], meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters with the metadata of the session; the request's own, such as a progress token, stays."""
-    own = decode_fields(fields["_meta"]) if "_meta" in fields else {}
+    own = decode_raw_fields(fields["_meta"]) if "_meta" in fields else {}
     return {**fields, "_meta": {**own, **meta}}
 
 
 def initialize_result(discovered: JsonRpcMessage, revision: str) -> dict[str, Any]:
     """Return the result of `initialize` for a discovery. Raises `InvalidInput`."""
-    fields = decode_fields(discovered.result)
-    meta = decode_fields(fields["_meta"]) if "_meta" in fields else {}
+    fields = decode_raw_fields(discovered.result)
+    meta = decode_raw_fields(fields["_meta"]) if "_meta" in fields else {}
     result: dict[str, Any] = {
         "protocolVersion": revision,
         "capabilities": fields.get("capabilities", {}),
@@ -77,7 +77,7 @@ def is_input_required(response: JsonRpcMessage) -> bool:
     if not response.result or b'"input_required"' not in bytes(response.result):
         return False
     try:
-        result_type = decode_fields(response.result).get(RESULT_TYPE)
+        result_type = decode_raw_fields(response.result).get(RESULT_TYPE)
         return result_type is not None and decode_value(result_type) == INPUT_REQUIRED
     except InvalidInput:
         return False
@@ -88,7 +88,7 @@ def legacy_response(response: JsonRpcMessage, method: str) -> JsonRpcMessage:
     try:
         if response.error:
             return _legacy_error(response, method)
-        fields: dict[str, Any] = dict(decode_fields(response.result))
+        fields: dict[str, Any] = dict(decode_raw_fields(response.result))
         kept = {key: value for key, value in fields.items() if key not in _STATELESS_FIELDS}
         if method == "tools/list" and b'"outputSchema"' in bytes(response.result or b""):
             kept["tools"] = _object_schemas(fields.get("tools"))
@@ -103,8 +103,8 @@ def legacy_notification(notification: JsonRpcMessage) -> JsonRpcMessage:
     """Return a notification of a subscription without the id of the subscription, which the client does not know."""
     if not notification.params or META_SUBSCRIPTION.encode() not in bytes(notification.params):
         return notification
-    params: dict[str, Any] = dict(decode_fields(notification.params))
-    meta = decode_fields(params.pop("_meta", Raw(b"{}")))
+    params: dict[str, Any] = dict(decode_raw_fields(notification.params))
+    meta = decode_raw_fields(params.pop("_meta", Raw(b"{}")))
     meta.pop(META_SUBSCRIPTION, None)
     return notification.with_params({**params, "_meta": meta} if meta else params)
 
@@ -134,7 +134,7 @@ def _object_schemas(tools: Raw | None) -> list[dict[str, Raw]]:
     """Return tools without output schemas of other types than objects, which strict clients refuse with the list."""
     found = []
     for tool in [] if tools is None else _decode_list(tools):
-        fields = decode_fields(tool)
+        fields = decode_raw_fields(tool)
         if "outputSchema" in fields:
             schema = decode_value(fields["outputSchema"])
             if not isinstance(schema, dict) or schema.get("type") != "object":

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from paddock.errors import PaddockError
 from paddock.mcp.protocol.endpoint import CallContext, McpEndpoint
-from paddock.mcp.protocol.messages import INTERNAL_ERROR, JsonRpcMessage, MessageId, decode_fields, make_error
+from paddock.mcp.protocol.messages import INTERNAL_ERROR, JsonRpcMessage, MessageId, decode_raw_fields, make_error
 from paddock.mcp.serving.client_input import ClientInput, ClientInputFailed
 from paddock.mcp.serving.client_sessions import ClientSession
 from paddock.mcp.serving.http_messages import failure_message
@@ -93,7 +93,7 @@ class SessionCall(SessionStream):
 
     async def _response(self) -> JsonRpcMessage:
         try:
-            fields = decode_fields(self._message.params)
+            fields = decode_raw_fields(self._message.params)
             session = self._session
             meta = stateless_meta(session.capabilities, session.client_info, session.log_level)
             params = add_meta(fields, meta)
@@ -101,8 +101,8 @@ class SessionCall(SessionStream):
                 response = await self._exchange(self._message.with_params(params))
                 if not is_input_required(response):
                     return legacy_response(response, self.method).with_id(self.id)
-                params = {**params, **await self._input.answers(decode_fields(response.result))}
-                params = _without_old_state(params, decode_fields(response.result))
+                params = {**params, **await self._input.answers(decode_raw_fields(response.result))}
+                params = _without_old_state(params, decode_raw_fields(response.result))
             return make_error(self.id, INTERNAL_ERROR, f"the server asked for input {MAX_INPUT_ROUNDS} times; stopped")
         except ClientInputFailed as failed:
             return make_error(self.id, failed.code, failed.text)

@@ -26,17 +26,17 @@ from paddock.errors import (
     Unsupported,
 )
 from paddock.model.sandbox import DaemonAddress, SandboxHealth, SandboxLimits, SandboxSpec, SandboxStatus
-from paddock.sandbox.base import BackendFeature, HostCheck, Record, SandboxBackend, UnlinkedFiles
+from paddock.sandbox.base import BackendFeature, HostCheck, OpenDeletedFiles, Record, SandboxBackend
 from paddock.sandbox.daemon.client import DaemonClient
 from paddock.sandbox.daemon.zipapp_builder import build_daemon_zipapp
 from paddock.sandbox.local import cgroups, host_checks, launch_plan, process_control, sandbox_files, seccomp
 from paddock.sandbox.local.launcher_client import FIRST_PASSED_DESCRIPTOR, LauncherClient
+from paddock.sandbox.local.open_deleted_files import find_open_deleted_files
 from paddock.sandbox.local.process_control import ProcessIdentity
 from paddock.sandbox.local.root_mode import ID_COUNT
 from paddock.sandbox.local.sandbox_files import SandboxFiles, SandboxOwners
 from paddock.sandbox.local.subordinate_ids import find_subordinate_ids
 from paddock.sandbox.local.uid_pool import UidPool
-from paddock.sandbox.local.unlinked_files import find_unlinked_files
 
 P = ParamSpec("P")
 MAX_CONCURRENT_MEASUREMENTS = 8
@@ -170,8 +170,8 @@ class LocalBackend(SandboxBackend):
     async def disk_used(self, record: Record) -> int:
         return await asyncio.get_running_loop().run_in_executor(self._measuring, self._disk_used, record["id"])
 
-    async def unlinked_files(self, record: Record) -> UnlinkedFiles:
-        return await asyncio.get_running_loop().run_in_executor(self._measuring, self._unlinked_files, record["id"])
+    async def open_deleted_files(self, record: Record) -> OpenDeletedFiles:
+        return await asyncio.get_running_loop().run_in_executor(self._measuring, self._open_deleted_files, record["id"])
 
     async def end_commands(self, record: Record) -> None:
         await asyncio.to_thread(self._end_commands, record["id"])
@@ -414,17 +414,17 @@ class LocalBackend(SandboxBackend):
     def _disk_used(self, sandbox_id: str) -> int:
         files = self._files(sandbox_id)
         named = sandbox_files.disk_bytes_used(files.upper, files.workspace, files.log)
-        return named + self._unlinked_files(sandbox_id).size
+        return named + self._open_deleted_files(sandbox_id).size
 
-    def _unlinked_files(self, sandbox_id: str) -> UnlinkedFiles:
+    def _open_deleted_files(self, sandbox_id: str) -> OpenDeletedFiles:
         files, identity = self._files(sandbox_id), self._identity(sandbox_id)
         if identity is None or not identity.alive() or not files.upper.exists():
-            return UnlinkedFiles()
+            return OpenDeletedFiles()
         if self._cgroups.hierarchies:
             pids = self._cgroups.processes(sandbox_id)
         else:
             pids = process_control.namespace_members(identity.pid_namespace)
-        return find_unlinked_files(pids, identity.pid, files.upper)
+        return find_open_deleted_files(pids, identity.pid, files.upper)
 
     def _end_commands(self, sandbox_id: str) -> None:
         identity = self._running_process(sandbox_id)

@@ -25,7 +25,7 @@ from paddock.cli.run.run_planning import (
     parse_task_options,
     separate_model_scripts,
 )
-from paddock.cli.run.run_progress import RunProgress
+from paddock.cli.run.run_progress import RunProgressState
 from paddock.cli.run.run_render import choose_visible_runs, format_run_duration, shorten_reason
 from paddock.cli.run.run_summary import print_file_content, print_run_summary, print_runs_table
 from paddock.model.task import Task
@@ -55,8 +55,8 @@ STORY = [
 ]
 
 
-def progress_after(events: Iterable[dict[str, Any]], name: str = "hello") -> RunProgress:
-    run = RunProgress(name, "run-1")
+def progress_after(events: Iterable[dict[str, Any]], name: str = "hello") -> RunProgressState:
+    run = RunProgressState(name, "run-1")
     for each in events:
         run.apply_event(each)
     return run
@@ -106,7 +106,7 @@ def test_the_steps_of_building_an_image_are_one_stage() -> None:
 
 
 def test_streamed_text_is_shown_line_by_line() -> None:
-    run = RunProgress("hello")
+    run = RunProgressState("hello")
     pieces = ["I wi", "ll.\nAnd th", "en"]
     lines = [
         line.text
@@ -120,7 +120,7 @@ def test_streamed_text_is_shown_line_by_line() -> None:
 @pytest.mark.parametrize("text", [HOSTILE, "\x1b[31", "\x1b]8;;http://evil", "\x1bP$q\x1b\\", "\x9b", "\x00\x08\x7f"])
 def test_control_characters_of_agents_are_removed(text: str) -> None:
     assert all(character.isprintable() or character == "\n" for character in clean_terminal_text(text))
-    run = RunProgress("hello", "run-1")
+    run = RunProgressState("hello", "run-1")
     view, many = SingleRunView(_console(file := io.StringIO())), RunsTableView(_console(file))
     view.add_run(run)
     many.add_run(run)
@@ -198,7 +198,7 @@ def test_a_scripted_model_is_labelled() -> None:
 def test_progress_lines_scroll_above_the_panel() -> None:
     file = io.StringIO()
     view = SingleRunView(Console(file=file, width=40, highlight=False, markup=False, color_system=None))
-    run = RunProgress("hello")
+    run = RunProgressState("hello")
     view.add_run(run)
     for each in [*STORY, event(13, "output", stream="stdout", text="x" * 100)]:
         view.show_event(run, each, run.apply_event(each))
@@ -217,7 +217,7 @@ def test_several_runs_are_rows_with_a_total_line(width: int) -> None:
     view = RunsTableView(Console(file=io.StringIO()))
     view.add_run(progress_after(STORY, "first"))
     view.add_run(progress_after(STORY[:10], "second"))
-    view.add_run(RunProgress("third"))
+    view.add_run(RunProgressState("third"))
     failed = event(11, "ended", 9, state="timed_out", ended_by="timeout", reason="its time was up")
     view.add_run(progress_after([*STORY[:10], failed], "fourth"))
     render = drawn(view, width)
@@ -235,7 +235,7 @@ def test_several_runs_are_rows_with_a_total_line(width: int) -> None:
 def test_running_runs_are_preferred_if_not_all_fit() -> None:
     runs = [progress_after(STORY, f"done-{i}") for i in range(50)]
     runs += [progress_after(STORY[:10], f"now-{i}") for i in range(3)]
-    runs += [RunProgress(f"later-{i}") for i in range(50)]
+    runs += [RunProgressState(f"later-{i}") for i in range(50)]
     shown = [run.name for run in choose_visible_runs(runs, 5)]
     assert shown == ["done-48", "done-49", "now-0", "now-1", "now-2"]
     view = RunsTableView(Console(file=io.StringIO()))
@@ -247,7 +247,7 @@ def test_running_runs_are_preferred_if_not_all_fit() -> None:
 
 def test_piped_progress_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
     view = PlainRunView(CommandOutput(as_json=False))
-    run, other = RunProgress("hello", "run-1"), RunProgress("a-longer-name", "run-2")
+    run, other = RunProgressState("hello", "run-1"), RunProgressState("a-longer-name", "run-2")
     view.add_run(run)
     view.add_run(other)
     for each in STORY:
@@ -271,7 +271,7 @@ def test_piped_progress_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_end_of_a_single_run_is_only_in_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
-    view, run = PlainRunView(CommandOutput(as_json=False)), RunProgress("hello", "run-1")
+    view, run = PlainRunView(CommandOutput(as_json=False)), RunProgressState("hello", "run-1")
     view.add_run(run)
     for each in STORY:
         view.show_event(run, each, run.apply_event(each))
@@ -279,7 +279,7 @@ def test_the_end_of_a_single_run_is_only_in_the_summary(capsys: pytest.CaptureFi
 
 
 def test_image_builds_are_shown_with_their_name(capsys: pytest.CaptureFixture[str]) -> None:
-    view, run = PlainRunView(CommandOutput(as_json=False)), RunProgress("hello", "run-1")
+    view, run = PlainRunView(CommandOutput(as_json=False)), RunProgressState("hello", "run-1")
     view.add_run(run)
     numbers = {"step_number": 2, "step_count": 6}
     step = event(1, "stage", stage="admit", image="agent-codex", step="packages", fraction=0.25, **numbers)
@@ -288,7 +288,7 @@ def test_image_builds_are_shown_with_their_name(capsys: pytest.CaptureFixture[st
 
 
 def test_later_lines_of_a_message_are_indented_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    view, run = PlainRunView(CommandOutput(as_json=False)), RunProgress("hello", "run-1")
+    view, run = PlainRunView(CommandOutput(as_json=False)), RunProgressState("hello", "run-1")
     view.add_run(run)
     story = [
         event(1, "text", text="First.\nSecond."),
@@ -305,7 +305,7 @@ def test_later_lines_of_a_message_are_indented_in_a_pipe(capsys: pytest.CaptureF
 
 def test_json_progress_is_one_line_per_event(capsys: pytest.CaptureFixture[str]) -> None:
     view = JsonRunView(CommandOutput(as_json=True))
-    run = RunProgress("hello", "run-1")
+    run = RunProgressState("hello", "run-1")
     for each in STORY:
         view.show_event(run, each, run.apply_event(each))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

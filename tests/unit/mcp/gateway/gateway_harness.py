@@ -9,8 +9,8 @@ from typing import Any
 from paddock.config.mcp import McpConfig
 from paddock.events.event_log import EventLog
 from paddock.mcp.gateway.call_records import CallRecorder
-from paddock.mcp.gateway.declarations import ServerDirectory
 from paddock.mcp.gateway.gateway import McpGateway
+from paddock.mcp.gateway.server_directory import ServerDirectory
 from paddock.mcp.gateway.tool_versions import ToolVersionBook
 from paddock.mcp.protocol import CallContext, JsonRpcMessage
 from paddock.model.mcp import McpServer

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from paddock.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
-from paddock.mcp.gateway.declarations import SandboxServers
+from paddock.mcp.gateway.server_directory import SandboxServers
 from paddock.mcp.protocol.messages import decode_message
 from paddock.mcp.protocol.revisions import INPUT_REQUIRED
 from paddock.model.mcp import McpAccess, McpServer, McpSet, McpToolRules

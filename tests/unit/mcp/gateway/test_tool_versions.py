@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import Conflict, Forbidden
-from paddock.mcp.gateway.declarations import SandboxServers
+from paddock.mcp.gateway.server_directory import SandboxServers
 from paddock.mcp.gateway.tool_versions import tool_digest
 from paddock.model.mcp import McpServer
 from paddock.store.database import Store

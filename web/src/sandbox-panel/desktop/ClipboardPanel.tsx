@@ -6,7 +6,7 @@ import { Button, IconButton } from "@/ui/controls/Button";
 import { Field, TextArea } from "@/ui/controls/forms";
 import { showToast } from "@/ui/controls/toasts";
 import styles from "./Desktop.module.css";
-import { textToKeysyms } from "./keysyms";
+import { textToKeysyms } from "./text-to-keysyms";
 
 interface Props {
   control: boolean;

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any, TypeVar
 
-    from ..call_client import ToolCallClient
+    from ..caller_connection import CallerConnection
     from .browser_session import BrowserSession
 
     T = TypeVar("T")
@@ -74,7 +74,7 @@ class BrowserThread:
         threading.Thread(target=self._connect_and_wait, name="browser-warm", daemon=True).start()
 
     def run_in_thread(
-        self, work: Callable[[BrowserSession], Awaitable[T]], seconds: float, caller: ToolCallClient
+        self, work: Callable[[BrowserSession], Awaitable[T]], seconds: float, caller: CallerConnection
     ) -> T:
         """Run a coroutine in the browser's thread and wait for it, unless the caller disconnects."""
         import asyncio
@@ -117,7 +117,9 @@ class BrowserThread:
         loop.set_exception_handler(lambda _, __: None)
         loop.run_forever()
 
-    async def _run_until_disconnect(self, work: Callable[[BrowserSession], Awaitable[T]], caller: ToolCallClient) -> T:
+    async def _run_until_disconnect(
+        self, work: Callable[[BrowserSession], Awaitable[T]], caller: CallerConnection
+    ) -> T:
         """Run a coroutine; cancel it when the caller disconnects."""
         import asyncio
 

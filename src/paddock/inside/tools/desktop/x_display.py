@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..call_client import ToolCallClient
+    from ..caller_connection import CallerConnection
 
 ANSWER_TIMEOUT = 4.0
 """Seconds after which the connection to an unresponsive X server is aborted."""
@@ -77,7 +77,7 @@ class XDisplay:
                 self._held_since = None
             self._access.release()
 
-    def wait_for_change(self, serial: int, timeout: float, caller: ToolCallClient | None = None) -> bool:
+    def wait_for_change(self, serial: int, timeout: float, caller: CallerConnection | None = None) -> bool:
         """Wait until the screen has changed since `serial`; False on timeout.
 
         Raises CallerDisconnected as soon as `caller` has disconnected.

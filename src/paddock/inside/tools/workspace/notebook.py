@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from ..call_client import CallerDisconnected, FairLock
+from ..caller_connection import CallerDisconnected, FairLock
 from ..tool_result import ToolCallResult, ToolError, omit_middle_of_text, replace_surrogates
 from .program_runner import HeadAndTailBuffer, terminate_process_group
 
@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..call_client import ToolCallClient
+    from ..caller_connection import CallerConnection
     from ..tool_context import ToolContext
 
 MAX_IMAGES = 8
@@ -81,7 +81,7 @@ class PythonNotebook:
             self._channel.close()
             self._channel = None
 
-    def _execute(self, code: str, deadline: float, timeout: float, caller: ToolCallClient) -> ToolCallResult:
+    def _execute(self, code: str, deadline: float, timeout: float, caller: CallerConnection) -> ToolCallResult:
         assert self._channel is not None
         stdout, stdout_writer = os.pipe()
         stderr, stderr_writer = os.pipe()
@@ -106,7 +106,7 @@ class PythonNotebook:
             raise CallerDisconnected
         return cell.result(timeout)
 
-    def _follow_cell(self, cell: _Cell, deadline: float, caller: ToolCallClient) -> None:
+    def _follow_cell(self, cell: _Cell, deadline: float, caller: CallerConnection) -> None:
         """Collect the cell's output; interrupt it on timeout or disconnection, and return if it does not stop."""
         assert self._channel is not None
         channel = self._channel.fileno()
@@ -148,7 +148,7 @@ class PythonNotebook:
 class _Cell:
     """Output, values, images and error of one cell."""
 
-    def __init__(self, outputs: dict[int, HeadAndTailBuffer], caller: ToolCallClient) -> None:
+    def __init__(self, outputs: dict[int, HeadAndTailBuffer], caller: CallerConnection) -> None:
         self.outputs = outputs
         self.has_started = False
         self.done = False

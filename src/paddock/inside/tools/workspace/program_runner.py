@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..call_client import ToolCallClient
+    from ..caller_connection import CallerConnection
 
 MAX_OUTPUT = 48 * 1024
 """Bytes kept of each of the two outputs: the beginning and the end."""
@@ -25,7 +25,7 @@ MAX_WATCHED_PROCESSES = 64
 
 
 def run_program(
-    caller: ToolCallClient, argv: list[str], directory: str, timeout: float, stdin: bytes = b"", env: Any = None
+    caller: CallerConnection, argv: list[str], directory: str, timeout: float, stdin: bytes = b"", env: Any = None
 ) -> ToolCallResult:
     """Run a program; kill its process group on timeout or when the client disconnects."""
     started = time.monotonic()
@@ -101,7 +101,7 @@ class HeadAndTailBuffer:
 
 
 def _follow_program(
-    process: Any, outputs: dict[int, HeadAndTailBuffer], stdin: bytes, deadline: float, caller: ToolCallClient
+    process: Any, outputs: dict[int, HeadAndTailBuffer], stdin: bytes, deadline: float, caller: CallerConnection
 ) -> bool:
     """Read both outputs until the program ends; return whether it timed out."""
     ended = os.pidfd_open(process.pid)
@@ -156,7 +156,7 @@ def _write_stdin(descriptor: int, data: memoryview) -> memoryview:
         return data[:0]
 
 
-def _read_once(descriptor: int, output: HeadAndTailBuffer, caller: ToolCallClient) -> bool:
+def _read_once(descriptor: int, output: HeadAndTailBuffer, caller: CallerConnection) -> bool:
     try:
         data = os.read(descriptor, 65536)
     except BlockingIOError:
@@ -168,7 +168,7 @@ def _read_once(descriptor: int, output: HeadAndTailBuffer, caller: ToolCallClien
     return bool(data)
 
 
-def _drain(outputs: dict[int, HeadAndTailBuffer], caller: ToolCallClient) -> None:
+def _drain(outputs: dict[int, HeadAndTailBuffer], caller: CallerConnection) -> None:
     """Read the available rest, without waiting for leftover processes that hold the pipes open."""
     deadline = time.monotonic() + DRAIN_SECONDS
     still_open = set(outputs)

@@ -9,7 +9,7 @@ import time
 from ..errors import ApiError
 from ..http.buffered_socket import PeerDisconnected
 from ..http.http11 import ChunkedWriter, ndjson_error_line
-from .call_client import ToolCallClient
+from .caller_connection import CallerConnection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MAX_FLUSH_SECONDS = 2.0
 _PARTS = 50
 
 
-class StreamingCallClient(ToolCallClient):
+class StreamingCallerConnection(CallerConnection):
     """Sends `{"output": …}` lines, one `{"output": "", "cut": true}` at the limit, and `{"result": …}`.
 
     If a call ends before its first output was due, the output is only in its result.

@@ -15,7 +15,7 @@ class CallerDisconnected(BaseException):
     """The client disconnected, so the call is cancelled. A BaseException, so that `except Exception` lets it pass."""
 
 
-class ToolCallClient:
+class CallerConnection:
     """The connection on which a call's result is awaited; without a connection, a client that never disconnects."""
 
     def __init__(self, connection: socket.socket | None = None) -> None:
@@ -63,7 +63,7 @@ class FairLock:
         self._taken = False
         self._waiting: list[int] = []
 
-    def acquire(self, caller: ToolCallClient, seconds: float) -> bool:
+    def acquire(self, caller: CallerConnection, seconds: float) -> bool:
         """Acquire the lock; False on timeout. Raises CallerDisconnected."""
         with self._lock:
             if not self._taken:

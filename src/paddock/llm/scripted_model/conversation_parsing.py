@@ -63,7 +63,7 @@ class ScriptedConversation:
         return self.contexts[-1]
 
 
-def read_scripted_conversation(request: ModelRequest) -> ScriptedConversation:
+def parse_conversation(request: ModelRequest) -> ScriptedConversation:
     """Parse the messages of a request in one pass."""
     found = ScriptedConversation(request)
     found.system = "\n".join(

@@ -17,7 +17,7 @@ from paddock.mcp.protocol.messages import (
     METHOD_NOT_FOUND,
     JsonRpcMessage,
     MessageId,
-    decode_fields,
+    decode_raw_fields,
     decode_value,
     make_result,
 )
@@ -53,7 +53,7 @@ REMOVED_METHODS = frozenset(("initialize", "ping", "logging/setLevel", "resource
 _PARAMETER_PREFIX = PARAMETER_HEADER_PREFIX.lower()
 
 
-class StatelessRequests:
+class StatelessRequestHandler:
     """Answers requests that stand alone."""
 
     def __init__(self, tool_headers: ToolHeaders) -> None:
@@ -98,7 +98,7 @@ class StatelessRequests:
         """Return the message as it was checked, without duplicate keys, and the fields of its parameters."""
         assert isinstance(message.method, str)
         try:
-            fields = decode_fields(message.params)
+            fields = decode_raw_fields(message.params)
             meta = decode_value(fields["_meta"]) if "_meta" in fields else None
             named: dict[str, Any] = {key: decode_value(fields[key]) for key in ("name", "uri") if key in fields}
         except InvalidInput as error:
@@ -152,6 +152,6 @@ class _ExchangeStream(ReplyStream):
 
 def _with_own_revision(response: JsonRpcMessage) -> JsonRpcMessage:
     """Return a discovery with the revision that this edge serves: the server's may be older."""
-    fields: dict[str, Any] = dict(decode_fields(response.result))
+    fields: dict[str, Any] = dict(decode_raw_fields(response.result))
     fields["supportedVersions"] = [STATELESS_REVISION]
     return response.with_result(fields)

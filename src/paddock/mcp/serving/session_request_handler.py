@@ -18,7 +18,7 @@ from paddock.mcp.protocol.messages import (
     LEGACY_REQUEST_TIMEOUT,
     METHOD_NOT_FOUND,
     JsonRpcMessage,
-    decode_fields,
+    decode_raw_fields,
     decode_value,
     encode_value,
     make_error,
@@ -52,7 +52,7 @@ Resolver: TypeAlias = Callable[[str, CallContext], McpEndpoint]
 """Returns the endpoint at a path for a caller. Raises `NotFound` and `Forbidden`."""
 
 
-class SessionRequests:
+class SessionRequestHandler:
     """Keeps the sessions of clients and answers their requests in the stateless form."""
 
     def __init__(self, resolve: Resolver, sessions: ClientSessions, times: StreamTimes) -> None:
@@ -189,9 +189,9 @@ class SessionRequests:
 def new_session(request: McpHttpRequest, message: JsonRpcMessage) -> ClientSession:
     """Return a session as `initialize` asks for it. Raises `Refusal`."""
     try:
-        fields = decode_fields(message.params)
+        fields = decode_raw_fields(message.params)
         capabilities = fields.get("capabilities", encode_value({}))
-        decode_fields(capabilities)
+        decode_raw_fields(capabilities)
         revision = negotiate_revision(decode_value(fields["protocolVersion"]))
     except (InvalidInput, KeyError):
         text = "initialize needs protocolVersion and capabilities"
@@ -222,7 +222,7 @@ async def handle_notification(session: ClientSession, message: JsonRpcMessage) -
     if message.method != "notifications/cancelled":
         return  # Others say nothing that servers of the stateless form could use.
     try:
-        fields = decode_fields(message.params)
+        fields = decode_raw_fields(message.params)
         cancelled = decode_value(fields["requestId"]) if "requestId" in fields else None
     except InvalidInput:
         return

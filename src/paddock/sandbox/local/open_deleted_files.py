@@ -7,7 +7,7 @@ import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from paddock.sandbox.base import UnlinkedFiles
+from paddock.sandbox.base import OpenDeletedFiles
 
 MAX_DESCRIPTORS = 200_000
 """Descriptors that are looked at; a sandbox with more is treated as one that hides some."""
@@ -17,7 +17,7 @@ _UNACCEPTED = b"0"
 """The inode that /proc/net/unix shows for a connection that was not accepted yet."""
 
 
-def find_unlinked_files(pids: Collection[int], daemon: int, disk: Path) -> UnlinkedFiles:
+def find_open_deleted_files(pids: Collection[int], daemon: int, disk: Path) -> OpenDeletedFiles:
     """Sum up files without a name that these processes have open or mapped.
 
     Files in memory do not count; `disk` is a path on the file system that does, even if that is in memory. The daemon
@@ -29,7 +29,7 @@ def find_unlinked_files(pids: Collection[int], daemon: int, disk: Path) -> Unlin
             search.add_process(pid)
         except PermissionError:
             search.may_hide_more |= pid != daemon
-    return UnlinkedFiles(sum(search.sizes.values()), search.may_hide_more)
+    return OpenDeletedFiles(sum(search.sizes.values()), search.may_hide_more)
 
 
 class _Search:
