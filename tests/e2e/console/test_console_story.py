@@ -162,7 +162,8 @@ class ConsoleStory:
             self.write_in_editor(screen)
             eventually(lambda: client.get(path, params=report).text.startswith("A person was here. "), 30)
         self.person.button("sandboxPanel.input.handBack").click()
-        expect(self.page.get_by_text(self.t("sandboxPanel.input.agent")).first).to_be_visible()
+        # The agent has control again if its turn goes on, else nobody.
+        expect(self.person.button("sandboxPanel.input.take")).to_be_visible()
         with self.person.server.client() as client:
             session = self.page.url.rsplit("/", 1)[1].partition("?")[0]
             eventually(lambda: client.get(f"/v1/sessions/{session}").json()["state"] == "idle", 60)

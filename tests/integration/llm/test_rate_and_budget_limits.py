@@ -33,7 +33,7 @@ def frugal(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
 
 
 def test_disconnecting_client_is_charged_for_the_prompt(frugal: httpx.Client, fake: FakeProvider) -> None:
-    fake.always_respond(PlannedResponse(before=0.9))
+    fake.always_respond(PlannedResponse(before=10))
     path, body = request("openai-chat", "chat-model", text="word " * 20_000)
     with pytest.raises(httpx.ReadTimeout):
         frugal.post(path, json=body, timeout=0.3)

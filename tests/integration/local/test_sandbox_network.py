@@ -402,6 +402,10 @@ def test_thread_starts_with_the_first_use(harness: LocalBackendHarness) -> None:
 
     with harness.sandbox() as sandbox:
         sandbox.run("true")
+        try:
+            Path(f"/proc/{sandbox.first_process}/syscall").read_text()
+        except PermissionError:
+            pytest.skip("this user may not see what threads of the sandbox wait for")
         assert threads_with_selector(sandbox) == 0
         assert sandbox.python(RESOLVE, "example.com").stdout.startswith(b"198.")
         eventually(lambda: threads_with_selector(sandbox) == 1)

@@ -18,14 +18,26 @@ from paddock.live.recording.recording_files import RecordingFiles
 from paddock.model.owners import Visibility
 from paddock.model.recordings import Recording, RecordingState
 from tests.integration.api.conftest import create_sandbox
+from tests.integration.mcp.upstream_servers import mcp_servers
 from tests.support.server import Server, eventually
 
-SCOPES = ["sandboxes:write", "runs:write", "sessions:write", "images:write", "llm:use", "llm:read", "keys:admin"]
+SCOPES = [
+    "sandboxes:write",
+    "runs:write",
+    "sessions:write",
+    "images:write",
+    "llm:use",
+    "llm:read",
+    "mcp:use",
+    "keys:admin",
+]
 RECORDING = f"rec-{'0' * 16}"
 TASK = {"name": "hello", "goal": "Say hello.", "image": "host", "entrypoint": "echo kestrel; echo kestrel > report.md"}
 NOTHING_SERVED_MESSAGE = "nothing is served at {}"
 JSON = {"Accept": "application/json"}
 IN_ONE_HOUR = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+CREDENTIAL = {"value": "secret"}
+BINDING = {"match": {"hosts": ["a.example"]}, "auth": {"type": "bearer", "credential": "a"}}
 BODIES: dict[str, Any] = {
     "PATCH /v1/sessions/{session_id}": {"title": "mine"},
     "POST /v1/sessions/{session_id}/messages": {"text": "hello"},
@@ -42,6 +54,10 @@ BODIES: dict[str, Any] = {
     "POST /v1/sandboxes/{sandbox_id}/move": {"from": "/etc/hostname", "to": {"sandbox": "sb-1", "path": "/tmp/a"}},
     "POST /v1/sandboxes/{sandbox_id}/previews": {"port": 8000},
     "PUT /v1/sandboxes/{sandbox_id}/network": {"policy": "none"},
+    "POST /v1/sandboxes/{sandbox_id}/vault": {"credentials": [], "bindings": []},
+    "PATCH /v1/sandboxes/{sandbox_id}/vault": {"expectedRevision": 1},
+    "PUT /v1/sandboxes/{sandbox_id}/vault/credentials/{name}": CREDENTIAL,
+    "PUT /v1/sandboxes/{sandbox_id}/vault/bindings/{name}": BINDING,
     "PATCH /v1/sandboxes/{sandbox_id}/network": {"deny": ["a.org"]},
 }
 OTHER_PARAMETERS = {
@@ -66,16 +82,20 @@ class OwnedResources:
     snapshot: str
     exchange: str
     approval: str
+    mcp_call: str
 
     @property
     def ids(self) -> list[str]:
-        return [RECORDING, self.sandbox, self.session, self.run, self.snapshot, self.exchange, self.approval]
+        made = [self.sandbox, self.session, self.run, self.snapshot, self.exchange, self.approval, self.mcp_call]
+        return [RECORDING, *made]
 
 
 @pytest.fixture(scope="module")
-def settings() -> dict[str, Any]:
-    """Let the demo work in the kind `code`, without an image."""
-    return {"kinds": {"code": {"image": "host"}}}
+def settings() -> Iterator[dict[str, Any]]:
+    """Let the demo work in the kind `code`, without an image, and declare an MCP server."""
+    with mcp_servers() as upstream:
+        mcp = {"allow": ["127.0.0.1"], "servers": [{"name": "calculator", "url": upstream.calculator}]}
+        yield {"kinds": {"code": {"image": "host"}}, "mcp": mcp}
 
 
 def create_key_client(server: Server, admin: httpx.Client, name: str, **more: Any) -> httpx.Client:
@@ -119,7 +139,10 @@ def owned(server: Server, ann: httpx.Client) -> OwnedResources:
     exchanges = eventually(lambda: ann.get("/v1/exchanges").json()["items"])
     eventually(lambda: ann.get(f"/v1/runs/{run}").json().get("result"), 60)
     eventually(lambda: ann.get(f"/v1/snapshots/{snapshot}").json()["status"]["state"] == "Ready")
-    return OwnedResources(sandbox, session, run, snapshot, exchanges[0]["id"], pending[0]["id"])
+    added = {"tool": "add", "arguments": {"a": 1, "b": 2}}
+    ann.post("/v1/mcp/servers/calculator/call", json=added).raise_for_status()
+    calls = ann.get("/v1/mcp/calls").json()["items"]
+    return OwnedResources(sandbox, session, run, snapshot, exchanges[0]["id"], pending[0]["id"], calls[0]["id"])
 
 
 def test_routes_hide_resources_of_another_key(ann: httpx.Client, bob: httpx.Client, owned: OwnedResources) -> None:
@@ -129,6 +152,7 @@ def test_routes_hide_resources_of_another_key(ann: httpx.Client, bob: httpx.Clie
         "run_id": owned.run,
         "snapshot_id": owned.snapshot,
         "exchange_id": owned.exchange,
+        "call_id": owned.mcp_call,
     }
     walked = 0
     wrong: list[str] = []
@@ -165,6 +189,7 @@ def list_ids(reader: httpx.Client) -> Iterator[tuple[str, str]]:
         "recordings",
         "exchanges?limit=500",
         "exchanges/export",
+        "mcp/calls",
         "events?limit=500",
         "server",
         "usage?by=key",

@@ -357,7 +357,8 @@ async def test_addresses_are_checked_when_connecting(server: ScriptedServer) -> 
 
 
 async def test_servers_on_the_internet_use_only_the_strict_client(server: ScriptedServer) -> None:
-    async with connected(server.url, kind="internet") as upstream:
+    port = server.url.rpartition(":")[2]
+    async with connected(f"https://tools.example.org:{port}", kind="internet") as upstream:
         with pytest.raises(Unavailable, match="not reachable"):
             await messages_of(upstream, ask("tools/list"))
     assert server.received == []
